@@ -1,10 +1,10 @@
-//! What objects are made with and changed to.
+//! The attributes with which objects are created and modified.
 
 use core::ffi::{c_int, c_uint, c_void};
 
 use super::{ibv_comp_channel, ibv_cq, ibv_gid, ibv_pd, ibv_srq};
 
-/// The way to a port over routers, which is any way on Ethernet.
+/// The route to a port across subnets. On Ethernet every address needs it.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs, reason = "ibv_create_ah(3)")]
@@ -30,7 +30,7 @@ pub struct ibv_ah_attr {
     pub port_num: u8,
 }
 
-/// The header that a datagram's buffer begins with.
+/// The global route header at the start of a received datagram's buffer.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs, reason = "ibv_create_ah_from_wc(3)")]
@@ -43,7 +43,7 @@ pub struct ibv_grh {
     pub dgid: ibv_gid,
 }
 
-/// A shared receive queue's size and limit.
+/// The size and limit of a shared receive queue.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs, reason = "ibv_create_srq(3)")]
@@ -53,7 +53,7 @@ pub struct ibv_srq_attr {
     pub srq_limit: u32,
 }
 
-/// A shared receive queue to be.
+/// The attributes of a new shared receive queue.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs, reason = "ibv_create_srq(3)")]
@@ -62,7 +62,7 @@ pub struct ibv_srq_init_attr {
     pub attr: ibv_srq_attr,
 }
 
-/// Likewise, for `ibv_create_srq_ex`.
+/// The attributes of a new shared receive queue for `ibv_create_srq_ex`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs, reason = "ibv_create_srq_ex(3)")]
@@ -77,7 +77,7 @@ pub struct ibv_srq_init_attr_ex {
     pub tm_cap: [u32; 2],
 }
 
-/// A queue pair's sizes.
+/// The capacities of a queue pair.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs, reason = "ibv_create_qp(3)")]
@@ -89,7 +89,7 @@ pub struct ibv_qp_cap {
     pub max_inline_data: u32,
 }
 
-/// Types of queue pairs.
+/// The types of queue pairs.
 #[allow(missing_docs, reason = "ibv_create_qp(3)")]
 pub mod qp_type {
     pub const RC: u32 = 2;
@@ -97,7 +97,7 @@ pub mod qp_type {
     pub const UD: u32 = 4;
 }
 
-/// A queue pair to be.
+/// The attributes of a new queue pair.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs, reason = "ibv_create_qp(3)")]
@@ -111,7 +111,7 @@ pub struct ibv_qp_init_attr {
     pub sq_sig_all: c_int,
 }
 
-/// Likewise, for `ibv_create_qp_ex`.
+/// The attributes of a new queue pair for `ibv_create_qp_ex`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs, reason = "ibv_create_qp_ex(3)")]
@@ -134,7 +134,7 @@ pub struct ibv_qp_init_attr_ex {
     pub send_ops_flags: u64,
 }
 
-/// Which fields of [`ibv_qp_init_attr_ex`] count.
+/// The bits that mark fields of [`ibv_qp_init_attr_ex`] as valid.
 #[allow(missing_docs, reason = "ibv_create_qp_ex(3)")]
 pub mod qp_init_attr_mask {
     pub const PD: u32 = 1 << 0;
@@ -142,7 +142,7 @@ pub mod qp_init_attr_mask {
     pub const SEND_OPS_FLAGS: u32 = 1 << 6;
 }
 
-/// States of a queue pair (IBTA, section 10.3.1).
+/// The states of a queue pair (IBTA, section 10.3.1).
 #[allow(missing_docs, reason = "ibv_modify_qp(3)")]
 pub mod qp_state {
     pub const RESET: u32 = 0;
@@ -154,7 +154,7 @@ pub mod qp_state {
     pub const ERR: u32 = 6;
 }
 
-/// Which fields of [`ibv_qp_attr`] count.
+/// The bits that select fields of [`ibv_qp_attr`].
 #[allow(missing_docs, reason = "ibv_modify_qp(3)")]
 pub mod qp_attr_mask {
     pub const STATE: u32 = 1 << 0;
@@ -181,7 +181,7 @@ pub mod qp_attr_mask {
     pub const RATE_LIMIT: u32 = 1 << 25;
 }
 
-/// What a queue pair is, or is to be.
+/// The attributes of a queue pair, to query or modify.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs, reason = "ibv_modify_qp(3)")]
@@ -214,7 +214,7 @@ pub struct ibv_qp_attr {
     pub rate_limit: u32,
 }
 
-/// A completion queue to be.
+/// The attributes of a new completion queue.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs, reason = "ibv_create_cq_ex(3)")]
@@ -229,7 +229,7 @@ pub struct ibv_cq_init_attr_ex {
     pub parent_domain: *mut ibv_pd,
 }
 
-/// What may be done with memory.
+/// The access rights of registered memory.
 #[allow(missing_docs, reason = "ibv_reg_mr(3)")]
 pub mod access {
     pub const LOCAL_WRITE: u32 = 1 << 0;

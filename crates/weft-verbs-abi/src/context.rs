@@ -1,4 +1,4 @@
-//! An opened device, and the tables of functions that programs call without asking the linker.
+//! An opened device, and the tables of functions that inline code of verbs.h calls through it.
 
 use core::ffi::{c_int, c_uint, c_void};
 
@@ -10,11 +10,10 @@ use super::{
     ibv_send_wr, ibv_sge, ibv_srq, ibv_srq_init_attr_ex, ibv_wc,
 };
 
-/// A function that inline code of verbs.h never calls, or that our device does not have: programs see
-/// `EOPNOTSUPP`.
+/// A function that inline code of verbs.h never calls, or that Weft's device lacks: programs get `EOPNOTSUPP`.
 pub type absent = *const c_void;
 
-/// What inline functions of verbs.h call. The others are there for programs from before 2006.
+/// The functions that inline code of verbs.h calls. The others exist for programs from before 2006.
 #[repr(C)]
 #[derive(Debug)]
 #[allow(missing_docs, reason = "each is the function of that name with `ibv_` before it")]
@@ -48,15 +47,15 @@ pub struct ibv_context {
     pub async_fd: c_int,
     pub num_comp_vectors: c_int,
     pub mutex: pthread_mutex_t,
-    /// [`ABI_EXTENDED`]: a [`verbs_context`] is around it.
+    /// [`ABI_EXTENDED`] if a [`verbs_context`] surrounds this structure.
     pub abi_compat: *mut c_void,
 }
 
-/// See [`ibv_context::abi_compat`].
+/// The value of [`ibv_context::abi_compat`] that marks an extended context.
 pub const ABI_EXTENDED: *mut c_void = usize::MAX as *mut c_void;
 
-/// An opened device with what was added to verbs later. It grows at its beginning, so that the end,
-/// which programs hold, stays where it is.
+/// An opened device with the later additions to verbs. It grows at its start, so that the end, to which programs hold a
+/// pointer, stays in place.
 #[repr(C)]
 #[allow(missing_docs, reason = "each is the function of that name with `ibv_` before it")]
 pub struct verbs_context {
@@ -84,7 +83,7 @@ pub struct verbs_context {
         Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_srq_init_attr_ex) -> *mut ibv_srq>,
     pub _after_create_srq_ex: [absent; 2],
     pub _abi_placeholder3: u64,
-    /// Bytes of this structure, by which programs see how far it had grown.
+    /// Size of this structure in bytes, by which programs detect the available functions.
     pub sz: usize,
     pub context: ibv_context,
 }

@@ -1,78 +1,78 @@
-//! Devices, their ports and what they can do.
+//! Devices, their ports and their capabilities.
 
 use core::ffi::{c_char, c_int, c_uint, c_void};
 
 use super::be64;
 
-/// A port's address: an IPv4 address is `::ffff:a.b.c.d`, as RoCE v2 has it.
+/// The address of a port. An IPv4 address is `::ffff:a.b.c.d`, as in RoCE v2.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ibv_gid {
-    /// In the order of the wire.
+    /// The address in network byte order.
     pub raw: [u8; 16],
-    /// C aligns it as the 64-bit halves it may be read as.
+    /// A field without size that gives the structure the alignment of C's 64-bit halves.
     pub align: [u64; 0],
 }
 
-/// A row of a port's table of addresses.
+/// An entry of a port's GID table.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ibv_gid_entry {
     /// The address.
     pub gid: ibv_gid,
-    /// Its row.
+    /// The index in the table.
     pub gid_index: u32,
-    /// Of which port.
+    /// The number of the port.
     pub port_num: u32,
-    /// [`IBV_GID_TYPE_ROCE_V2`].
+    /// The type: [`IBV_GID_TYPE_ROCE_V2`].
     pub gid_type: u32,
-    /// The network interface it belongs to; zero where there is none.
+    /// The index of the network interface, or zero.
     pub ndev_ifindex: u32,
 }
 
-/// UDP encapsulation.
+/// The GID type of RoCE v2: UDP encapsulation.
 pub const IBV_GID_TYPE_ROCE_V2: u32 = 2;
 
-/// A channel adapter.
+/// The node type of a channel adapter.
 pub const IBV_NODE_CA: c_int = 1;
-/// InfiniBand semantics, whatever the link.
+/// The transport type with InfiniBand semantics, on every link layer.
 pub const IBV_TRANSPORT_IB: c_int = 0;
-/// Atomic among this device's own operations.
+/// The atomicity among operations of the same device.
 pub const IBV_ATOMIC_HCA: u32 = 1;
-/// The port carries traffic.
+/// The state of a port that carries traffic.
 pub const IBV_PORT_ACTIVE: u32 = 4;
-/// `phys_state`: the link is up (IBTA, PortPhysicalState).
+/// The physical state of a port whose link is up (IBTA, PortPhysicalState).
 pub const PHYS_STATE_LINK_UP: u8 = 5;
-/// RoCE.
+/// The link layer of RoCE.
 pub const IBV_LINK_LAYER_ETHERNET: u8 = 2;
-/// 4096 bytes; 256 is 1.
+/// The code of an MTU of 4096 bytes. The code of 256 bytes is 1.
 pub const IBV_MTU_4096: u32 = 5;
-/// 1024 bytes.
+/// The code of an MTU of 1024 bytes.
 pub const IBV_MTU_1024: u32 = 3;
 
-/// Bits of [`ibv_device_attr::device_cap_flags`].
+/// The bits of [`ibv_device_attr::device_cap_flags`].
 pub mod device_cap {
-    /// RC answers "receiver not ready".
+    /// RC queue pairs send RNR NAKs.
     pub const RC_RNR_NAK_GEN: u32 = 1 << 12;
-    /// Shared receive queues may be resized.
+    /// Shared receive queues can be resized.
     pub const SRQ_RESIZE: u32 = 1 << 13;
-    /// Memory windows.
+    /// The device has memory windows.
     pub const MEM_WINDOW: u32 = 1 << 17;
-    /// LOCAL_INV and SEND_WITH_INV.
+    /// The device has LOCAL_INV and SEND_WITH_INV.
     pub const MEM_MGT_EXTENSIONS: u32 = 1 << 21;
-    /// Type 2 windows that are bound to a queue pair and a protection domain.
+    /// The device has memory windows of type 2B, bound to a queue pair and a protection domain.
     pub const MEM_WINDOW_TYPE_2B: u32 = 1 << 24;
 }
 
-/// Bits of [`ibv_port_attr::port_cap_flags`].
+/// The bits of [`ibv_port_attr::port_cap_flags`].
 pub mod port_cap {
-    /// A connection manager listens.
+    /// A connection manager listens on the port.
     pub const CM_SUP: u32 = 1 << 16;
-    /// Addresses are IP addresses.
+    /// The GIDs are IP addresses.
     pub const IP_BASED_GIDS: u32 = 1 << 26;
 }
 
-/// What a device can do.
+/// The attributes of a device.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs, reason = "ibv_query_device(3)")]
@@ -119,16 +119,15 @@ pub struct ibv_device_attr {
     pub phys_port_cnt: u8,
 }
 
-/// What is asked of `ibv_query_device_ex`.
+/// The input of `ibv_query_device_ex`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ibv_query_device_ex_input {
-    /// Nothing yet.
+    /// The mask of extensions; none exists.
     pub comp_mask: u32,
 }
 
-/// What a device can do, with what was added to verbs later. All zeroes but the first part: none of
-/// it is offered.
+/// The attributes of a device with the later additions to verbs. Weft offers none: only `orig_attr` is not zero.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs, reason = "ibv_query_device_ex(3)")]
@@ -152,7 +151,7 @@ pub struct ibv_device_attr_ex {
     pub phys_port_cnt_ex: u32,
 }
 
-/// A port.
+/// The attributes of a port.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs, reason = "ibv_query_port(3)")]
@@ -181,10 +180,10 @@ pub struct ibv_port_attr {
     pub port_cap_flags2: u16,
 }
 
-/// What `ibv_query_port` itself fills in: programs from before `link_layer` was added have no more.
+/// Number of bytes that `ibv_query_port` fills in: programs from before `link_layer` was added have no more space.
 pub const COMPAT_PORT_ATTR_LEN: usize = core::mem::offset_of!(ibv_port_attr, link_layer);
 
-/// A device in the list.
+/// A device in the list of devices.
 #[repr(C)]
 #[derive(Debug)]
 #[allow(missing_docs, reason = "ibv_get_device_list(3)")]

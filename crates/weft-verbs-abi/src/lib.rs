@@ -1,11 +1,11 @@
-//! The structures of `infiniband/verbs.h` as programs were compiled against them, field by field, under
-//! their C names (rdma-core 44). What programs never touch on our device is left opaque.
+//! The structures of `infiniband/verbs.h` in the layout that compiled programs expect, with their C names (rdma-core
+//! 44). Parts that programs never access on Weft's device are opaque.
 //!
-//! `tests/layout.rs` has the C compiler say size and offset of every field and compares.
+//! `tests/layout.rs` compares the size and offset of every field with the C compiler's.
 #![no_std]
 #![forbid(unsafe_code)]
-#![allow(non_camel_case_types, reason = "the names of verbs.h, so that its manual pages apply")]
-#![allow(missing_debug_implementations, reason = "pointers and locks of C say nothing")]
+#![allow(non_camel_case_types, reason = "the names are those of verbs.h and its manual pages")]
+#![allow(missing_debug_implementations, reason = "C pointers and locks have no useful output")]
 
 mod attributes;
 mod context;
@@ -19,7 +19,7 @@ pub use device::*;
 pub use objects::*;
 pub use work::*;
 
-/// 64 bits in network byte order.
+/// A 64-bit value in network byte order.
 pub type be64 = u64;
-/// 32 bits in network byte order.
+/// A 32-bit value in network byte order.
 pub type be32 = u32;

@@ -1,4 +1,4 @@
-//! The objects that programs hold.
+//! The objects to which programs hold pointers.
 
 use core::ffi::{c_int, c_uint, c_void};
 
@@ -51,7 +51,7 @@ pub struct ibv_ah {
     pub handle: u32,
 }
 
-/// Where completion events are announced.
+/// A completion channel: the file descriptor that signals completion events.
 #[repr(C)]
 #[derive(Debug)]
 #[allow(missing_docs, reason = "ibv_create_comp_channel(3)")]
@@ -76,7 +76,8 @@ pub struct ibv_cq {
     pub async_events_completed: u32,
 }
 
-/// A completion queue that is read field by field. Begins like [`ibv_cq`], so every queue is one.
+/// A completion queue whose entries are read field by field. It starts with an [`ibv_cq`], so its pointer converts to
+/// one.
 #[repr(C)]
 #[allow(missing_docs, reason = "ibv_create_cq_ex(3)")]
 pub struct ibv_cq_ex {
@@ -136,7 +137,7 @@ pub struct ibv_qp {
     pub events_completed: u32,
 }
 
-/// A queue pair whose requests are built field by field. Begins as a queue pair, so every one is one.
+/// A queue pair whose requests are built field by field. It starts with an [`ibv_qp`], so its pointer converts to one.
 #[repr(C)]
 #[allow(missing_docs, reason = "ibv_wr_post(3)")]
 pub struct ibv_qp_ex {
@@ -169,7 +170,7 @@ pub struct ibv_qp_ex {
     pub wr_atomic_write: Option<unsafe extern "C" fn(*mut Self, u32, u64, *const c_void)>,
 }
 
-/// What an asynchronous event is about.
+/// The object of an asynchronous event.
 #[repr(C)]
 #[derive(Clone, Copy)]
 #[allow(missing_docs, reason = "ibv_get_async_event(3)")]
@@ -180,7 +181,7 @@ pub union event_element {
     pub port_num: c_int,
 }
 
-/// Something happened that is no completion.
+/// An asynchronous event: any event but a completion.
 #[repr(C)]
 #[derive(Clone, Copy)]
 #[allow(missing_docs, reason = "ibv_get_async_event(3)")]
@@ -189,7 +190,7 @@ pub struct ibv_async_event {
     pub event_type: u32,
 }
 
-/// Kinds of asynchronous events.
+/// The kinds of asynchronous events.
 #[allow(missing_docs, reason = "ibv_get_async_event(3)")]
 pub mod event_type {
     pub const CQ_ERR: u32 = 0;

@@ -4,7 +4,7 @@ use core::ffi::{c_int, c_uint, c_void};
 
 use super::{be32, ibv_ah, ibv_mr, ibv_mw};
 
-/// A piece of local memory.
+/// A scatter/gather element: a range of local memory.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs, reason = "ibv_post_send(3)")]
@@ -14,7 +14,7 @@ pub struct ibv_sge {
     pub lkey: u32,
 }
 
-/// Operation codes of [`ibv_send_wr`].
+/// The operation codes of [`ibv_send_wr`].
 #[allow(missing_docs, reason = "ibv_post_send(3)")]
 pub mod wr_opcode {
     pub const RDMA_WRITE: u32 = 0;
@@ -29,7 +29,7 @@ pub mod wr_opcode {
     pub const SEND_WITH_INV: u32 = 9;
 }
 
-/// Flags of [`ibv_send_wr`].
+/// The flags of [`ibv_send_wr`].
 #[allow(missing_docs, reason = "ibv_post_send(3)")]
 pub mod send_flag {
     pub const FENCE: u32 = 1 << 0;
@@ -39,7 +39,7 @@ pub mod send_flag {
     pub const IP_CSUM: u32 = 1 << 4;
 }
 
-/// Where a WRITE or READ goes.
+/// The remote memory of a WRITE or READ.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs, reason = "ibv_post_send(3)")]
@@ -48,7 +48,7 @@ pub struct rdma_target {
     pub rkey: u32,
 }
 
-/// Where an atomic operation goes, and with what.
+/// The remote memory and the operands of an atomic operation.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs, reason = "ibv_post_send(3)")]
@@ -59,7 +59,7 @@ pub struct atomic_target {
     pub rkey: u32,
 }
 
-/// Whom a datagram is for.
+/// The destination of a datagram.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs, reason = "ibv_post_send(3)")]
@@ -79,7 +79,7 @@ pub union wr_target {
     pub ud: ud_target,
 }
 
-/// What a memory window is to show.
+/// The memory and access rights that a memory window is bound to.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs, reason = "ibv_bind_mw(3)")]
@@ -90,7 +90,7 @@ pub struct ibv_mw_bind_info {
     pub mw_access_flags: c_uint,
 }
 
-/// A memory window to bind by a work request.
+/// The operands of a work request that binds a memory window.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs, reason = "ibv_post_send(3)")]
@@ -100,7 +100,7 @@ pub struct bind_mw {
     pub bind_info: ibv_mw_bind_info,
 }
 
-/// A request of a send queue.
+/// A work request of a send queue.
 #[repr(C)]
 #[derive(Clone, Copy)]
 #[allow(missing_docs, reason = "ibv_post_send(3)")]
@@ -111,14 +111,14 @@ pub struct ibv_send_wr {
     pub num_sge: c_int,
     pub opcode: u32,
     pub send_flags: c_uint,
-    /// Or the key to invalidate, which is in this host's byte order.
+    /// The immediate data, or the key to invalidate, which is in host byte order.
     pub imm_data: be32,
     pub wr: wr_target,
     pub qp_type: u32,
     pub bind_mw: bind_mw,
 }
 
-/// A request of a receive queue.
+/// A work request of a receive queue.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs, reason = "ibv_post_recv(3)")]
@@ -129,7 +129,7 @@ pub struct ibv_recv_wr {
     pub num_sge: c_int,
 }
 
-/// A window to bind by `ibv_bind_mw`.
+/// The operands of `ibv_bind_mw`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs, reason = "ibv_bind_mw(3)")]
@@ -139,7 +139,7 @@ pub struct ibv_mw_bind {
     pub bind_info: ibv_mw_bind_info,
 }
 
-/// A piece of memory to be copied into a request.
+/// A range of memory that is copied into a work request.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs, reason = "ibv_wr_post(3)")]
@@ -148,7 +148,7 @@ pub struct ibv_data_buf {
     pub length: usize,
 }
 
-/// How a work request ended.
+/// The statuses of work completions.
 #[allow(missing_docs, reason = "ibv_poll_cq(3)")]
 pub mod wc_status {
     pub const SUCCESS: u32 = 0;
@@ -171,7 +171,7 @@ pub mod wc_status {
     pub const GENERAL_ERR: u32 = 21;
 }
 
-/// What a completed request was.
+/// The operation codes of work completions.
 #[allow(missing_docs, reason = "ibv_poll_cq(3)")]
 pub mod wc_opcode {
     pub const SEND: u32 = 0;
@@ -185,7 +185,7 @@ pub mod wc_opcode {
     pub const RECV_RDMA_WITH_IMM: u32 = (1 << 7) + 1;
 }
 
-/// Flags of a completion.
+/// The flags of work completions.
 #[allow(missing_docs, reason = "ibv_poll_cq(3)")]
 pub mod wc_flag {
     pub const GRH: u32 = 1 << 0;
@@ -193,7 +193,7 @@ pub mod wc_flag {
     pub const WITH_INV: u32 = 1 << 3;
 }
 
-/// A completion.
+/// A work completion.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 #[allow(missing_docs, reason = "ibv_poll_cq(3)")]
@@ -203,7 +203,7 @@ pub struct ibv_wc {
     pub opcode: u32,
     pub vendor_err: u32,
     pub byte_len: u32,
-    /// Or the key that the peer invalidated, which is in this host's byte order.
+    /// The immediate data, or the key that the peer invalidated, which is in host byte order.
     pub imm_data: be32,
     pub qp_num: u32,
     pub src_qp: u32,
@@ -214,10 +214,10 @@ pub struct ibv_wc {
     pub dlid_path_bits: u8,
 }
 
-/// What a program asks of `ibv_start_poll`: nothing yet.
+/// The input of `ibv_start_poll`, without options yet.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct ibv_poll_cq_attr {
-    /// Must be zero.
+    /// The mask of options, which must be zero.
     pub comp_mask: u32,
 }

@@ -1,4 +1,4 @@
-//! Every structure is laid out as the C compiler lays it out.
+//! A test that the C compiler gives every structure the same layout.
 
 use weft_verbs_abi::*;
 

@@ -1,15 +1,14 @@
-//! Structures of C, written by hand in Rust: what the C compiler makes of a header says whether they are
-//! the same.
+//! Comparison of hand-written Rust structures with the layouts that the C compiler gives those of a header.
 
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-/// For each structure its name and fields, as C says them and as Rust has them; `rust = c` where the
-/// names differ.
+/// Declares the structures to compare, each with its name and fields; `rust = c` gives a C name that differs.
 macro_rules! layouts {
     ($($name:ident { $($field:ident $(= $c:literal)?),* $(,)? })+) => {
-        /// Lines that a C program prints and what they must be.
+        /// Returns, for each structure and field, its name, a C expression for its size or offset, and the value in
+        /// Rust.
         fn layouts() -> Vec<(String, String, usize)> {
             let mut lines = Vec::new();
             $(
@@ -28,7 +27,7 @@ macro_rules! layouts {
     };
 }
 
-/// Compiles and runs a C program with this header, of this package, and compares.
+/// Compiles and runs a C program with `header` of the Debian package `package`, and compares its output with `layouts`.
 pub(crate) fn compare(header: &str, package: &str, layouts: &[(String, String, usize)]) {
     let mut source = format!("#include <{header}>\n#include <stdio.h>\n");
     source += "#include <stddef.h>\nint main(void) {\n";
@@ -38,20 +37,20 @@ pub(crate) fn compare(header: &str, package: &str, layouts: &[(String, String, u
     source += "}\n";
     let hint = format!("no {header} (apt-get install {package})?");
     let printed = output_of(&source, &hint);
-    let said: Vec<usize> = printed.lines().map(|line| line.parse().unwrap()).collect();
-    assert_eq!(said.len(), layouts.len());
+    let in_c: Vec<usize> = printed.lines().map(|line| line.parse().unwrap()).collect();
+    assert_eq!(in_c.len(), layouts.len());
     let wrong: Vec<_> = layouts
         .iter()
-        .zip(said)
-        .filter(|((_, _, ours), said)| ours != said)
-        .map(|((name, _, ours), said)| format!("{name}: {ours}, {header} has {said}"))
+        .zip(in_c)
+        .filter(|((_, _, in_rust), in_c)| in_rust != in_c)
+        .map(|((name, _, in_rust), in_c)| format!("{name}: {in_rust}, {header} has {in_c}"))
         .collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 fn output_of(source: &str, hint: &str) -> String {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    // Tests of several crates share the folder.
+    // The tests of several crates share the folder.
     let program = folder.join(concat!(env!("CARGO_PKG_NAME"), "-layout"));
     let file = program.with_extension("c");
     std::fs::write(&file, source).unwrap();
