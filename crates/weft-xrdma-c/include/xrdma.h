@@ -1,13 +1,13 @@
 /*
  * Messages over RDMA in three nouns: a context owns channels, a channel carries messages. Link with -lxrdma.
  *
- * A context is for the thread that created it, and only that thread may use it and what belongs to it: nothing here
- * locks. Another thread has contexts of its own.
+ * A context belongs to the thread that created it, and only that thread may use it and its objects: nothing here
+ * locks. Other threads use their own contexts.
  *
- * Functions that return a number return a negative one of errno(3) when they fail, and xrdma_last_error says why in
- * words. Contexts, channels and messages that are null, gone or another thread's are such failures. Everything else
- * must be what it is said to be: texts end in NUL and are UTF-8, buffers have the length that is told, and places for
- * results are null or valid.
+ * Functions that return a number return a negative errno(3) value when they fail, and xrdma_last_error returns the
+ * reason as text. A context, channel or message that is null, gone or another thread's is such a failure. All other
+ * arguments must be valid: texts end in NUL and are UTF-8, buffers have the given length, and pointers for results
+ * are null or valid.
  *
  * This file is generated from the sources of weft-xrdma-c: `cargo xtask docs`.
  */

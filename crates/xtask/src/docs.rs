@@ -1,4 +1,4 @@
-//! Reference pages that are written by the code they describe. Each is one row of [`documents`].
+//! The generated reference pages. Each is a row of [`documents`] and is written from the code that it describes.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -14,16 +14,16 @@ mod wire;
 mod xrdma;
 
 struct Document {
-    /// From the repository's root.
+    /// The path from the repository's root.
     path: String,
-    /// The whole page, from the code.
+    /// The text of the whole page.
     text: String,
 }
 
-/// A folder that has nothing but generated pages.
+/// A folder that contains only generated pages.
 const MANUAL: &str = "crates/weft-xrdma-c/man";
 
-/// Every generated page.
+/// Returns every generated page.
 fn documents() -> Vec<Document> {
     let single = [
         ("docs/reference/wire.md", wire::render()),
@@ -38,10 +38,10 @@ fn documents() -> Vec<Document> {
     single.into_iter().chain(manual).collect()
 }
 
-/// Writes every page that differs from what the code says.
+/// Writes every page that differs from the code, and removes pages that are no longer generated.
 ///
 /// # Errors
-/// A page that cannot be written, by name.
+/// Returns an error if a page cannot be read or written, with its name.
 pub(crate) fn write(root: &Path) -> Result<()> {
     let documents = documents();
     for path in stale(root, &documents)? {
@@ -63,27 +63,27 @@ pub(crate) fn write(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Prints how much code the examples take.
+/// Prints the number of lines of code of the examples.
 pub(crate) fn lines() {
     print!("{}", lines::render());
 }
 
-/// Fails when a page differs from what the code says.
+/// Checks that every page agrees with the code.
 ///
 /// # Errors
-/// The pages that differ, and the command that mends them.
+/// Returns the pages that differ, and the command that rewrites them.
 pub(crate) fn check(root: &Path) -> Result<()> {
     let documents = documents();
     let stale = stale(root, &documents)?;
     if stale.is_empty() {
-        println!("docs: {} generated, all as the code says", documents.len());
+        println!("docs: {} generated pages agree with the code", documents.len());
         return Ok(());
     }
     let list: Vec<_> = stale.iter().map(|path| format!("\n  {path}")).collect();
     bail!("generated pages differ from the code; run `cargo xtask docs`:{}", list.concat())
 }
 
-/// The pages that are missing or differ, or that nothing generates any more.
+/// Returns the pages that are missing, differ from the code, or are no longer generated.
 fn stale(root: &Path, documents: &[Document]) -> Result<Vec<String>> {
     let mut stale = Vec::new();
     for Document { path, text } in documents {
@@ -109,7 +109,7 @@ fn stale(root: &Path, documents: &[Document]) -> Result<Vec<String>> {
 mod tests {
     use super::*;
 
-    /// A folder of its own that goes away with the test.
+    /// A folder that the test removes.
     struct Scratch(std::path::PathBuf);
 
     impl Scratch {

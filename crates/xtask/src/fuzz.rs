@@ -1,4 +1,4 @@
-//! `cargo xtask fuzz`: every target of `fuzz/` for a while, from good inputs.
+//! `cargo xtask fuzz`: runs every target of `fuzz/` for a limited time, starting from valid inputs.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -7,22 +7,22 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// What to fuzz and for how long.
+/// The targets and the length of the runs.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Targets to run; all of them when none is named.
+    /// Targets to run; all if none is given.
     targets: Vec<String>,
-    /// Seconds for each target.
+    /// Seconds per target.
     #[arg(long, default_value_t = 20, conflicts_with = "inputs")]
     seconds: u32,
-    /// Inputs for each target, however long they take.
+    /// Number of inputs per target, without a time limit.
     #[arg(long)]
     inputs: Option<u64>,
 }
 
-/// Good inputs to start from: which targets, and the folder or the file that holds them. Files that end in
-/// `.hex` are annotated hexadecimal and are decoded; of files that end in `.corpus` each line is an input in hexadecimal;
-/// others are taken as they are.
+/// The valid inputs to start from: targets, and the folder or file with the inputs. A `.hex` file is annotated
+/// hexadecimal and is decoded; each line of a `.corpus` file is an input in hexadecimal; other files are inputs as they
+/// are.
 const SEEDS: &[(&[&str], &str)] = &[
     (
         &["packet", "rdma", "eth", "ipv4", "ipv6", "udp", "virtio_net", "vxlan", "sealed"],
@@ -59,24 +59,24 @@ const SEEDS: &[(&[&str], &str)] = &[
     (&["http"], "crates/weft-cli/tests/golden/http.corpus"),
 ];
 
-/// The folders of a target's good inputs. Without any, libFuzzer would begin with a byte or two and
-/// take hours to longer ones.
+/// Returns the files and folders of a target's valid inputs. Without any, libFuzzer would start with one or two bytes
+/// and take hours to reach longer inputs.
 fn seeds_of(target: &str) -> impl Iterator<Item = &'static str> {
     let rows = SEEDS.iter().filter(move |(targets, _)| targets.contains(&target));
     rows.map(|(_, folder)| *folder)
 }
 
-/// Bytes of the longest input, of targets whose inputs take long when they are: texts that people write, of which a few lines
-/// say all that a parser tells apart. Others have libFuzzer's limit, 4096 or the longest good input.
+/// Maximum input bytes of targets whose long inputs are slow: texts that people write, of which a few lines cover all
+/// cases of the parser. Others use libFuzzer's limit, the longer of 4096 bytes and the longest valid input.
 const MAX_LENGTHS: &[(&str, u32)] = &[("units", 64), ("selectors", 128)];
 
-/// Seconds after which an input that is still being worked on counts as found.
+/// The seconds after which a running input counts as a hang.
 const HANG: u32 = 30;
 
-/// Runs the targets one after the other.
+/// Runs the targets one after another.
 ///
 /// # Errors
-/// The first target that finds something, with where libFuzzer left the input; or what is missing.
+/// Returns the first target that failed, with the place of the input; or the missing tool.
 pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     let known = targets(root)?;
     for target in &args.targets {
@@ -101,10 +101,7 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
             .args(max_length.map(|(_, bytes)| format!("-max_len={bytes}")))
             .args(seeds_of(target).next().is_none().then_some("-len_control=0"))
             .status()?;
-        ensure!(
-            status.success(),
-            "{target} found something: the input is in fuzz/artifacts/{target}/"
-        );
+        ensure!(status.success(), "{target} failed: the input is in fuzz/artifacts/{target}/");
     }
     Ok(())
 }
@@ -112,12 +109,12 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
 fn cargo_fuzz(root: &Path) -> Command {
     let mut command = Command::new("cargo");
     command.current_dir(root).arg("fuzz");
-    // The sanitizers' flags are unstable, the pinned toolchain is not: cargo-fuzz then needs this.
+    // The sanitizers need unstable flags, and the pinned toolchain is stable, so cargo-fuzz needs this variable.
     command.env("RUSTC_BOOTSTRAP", "1");
     command
 }
 
-/// The names that `cargo fuzz` knows.
+/// Returns the names of the targets that `cargo fuzz` lists.
 fn targets(root: &Path) -> Result<Vec<String>> {
     let output = cargo_fuzz(root).arg("list").stderr(Stdio::inherit()).output()?;
     if !output.status.success() {
@@ -127,7 +124,7 @@ fn targets(root: &Path) -> Result<Vec<String>> {
     Ok(names.lines().map(str::to_owned).collect())
 }
 
-/// Puts the golden inputs into the target's corpus.
+/// Copies the valid inputs into the target's corpus.
 fn write_seeds(root: &Path, target: &str) -> Result<()> {
     let corpus = root.join("fuzz/corpus").join(target);
     fs::create_dir_all(&corpus)?;
@@ -161,7 +158,7 @@ fn read_seeds(file: &Path) -> Result<Vec<(String, Vec<u8>)>> {
     Ok(vec![(name, if is_hex { decode_hex(&bytes)? } else { bytes })])
 }
 
-/// Bytes in hexadecimal, with or without white space between them; `#` begins a comment.
+/// Decodes hexadecimal bytes with optional white space between them; `#` starts a comment.
 fn decode_hex(text: &[u8]) -> Result<Vec<u8>> {
     let lines = std::str::from_utf8(text)?.lines();
     let words = lines.filter_map(|line| line.split('#').next()).flat_map(str::split_whitespace);
@@ -169,7 +166,7 @@ fn decode_hex(text: &[u8]) -> Result<Vec<u8>> {
     bytes
         .map(|digits| {
             let digits = std::str::from_utf8(digits)?;
-            u8::from_str_radix(digits, 16).with_context(|| format!("{digits:?} is no byte"))
+            u8::from_str_radix(digits, 16).with_context(|| format!("{digits:?} is not a byte"))
         })
         .collect()
 }

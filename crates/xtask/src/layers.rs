@@ -1,7 +1,7 @@
-//! Who may depend on whom. Arrows point down only; [`LAYERS`] is the picture in ARCHITECTURE.md as
-//! data, and this check is what keeps it true.
+//! The check of dependencies between crates. Arrows point down only; [`LAYERS`] is the picture in ARCHITECTURE.md as
+//! data, and this check enforces it.
 //!
-//! Dependencies of tests are left alone: a crate's tests may look upward, what ships may not.
+//! Dev-dependencies are not checked: tests may depend on higher layers, shipped code may not.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use cargo_metadata::{DependencyKind, MetadataCommand, Package};
 struct Layer {
     number: u8,
     name: &'static str,
-    /// No clock, socket, thread or entropy source compiles there.
+    /// `true` if clocks, sockets, threads and entropy sources must not compile there.
     sans_io: bool,
     crates: &'static [&'static str],
 }
@@ -49,20 +49,20 @@ const WITHIN_A_LAYER: &[(&str, &str)] = &[
     ("weft-vswitch", "weft-ports"),
 ];
 
-/// Crates that never ship. They may depend on anything; nothing that ships may depend on them.
+/// The crates that never ship. They may depend on all crates; shipped crates may not depend on them.
 const DEVELOPMENT: &[&str] = &["weft-testkit", "xtask"];
 
-/// One of these lines in lib.rs keeps std out; the second is for crates whose file writers sit
-/// behind a feature.
+/// The lines of lib.rs that exclude std; each crate has one. The second is for crates whose file writers are behind a
+/// feature.
 const NO_STD: &[&str] = &[
     "#![cfg_attr(not(test), no_std)]",
     "#![cfg_attr(not(any(test, feature = \"std\")), no_std)]",
     "#![no_std]",
 ];
-/// Where an exception is needed it is marked, with its reason.
+/// The lines of lib.rs that exclude unsafe code. Exceptions are marked in place, with a reason.
 const NO_UNSAFE: &[&str] = &["#![forbid(unsafe_code)]", "#![deny(unsafe_code)]"];
 
-/// Each crate of the workspace and the workspace's crates it ships with.
+/// The crates of the workspace, each with the workspace crates that it ships with.
 type Graph = BTreeMap<String, Vec<String>>;
 
 #[derive(Debug, PartialEq, Eq)]
@@ -77,7 +77,7 @@ enum Violation {
 /// Checks the workspace at `root`.
 ///
 /// # Errors
-/// Every violation at once; or that the workspace cannot be read.
+/// Returns all violations, or an error if the workspace cannot be read.
 pub(crate) fn check(root: &Path) -> Result<()> {
     let metadata = MetadataCommand::new()
         .manifest_path(root.join("Cargo.toml"))
@@ -94,7 +94,7 @@ pub(crate) fn check(root: &Path) -> Result<()> {
         return Ok(());
     }
     let list: Vec<_> = violations.iter().map(|violation| format!("\n  {violation}")).collect();
-    bail!("the layers of crates/xtask/src/layers.rs do not hold:{}", list.concat())
+    bail!("the dependencies violate the layers of crates/xtask/src/layers.rs:{}", list.concat())
 }
 
 fn graph(packages: &[&Package]) -> Graph {
@@ -118,7 +118,7 @@ fn layer_of(name: &str) -> Option<&'static Layer> {
     LAYERS.iter().find(|layer| layer.crates.contains(&name))
 }
 
-/// The arrows of the graph that the table does not allow.
+/// Returns the arrows of the graph that the table does not allow.
 fn arrows(graph: &Graph) -> Vec<Violation> {
     let mut violations = Vec::new();
     for (from, dependencies) in graph {
@@ -138,7 +138,7 @@ fn arrow(from: &str, from_layer: u8, to: &str) -> Option<Violation> {
     if DEVELOPMENT.contains(&to) {
         return Some(Violation::ShipsDevelopment { from: from.into(), to: to.into() });
     }
-    // A target outside the table is reported once, as itself.
+    // A dependency outside the table is reported once, on its own.
     let to_layer = layer_of(to)?.number;
     match to_layer.cmp(&from_layer) {
         Ordering::Greater => Some(Violation::PointsUp { from: from.into(), to: to.into() }),
@@ -149,7 +149,7 @@ fn arrow(from: &str, from_layer: u8, to: &str) -> Option<Violation> {
     }
 }
 
-/// What a sans-IO crate's lib.rs lacks.
+/// Returns the attributes that the lib.rs of a sans-IO crate lacks.
 fn attributes(package: &Package) -> Result<Vec<Violation>> {
     let sans_io = layer_of(&package.name).is_some_and(|layer| layer.sans_io);
     let library = package.targets.iter().find(|target| target.is_lib());
@@ -183,7 +183,7 @@ impl fmt::Display for Violation {
             }
             Self::Sideways { from, to } => write!(
                 f,
-                "{} depends on {}: no such arrow is drawn in WITHIN_A_LAYER",
+                "{} depends on {}: the arrow is not in WITHIN_A_LAYER",
                 placed(from),
                 placed(to)
             ),

@@ -24,26 +24,26 @@ struct Args {
 enum Command {
     /// Write the pages under docs/ that are generated from the code.
     Docs {
-        /// Write nothing; fail when a page differs from what the code says.
+        /// Write nothing; fail if a page differs from the code.
         #[arg(long)]
         check: bool,
     },
-    /// Fail when a crate depends on its own or a higher layer, or an engine lets std in.
+    /// Fail if a crate depends on its own or a higher layer, or an engine uses std.
     Layers,
-    /// Fail when a name, a summary or a phrase does not keep to the word list.
+    /// Fail if a name, a summary or a phrase violates the word list.
     Words {
-        /// Crates to check; without any, those that keep to the list.
+        /// Crates to check; by default those that keep to the list.
         crates: Vec<String>,
     },
-    /// Count the code of programs on messages and on bare verbs.
+    /// Count the lines of code of programs with messages and with bare verbs.
     Lines,
-    /// Run fuzz targets, each from the golden inputs of its parser.
+    /// Run fuzz targets, each from the valid inputs of its parser.
     Fuzz(fuzz::Args),
-    /// Run the models and bounded proofs of the code that guards memory, and what of it Miri can run.
+    /// Run the models and bounded proofs of the code that guards memory, and the parts that Miri can run.
     Proofs(proofs::Args),
-    /// Link libibverbs.so.1 and librdmacm.so.1, by default of a release and into target/release/verbs.
+    /// Link libibverbs.so.1 and librdmacm.so.1, by default from a release build into target/release/verbs.
     Verbs(verbs::Args),
-    /// Lay out libxrdma with its header, manual pages and pkg-config file, by default in target/release/xrdma.
+    /// Install libxrdma with its header, manual pages and pkg-config file, by default in target/release/xrdma.
     Xrdma(xrdma::Args),
 }
 

@@ -1,4 +1,4 @@
-//! `cargo xtask proofs`: what is proven of the code that guards memory, one row a proof (`docs/design/proofs.md`).
+//! `cargo xtask proofs`: the proofs of the code that guards memory, one row each (`docs/design/proofs.md`).
 
 use std::path::Path;
 use std::process::Command;
@@ -6,10 +6,10 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
 
-/// Which proofs to run.
+/// The proofs to run.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Kinds to run: loom, bounded, miri; all of them when none is named.
+    /// Kinds to run: loom, bounded, miri; all if none is given.
     kinds: Vec<Kind>,
 }
 
@@ -26,13 +26,13 @@ enum Kind {
 struct Proof {
     kind: Kind,
     package: &'static str,
-    /// The tests that are the proof: those whose names contain it.
+    /// The tests of the proof: those whose names contain this text.
     tests: &'static str,
     shows: &'static str,
     bound: &'static str,
 }
 
-/// Preemptions of a model. Two find what is known to be wrong; three take seconds.
+/// Maximum preemptions of a model. Two suffice for the known mistakes; three take seconds.
 const PREEMPTIONS: &str = "3";
 
 const fn loom(tests: &'static str, shows: &'static str, bound: &'static str) -> Proof {
@@ -65,9 +65,9 @@ const PROOFS: &[Proof] = &[
     loom("models::messages::", "messages of the daemon's ring arrive whole and in order", "2 threads, 3 messages in room for 1"),
     loom("models::leases::nobody_is_at_work", "no borrower touches memory that was taken back", "2 threads, 1 lease used twice"),
     loom("models::leases::terms_that_are_worked", "a borrower works by the terms of one lease", "2 threads, 2 leases in 1 entry"),
-    loom("models::leases::a_lease_that_was_given", "a lease that was given is heard", "2 threads, 1 lease"),
+    loom("models::leases::a_lease_that_was_given", "a lease that was given is noticed", "2 threads, 1 lease"),
     loom("models::sequence::", "a copy that passes as whole is of one write", "2 threads, 2 writes of 2 words"),
-    loom("models::signal::whoever_sleeps", "a sleeper is woken for what was brought meanwhile", "3 threads, 2 of which bring something"),
+    loom("models::signal::whoever_sleeps", "a sleeper is woken for work that arrived meanwhile", "3 threads, 2 of which bring work"),
     loom("models::signal::a_question", "a question is withdrawn or answered", "2 threads"),
     bounded("weft-transport", "pool::proofs::one_number", "order of sequence numbers, 32 bits", "all 2^32 distances from 2 numbers"),
     bounded("weft-transport", "pool::proofs::the_order", "the order does not depend on the place", "603 numbers and distances each, near the edges"),
@@ -88,11 +88,11 @@ const PROOFS: &[Proof] = &[
     miri("weft-ring", "leases::tests::", "leases in mapped memory, 2 threads", "its tests, 20 leases"),
 ];
 
-/// Runs the proofs one after the other, and prints a line for each.
+/// Runs the proofs one after another, and prints a line for each.
 ///
 /// # Errors
-/// The proofs that failed, or what is missing.
-#[expect(clippy::disallowed_methods, reason = "says how long each took")]
+/// Returns the proofs that failed, or the missing tool.
+#[expect(clippy::disallowed_methods, reason = "prints the duration of each")]
 pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
     let wanted = |kind| args.kinds.is_empty() || args.kinds.contains(&kind);
     if wanted(Kind::Miri) {
@@ -125,14 +125,14 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
 }
 
 impl Proof {
-    /// Runs it. The inner error is what its tests printed.
+    /// Runs the proof. The inner error is the output of its tests.
     fn run(&self, root: &Path) -> Result<Result<(), String>> {
         let mut command = Command::new("cargo");
         command.current_dir(root);
         match self.kind {
             Kind::Loom => command.env("LOOM_MAX_PREEMPTIONS", PREEMPTIONS).arg("test"),
             Kind::Bounded => command.arg("test"),
-            // Addresses of registered memory are numbers in requests.
+            // Requests contain the addresses of registered memory as numbers.
             Kind::Miri => command
                 .env("MIRIFLAGS", "-Zmiri-permissive-provenance")
                 .args(["+nightly", "miri", "test"]),
@@ -141,7 +141,7 @@ impl Proof {
         let output = command.output().context("cargo does not run")?;
         let text = [output.stdout, output.stderr].concat();
         let text = String::from_utf8_lossy(&text).into_owned();
-        // Tests that were renamed prove nothing.
+        // A filter that matches no test proves nothing.
         let proven = output.status.success() && !text.contains(" 0 passed");
         Ok(if proven { Ok(()) } else { Err(text) })
     }

@@ -1,5 +1,5 @@
-//! Links `libibverbs.so.1` and `librdmacm.so.1`: a crate's archive, the symbols that it lacks, and the
-//! versions that programs ask for. Cargo can link neither versions nor a soname portably.
+//! The linking of `libibverbs.so.1` and `librdmacm.so.1` from a crate's archive, stubs for the missing symbols, and the
+//! symbol versions that programs expect. Cargo can link neither versions nor a soname portably.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -11,9 +11,9 @@ use anyhow::{Context, Result, bail, ensure};
 struct Library {
     package: &'static str,
     name: &'static str,
-    /// Where the table of symbols is, from the workspace's root.
+    /// The path of the symbol table, from the workspace's root.
     symbols: &'static str,
-    /// Libraries of ours that it calls.
+    /// The Weft libraries that it calls.
     needs: &'static [&'static str],
 }
 
@@ -31,10 +31,10 @@ const RDMACM: Library = Library {
     needs: &["libibverbs.so.1"],
 };
 
-/// What `weft run` loads before a program.
+/// The library that `weft run` preloads into a program: source and name.
 const PRELOAD: (&str, &str) = ("crates/weft-verbs/preload/device_node.c", "libweft_preload.so");
 
-/// A row of the table.
+/// A row of the symbol table.
 #[derive(Debug, PartialEq, Eq)]
 struct Symbol<'a> {
     version: &'a str,
@@ -42,7 +42,7 @@ struct Symbol<'a> {
     answer: Answer,
 }
 
-/// Who answers a symbol.
+/// The implementation of a symbol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Answer {
     Ours,
@@ -53,13 +53,13 @@ enum Answer {
     Data,
 }
 
-/// What to link, and where to.
+/// The archives to link and the folder for the libraries.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The archive of weft-verbs; without it the release is built.
+    /// The archive of weft-verbs; by default a release build makes it.
     #[arg(long)]
     archive: Option<PathBuf>,
-    /// The archive of weft-rdmacm; with only the other, only libibverbs is linked.
+    /// The archive of weft-rdmacm; without it, a given `--archive` links only libibverbs.
     #[arg(long, requires = "archive")]
     rdmacm: Option<PathBuf>,
     /// The folder for the libraries.
@@ -67,10 +67,10 @@ pub(crate) struct Args {
     out: Option<PathBuf>,
 }
 
-/// Links the libraries, by default into a folder `verbs` beside the release's programs.
+/// Links the libraries, by default into the folder `verbs` of the release build.
 ///
 /// # Errors
-/// What the compiler said, or what is wrong with a table.
+/// Returns the command that failed, or the mistake in a table.
 pub(crate) fn link(root: &Path, args: &Args) -> Result<()> {
     let release = target(root)?.join("release");
     let folder = args.out.clone().unwrap_or_else(|| release.join("verbs"));
@@ -103,7 +103,7 @@ fn link_one(root: &Path, library: &Library, archive: &Path, folder: &Path) -> Re
     write(&map, &version_map(&symbols))?;
     write(&stubs, &definitions(&symbols))?;
     let linked = folder.join(format!("{name}.so.1"));
-    // Never unloaded: a thread of it runs until the process ends.
+    // The library is never unloaded because its thread runs until the process ends.
     run(Command::new("cc")
         .args(["-shared", "-fPIC", "-O2", "-Wl,--gc-sections", "-Wl,-z,nodelete"])
         .arg(format!("-Wl,-soname,{name}.so.1"))
@@ -149,7 +149,7 @@ fn parse(text: &str) -> Result<Vec<Symbol<'_>>> {
 
 fn symbol(line: &str) -> Result<Symbol<'_>> {
     let [version, name, answer] = line.split_whitespace().collect::<Vec<_>>()[..] else {
-        bail!("expected a version, a name and who answers, got {line:?}");
+        bail!("expected a version, a name and an implementation, got {line:?}");
     };
     let answer = match answer {
         "ours" => Answer::Ours,
@@ -158,12 +158,12 @@ fn symbol(line: &str) -> Result<Symbol<'_>> {
         "failure" => Answer::Failure,
         "nothing" => Answer::Nothing,
         "data" => Answer::Data,
-        _ => bail!("{answer:?} is none of ours, errno, pointer, failure, nothing, data"),
+        _ => bail!("{answer:?} is not one of ours, errno, pointer, failure, nothing, data"),
     };
     Ok(Symbol { version, name, answer })
 }
 
-/// A linker's version script: each version with its symbols, and nothing else exported.
+/// Returns a linker's version script: each version with its symbols, and no other exports.
 fn version_map(symbols: &[Symbol<'_>]) -> String {
     let mut map = String::new();
     for of_version in symbols.chunk_by(|a, b| a.version == b.version) {
@@ -177,7 +177,7 @@ fn version_map(symbols: &[Symbol<'_>]) -> String {
     map
 }
 
-/// C for what is not ours. Callers pass arguments that nobody looks at.
+/// Returns C stubs for the symbols that Weft does not implement. They ignore their arguments.
 fn definitions(symbols: &[Symbol<'_>]) -> String {
     let mut source = String::from("#include <errno.h>\n#include <stddef.h>\n\n");
     for Symbol { name, answer, .. } in symbols {

@@ -1,4 +1,4 @@
-//! Lays libxrdma out as C programs find it: library, archive, header, manual pages and pkg-config file.
+//! The installation of libxrdma for C programs: library, archive, header, manual pages and pkg-config file.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -9,18 +9,18 @@ use anyhow::{Context, Result};
 
 use crate::verbs::{run, target};
 
-/// What to lay out, and where to.
+/// The source and destination folders.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// The folder that libxrdma.so and libxrdma.a were built in; without it the release is built.
+    /// The folder that contains libxrdma.so and libxrdma.a; by default a release build makes them.
     #[arg(long)]
     built: Option<PathBuf>,
-    /// The folder to lay them out in, as in /usr/local.
+    /// The destination folder, in the layout of /usr/local.
     #[arg(long)]
     out: Option<PathBuf>,
 }
 
-/// The file that makes `cc $(pkg-config --cflags --libs xrdma)` work wherever the folder is moved to.
+/// The file for `cc $(pkg-config --cflags --libs xrdma)`. It works wherever the folder is moved.
 const PKG_CONFIG: &str = "\
 prefix=${pcfiledir}/../..
 includedir=${prefix}/include
@@ -35,10 +35,10 @@ Libs: -L${libdir} -lxrdma
 Libs.private: -lpthread -ldl -lm -lgcc_s
 ";
 
-/// Lays everything out.
+/// Copies all files.
 ///
 /// # Errors
-/// What the compiler said, or the file that cannot be written.
+/// Returns the command that failed, or the file that cannot be written.
 pub(crate) fn lay_out(root: &Path, args: &Args) -> Result<()> {
     let release = target(root)?.join("release");
     let built = match &args.built {
@@ -55,7 +55,7 @@ pub(crate) fn lay_out(root: &Path, args: &Args) -> Result<()> {
         let to = out.join(to);
         let folder = to.parent().expect("a file lies in a folder");
         fs::create_dir_all(folder)
-            // A program may have the old one open.
+            // The old file is removed first because a program may have it open.
             .and_then(|()| fs::remove_file(&to).or_else(ignore_missing))
             .and_then(|()| fs::copy(from, &to))
             .with_context(|| format!("cannot copy {} to {}", from.display(), to.display()))

@@ -1,11 +1,11 @@
-//! `scripts/test.sh`, with a `cargo` that only notes what it was asked.
+//! Tests of `scripts/test.sh` with a `cargo` that only records its arguments.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-/// A folder with programs to run, which goes away with its value.
+/// A folder of programs to run that is removed when dropped.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -22,7 +22,7 @@ impl Folder {
         fs::set_permissions(file, fs::Permissions::from_mode(0o755)).unwrap();
     }
 
-    /// Runs the script with this folder's programs as its build; returns what it says and what it ran.
+    /// Runs the script with this folder's programs as its build. Returns its output and the recorded commands.
     fn run(&self, cargo: &str) -> (Output, String) {
         self.program("cargo", cargo);
         self.program("debug/weft", "");
@@ -51,12 +51,12 @@ fn all_failures_are_named_and_nothing_that_follows_is_left_out() {
         test) printf 'failures:\\n    one::test\\n    another\\n\\ntest result: FAILED. 3 passed; 2 failed\\n'; exit 1;;\n\
         esac";
     let (output, ran) = folder.run(cargo);
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let output_text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{output_text}");
     for line in
         ["  clippy: cargo clippy", "  tests: cargo test", "    test another", "    test one::test"]
     {
-        assert!(said.lines().any(|said| said.starts_with(line)), "no {line:?} in {said}");
+        assert!(output_text.lines().any(|it| it.starts_with(line)), "no {line:?} in {output_text}");
     }
     for step in ["cargo test --workspace --no-fail-fast", "weft sim swarm", "cargo doc"] {
         assert!(ran.contains(step), "{step:?} did not run: {ran}");
@@ -70,9 +70,9 @@ fn tests_that_were_skipped_are_counted_once_each_and_named() {
         for test in 'a lab' 'a guest' 'a lab'; do echo \"SKIPPED $test: no root\" >>\"$WEFT_SKIPPED\"; done\n\
         echo 'test result: ok. 40 passed; 0 failed';; esac";
     let (output, _) = folder.run(cargo);
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{said}");
+    let output_text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{output_text}");
     for line in ["  a guest: no root", "  a lab: no root", "OK: 40 tests passed; 2 skipped"] {
-        assert!(said.lines().any(|said| said.starts_with(line)), "no {line:?} in {said}");
+        assert!(output_text.lines().any(|it| it.starts_with(line)), "no {line:?} in {output_text}");
     }
 }

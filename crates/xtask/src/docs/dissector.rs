@@ -1,16 +1,16 @@
-//! `dissector/weft.lua`: the same tables as a plug-in for Wireshark and tshark.
+//! `dissector/weft.lua`: a plug-in for Wireshark and tshark with the header tables of `weft-wire`.
 
 use std::collections::BTreeSet;
 
 use weft_wire::spec::{Field, HEADERS, Header, NUMBERS};
 
-/// What the plug-in does with the tables; they replace its line `-- TABLES`.
+/// The program of the plug-in; the tables replace its line `-- TABLES`.
 const PROGRAM: &str = include_str!("dissector/main.lua");
-/// How it opens encrypted packets, in the place of the line `-- SEALED`.
+/// The decryption of sealed packets; it replaces the line `-- SEALED`.
 const SEALED: [&str; 2] = [include_str!("dissector/gcm.lua"), include_str!("dissector/sealed.lua")];
 
-/// The headers of the transport, by their name in the program, and of the overlay, whose VXLAN has a next
-/// protocol. Those around them Wireshark knows.
+/// The headers that the program dissects, by their key in it: those of the transport, and the overlay's VXLAN, which
+/// has a next protocol. Wireshark dissects the outer headers itself.
 const KEYS: [(&str, &str); 11] = [
     ("data", "Data packet"),
     ("message", "Message extension"),
@@ -25,11 +25,11 @@ const KEYS: [(&str, &str); 11] = [
     ("sealed", "Sealed packet"),
 ];
 
-/// Fields whose numbers have names: which list.
+/// The fields whose values have names, with the list of names.
 const NAMED: [(&str, &str); 3] =
     [("Pkt Type", "Packet types"), ("ACK Type", "ACK types"), ("Content", "Sealed contents")];
 
-/// The plug-in.
+/// Returns the plug-in.
 pub(crate) fn render() -> String {
     let numbers = NUMBERS.iter().map(|(list, numbers)| {
         let rows = numbers.iter().map(|n| format!("  [{}] = {:?},\n", n.value, n.name));
@@ -58,7 +58,7 @@ fn table(key: &str, header: &Header) -> String {
     format!("header({key:?}, {name:?}, {bytes}, {{\n{rows}}})\n")
 }
 
-/// Name in filters, name, first byte, bytes, bits, mask, list of names, meaning.
+/// Returns a row: filter name, name, first byte, bytes, bits, mask, list of value names, meaning.
 fn row(slug: &str, field: &Field) -> String {
     let bytes = field.bytes();
     let list = NAMED.iter().find(|(name, _)| *name == field.name);
@@ -78,7 +78,7 @@ fn row(slug: &str, field: &Field) -> String {
     )
 }
 
-/// As filters are written: small letters, digits and underscores.
+/// Returns a filter name: lower-case letters, digits and underscores.
 fn slug(name: &str) -> String {
     let letter = |letter: char| if letter.is_alphanumeric() { letter } else { '_' };
     let slug = name.to_lowercase().chars().map(letter).collect::<String>();
@@ -104,7 +104,7 @@ mod tests {
 
     #[test]
     fn a_field_across_bytes_is_masked_out_of_all_of_them() {
-        // Num_ece: bits 203 to 213 of the ACK header, bytes 25 and 26.
+        // The paper's bits 203 to 213 of the ACK header are in bytes 25 and 26.
         assert!(render().contains(r#"{ "num_ece", "Num_ece", 25, 2, 11, 0x1ffc, nil,"#));
     }
 

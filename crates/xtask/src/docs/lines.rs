@@ -1,10 +1,11 @@
-//! How much code a program takes with messages and on bare verbs: lines with something on them that is no comment.
+//! A page that compares the lines of code of programs that use messages with those that use bare verbs. Blank lines and
+//! comments do not count.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-/// The same program twice, each with the files it is made of, in `crates/weft-xrdma/examples`.
+/// The two versions of a program, each with its files in `crates/weft-xrdma/examples`.
 struct Pair {
     name: &'static str,
     messages: &'static [&'static str],
@@ -22,12 +23,12 @@ const PAIRS: &[Pair] = &[
 
 const EXAMPLES: &str = "crates/weft-xrdma/examples";
 
-/// The page.
+/// Returns the page.
 pub(super) fn render() -> String {
     let mut page = String::from(
-        "# Lines of code\n\nThe same programs on X-RDMA's messages and on bare verbs. Both are tested alike \
-         (`cargo test -p weft-xrdma --test programs`); lines that are blank or comments do not count. The same for \
-         a terminal: `cargo xtask lines`.\n\n| program | messages | bare verbs | saved |\n| --- | --- | --- | --- |\n",
+        "# Lines of code\n\nThe same programs with X-RDMA's messages and with bare verbs. The same tests run both \
+         (`cargo test -p weft-xrdma --test programs`); blank lines and comments do not count. For \
+         a terminal, use `cargo xtask lines`.\n\n| program | messages | bare verbs | saved |\n| --- | --- | --- | --- |\n",
     );
     for Pair { name, messages, bare } in PAIRS {
         let [messages, bare] =
@@ -40,27 +41,27 @@ pub(super) fn render() -> String {
         writeln!(page, "| `{EXAMPLES}/{file}` | {} |", count(file)).expect("a string takes it");
     }
     page.push_str(
-        "\nThe store on bare verbs does by hand what channels do in the other: it finds an address, \
-         meets its peer, keeps windows of credits so that no receiver is without a buffer, has long values read, and \
-         hears of the end of a peer. It leaves out what it can live without: keepalive of its own, limits of memory, \
-         a cache of registered memory and of queue pairs, a second carrier, tracing, counts. Some of the difference is \
-         the languages': C's store is a hash table of its own. Without that and without words, what speaks verbs alone \
-         is `kv.h` and `kv.c`.\n",
+        "\nThe store with bare verbs implements what channels do in the other: it finds an address, \
+         connects to its peer, keeps windows of credits so that no receiver lacks a buffer, has long values read, and \
+         detects the end of a peer. It lacks optional functions: a keepalive, memory limits, \
+         a cache of registered memory and of queue pairs, a second carrier, tracing, counters. Some of the difference is due to \
+         the languages: the C version contains its own hash table. Without it and the texts, the files that use only verbs \
+         are `kv.h` and `kv.c`.\n",
     );
     page
 }
 
-/// Lines of code of a file.
+/// Returns the lines of code of a file.
 ///
 /// # Panics
-/// It cannot be read: the repository is not whole.
+/// Panics if the file cannot be read, because then the repository is incomplete.
 fn count(file: &str) -> usize {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(EXAMPLES).join(file);
     let text = fs::read_to_string(&path);
     lines_of_code(&text.unwrap_or_else(|error| panic!("{}: {error}", path.display())))
 }
 
-/// Lines with something on them outside comments. Neither Rust's nor C's programs here have `//` or `/*` in strings.
+/// Returns the number of lines with code outside comments. No example has `//` or `/*` in a string.
 fn lines_of_code(text: &str) -> usize {
     let mut in_comment = false;
     let has_code = |line: &&str| {
@@ -95,7 +96,7 @@ mod tests {
 
     #[test]
     fn messages_take_a_third_of_the_code_at_most() {
-        // The paper: at least 70 % saved.
+        // The paper saves at least 70 %.
         for Pair { name, messages, bare } in PAIRS {
             let [messages, bare] =
                 [messages, bare].map(|files| files.iter().map(|file| count(file)).sum::<usize>());

@@ -1,6 +1,6 @@
-//! Markdown tables whose source is as readable as their rendering.
+//! Markdown tables with aligned columns, readable as source text.
 
-/// Header and rows with every column as wide as its widest cell.
+/// Returns a table in which every column is as wide as its widest cell.
 pub(crate) fn table<const COLUMNS: usize>(
     header: [&str; COLUMNS],
     rows: &[[String; COLUMNS]],

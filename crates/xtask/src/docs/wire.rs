@@ -1,4 +1,4 @@
-//! `docs/reference/wire.md`: where every field of every header lies.
+//! `docs/reference/wire.md`: the position of every field of every header.
 
 use weft_wire::Packet;
 use weft_wire::spec::{Field, HEADERS, Header, NUMBERS, Number};
@@ -10,9 +10,9 @@ const INTRODUCTION: &str = "\
 
 <!-- Generated from weft-wire by `cargo xtask docs`; edit the tables in crates/weft-wire/src. -->
 
-Everything travels in network order, but for the header of virtio. Bit 0 is the
+All fields are in network byte order, except those of the virtio header. Bit 0 is the
 most significant bit of a header's first byte, as in RFCs and in BIFROST's figures. A datagram of the
-transport begins with a data, an ACK or a set-up header; its first byte says which.
+transport begins with a data, an ACK or a set-up header; the first byte gives the type.
 
 ```text
 Ethernet | IPv4 or IPv6 | UDP | data header | message extension | payload   messages
@@ -25,11 +25,11 @@ Ethernet | IPv4 or IPv6 | UDP | sealed header | data or ACK packet, or a close, 
 Ethernet | IPv4 or IPv6 | UDP | VXLAN | sealed header | packet or tenant's frame, encrypted | tag
 ```
 
-[Connections](../design/connections.md#keys) says in which order a connection's packets are sent, and which of
+[Connections](../design/connections.md#keys) describes the order in which a connection's packets are sent, and which of
 them are encrypted.
 ";
 
-/// The page.
+/// Returns the page.
 pub(crate) fn render() -> String {
     let headers = HEADERS.iter().map(header);
     let numbers = NUMBERS.iter().map(|(name, numbers)| number_list(name, numbers));

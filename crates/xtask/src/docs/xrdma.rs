@@ -1,11 +1,11 @@
-//! `xrdma.h` and its manual pages, both from the comments of `weft-xrdma-c`.
+//! `xrdma.h` and its manual pages, generated from the comments of `weft-xrdma-c`.
 
 use std::path::Path;
 
 use cbindgen::{Builder, Config, DocumentationStyle, Language, Style};
 use roff::{Inline, Roff, bold, roman};
 
-/// The files that describe the interface, in the header's order.
+/// The source files of the interface, in the header's order.
 const SOURCES: [&str; 7] = [
     "types",
     "exports/context",
@@ -16,23 +16,23 @@ const SOURCES: [&str; 7] = [
     "exports/error",
 ];
 
-/// What the header says before anything else.
+/// The introductory comment of the header.
 const INTRODUCTION: &str = "\
 /*
  * Messages over RDMA in three nouns: a context owns channels, a channel carries messages. Link with -lxrdma.
  *
- * A context is for the thread that created it, and only that thread may use it and what belongs to it: nothing here
- * locks. Another thread has contexts of its own.
+ * A context belongs to the thread that created it, and only that thread may use it and its objects: nothing here
+ * locks. Other threads use their own contexts.
  *
- * Functions that return a number return a negative one of errno(3) when they fail, and xrdma_last_error says why in
- * words. Contexts, channels and messages that are null, gone or another thread's are such failures. Everything else
- * must be what it is said to be: texts end in NUL and are UTF-8, buffers have the length that is told, and places for
- * results are null or valid.
+ * Functions that return a number return a negative errno(3) value when they fail, and xrdma_last_error returns the
+ * reason as text. A context, channel or message that is null, gone or another thread's is such a failure. All other
+ * arguments must be valid: texts end in NUL and are UTF-8, buffers have the given length, and pointers for results
+ * are null or valid.
  *
  * This file is generated from the sources of weft-xrdma-c: `cargo xtask docs`.
  */";
 
-/// The header.
+/// Returns the header.
 pub(super) fn header() -> String {
     let config = Config {
         language: Language::C,
@@ -62,11 +62,11 @@ pub(super) fn header() -> String {
 struct Function<'a> {
     name: &'a str,
     declaration: &'a str,
-    /// Its comment, a paragraph or a list's item each.
+    /// The comment, split into paragraphs and list items.
     paragraphs: Vec<String>,
 }
 
-/// The manual's pages: their names and texts.
+/// Returns the names and texts of the manual pages.
 pub(super) fn pages() -> Vec<(String, String)> {
     let header = header();
     let functions = functions(&header);
@@ -77,7 +77,7 @@ pub(super) fn pages() -> Vec<(String, String)> {
         .collect()
 }
 
-/// The functions of a header as cbindgen writes it: a comment, and a declaration that ends in a semicolon.
+/// Returns the functions of a header in cbindgen's format: a comment, then a declaration that ends in a semicolon.
 fn functions(header: &str) -> Vec<Function<'_>> {
     header
         .split("/**\n")
@@ -93,7 +93,7 @@ fn functions(header: &str) -> Vec<Function<'_>> {
         .collect()
 }
 
-/// A comment's paragraphs and items, each on one line.
+/// Returns a comment's paragraphs and list items, each on one line.
 fn paragraphs(comment: &str) -> Vec<String> {
     let mut paragraphs = vec![String::new()];
     for line in comment.lines() {
@@ -115,8 +115,7 @@ fn paragraphs(comment: &str) -> Vec<String> {
 }
 
 const ERRORS: &str = "Errors:";
-const FAILED: &str =
-    "A negative number of errno(3) says that it failed; xrdma_last_error(3) says why in words.";
+const FAILED: &str = "A negative errno(3) value means that the call failed; xrdma_last_error(3) returns the reason as text.";
 
 fn page(function: &Function<'_>, names: &[&str]) -> String {
     let Function { name, declaration, paragraphs } = function;
@@ -149,9 +148,9 @@ fn page(function: &Function<'_>, names: &[&str]) -> String {
     let number = declaration.starts_with("int");
     if number {
         page.control("SH", ["RETURN VALUE"]);
-        let said = returns.iter().map(|text| text.as_str());
+        let described = returns.iter().map(|text| text.as_str());
         let zero = returns.is_empty().then_some("Returns 0.");
-        set_paragraphs(&mut page, said.chain(zero).chain([FAILED]));
+        set_paragraphs(&mut page, described.chain(zero).chain([FAILED]));
     }
     if !errors.is_empty() {
         page.control("SH", [if number { "ERRORS" } else { "RETURN VALUE" }]);
@@ -175,7 +174,7 @@ fn set_paragraphs<'a>(page: &mut Roff, paragraphs: impl Iterator<Item = &'a str>
     }
 }
 
-/// An item, `* EINVAL: why`, or a sentence.
+/// Writes an error: an item, `* EINVAL: why`, or a sentence.
 fn set_error(page: &mut Roff, error: &str) {
     match error.strip_prefix("* ").and_then(|item| item.split_once(": ")) {
         Some((number, why)) => {
@@ -189,8 +188,8 @@ fn set_error(page: &mut Roff, error: &str) {
     }
 }
 
-/// Text in which names are bold: what stands between backticks, constants of ours, and what is before a section of the
-/// manual.
+/// Returns a text with bold names: the text between backticks, constants that begin with `XRDMA_`, and names before a
+/// section number of the manual.
 fn inlines(text: &str) -> Vec<Inline> {
     let mut inlines = Vec::new();
     for (index, piece) in text.split('`').enumerate() {
@@ -286,8 +285,8 @@ int xrdma_do(struct xrdma_thing *thing);
             std::io::Write::write_all(&mut stdin, text.as_bytes()).expect("it reads");
             drop(stdin);
             let output = groff.wait_with_output().expect("it ends");
-            let said = String::from_utf8_lossy(&output.stderr);
-            assert!(output.status.success() && said.is_empty(), "{name}: {said}");
+            let warnings = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success() && warnings.is_empty(), "{name}: {warnings}");
         }
     }
 }

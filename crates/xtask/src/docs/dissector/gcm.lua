@@ -1,5 +1,5 @@
--- AES-GCM (FIPS 197; NIST SP 800-38D), as far as packets are opened with it: a key of 16 or 32 bytes and a
--- nonce of 12. Bytes are strings, blocks are four words of 32 bits. Lua before 5.3 has bit32, later ones operators.
+-- AES-GCM (FIPS 197; NIST SP 800-38D) for decryption only: a key of 16 or 32 bytes and a nonce of 12. Bytes are
+-- strings, blocks are four words of 32 bits. Lua before 5.3 has bit32, later versions have operators.
 local bits = bit32 or load([[return {
   band = function(a, b) return a & b end,
   bxor = function(a, ...)
@@ -27,13 +27,13 @@ local function as_bytes(a)
   return string.char(rshift(a, 24), band(rshift(a, 16), 255), band(rshift(a, 8), 255), band(a, 255))
 end
 
--- Twice a number of the field of 2^8.
+-- Doubles a number of the field GF(2^8).
 local function double(x)
   x = lshift(x, 1)
   return x > 255 and bxor(x, 0x11b) or x
 end
 
--- The S-box, and a round's substitution and mixing of each byte of a column.
+-- The S-box, and for each byte of a column the result of a round's SubBytes and MixColumns.
 local sbox, mix = {}, { {}, {}, {}, {} }
 do
   local log, power, x = {}, {}, 1
@@ -74,14 +74,14 @@ local function encrypt(key, a, b, c, d)
     bxor(substitute(c, d, a, b), words[last + 2]), bxor(substitute(d, a, b, c), words[last + 3])
 end
 
--- Times x in the field of 2^128, whose first bit is the constant's.
+-- Multiplies by x in the field GF(2^128), whose first bit is the constant term.
 local function shift(a, b, c, d)
   local carry = band(d, 1) * 0xe1000000
   return bxor(rshift(a, 1), carry), bxor(rshift(b, 1), lshift(a, 31)), bxor(rshift(c, 1), lshift(b, 31)),
     bxor(rshift(d, 1), lshift(c, 31))
 end
 
--- What the four bits that leave on the right put in on the left.
+-- The reduction of the four bits that a right shift by four moves out.
 local carries = {}
 for nibble = 0, 15 do
   local a, b, c, d = 0, 0, 0, nibble
@@ -89,7 +89,7 @@ for nibble = 0, 15 do
   carries[nibble] = a
 end
 
--- Makes a key of its bytes: the round keys, and the hash key times each number of four bits.
+-- Expands a key: the round keys, and the products of the hash key with each four-bit number.
 function gcm.key(bytes)
   local words, count, constant = {}, rshift(#bytes, 2), 1
   local key = { words = words, rounds = count + 6, times = {} }
@@ -118,7 +118,7 @@ function gcm.key(bytes)
   return key
 end
 
--- A block times the hash key (Shoup's tables of four bits).
+-- Multiplies a block by the hash key (Shoup's tables of four bits).
 local function times_hash_key(times, a, b, c, d)
   local w, x, y, z = 0, 0, 0, 0
   for _, part in ipairs({ d, c, b, a }) do
@@ -133,7 +133,7 @@ local function times_hash_key(times, a, b, c, d)
   return w, x, y, z
 end
 
--- GHASH of what is authenticated: in the clear, and encrypted.
+-- Returns the GHASH of the authenticated data: the clear part and the encrypted part.
 function gcm.hash(key, clear, text)
   local times, w, x, y, z = key.times, 0, 0, 0, 0
   for _, part in ipairs({ clear, text }) do
@@ -146,13 +146,13 @@ function gcm.hash(key, clear, text)
   return { times_hash_key(times, w, bxor(x, 8 * #clear), y, bxor(z, 8 * #text)) }
 end
 
--- The tag of a hash under a nonce.
+-- Returns the tag for a hash and a nonce.
 function gcm.tag(key, nonce, hash)
   local a, b, c, d = encrypt(key, word(nonce, 1), word(nonce, 5), word(nonce, 9), 1)
   return as_bytes(bxor(a, hash[1])) .. as_bytes(bxor(b, hash[2])) .. as_bytes(bxor(c, hash[3])) .. as_bytes(bxor(d, hash[4]))
 end
 
--- Decrypts, which is to encrypt once more.
+-- Decrypts in counter mode, which is the same operation as encryption.
 function gcm.decrypt(key, nonce, text)
   local padded, out = text .. string.rep("\0", -#text % 16), {}
   local first, second, third = word(nonce, 1), word(nonce, 5), word(nonce, 9)

@@ -1,21 +1,20 @@
--- Weft's transport in Wireshark and tshark: data, ACK and set-up packets of BIFROST (appendix C), with
--- Weft's message and RDMA extensions, encrypted or not, and the overlay's VXLAN around them. Generated from
--- weft-wire by `cargo xtask docs`; edit the tables in crates/weft-wire/src or the program in
--- crates/xtask/src/docs/dissector/.
+-- Weft's transport in Wireshark and tshark: data, ACK and set-up packets of BIFROST (appendix C), with Weft's message
+-- and RDMA extensions, encrypted or not, and the overlay's VXLAN around them. Generated from weft-wire by `cargo xtask
+-- docs`; edit the tables in crates/weft-wire/src or the program in crates/xtask/src/docs/dissector/.
 --
 --   tshark -X lua_script:dissector/weft.lua -r capture.pcapng -V
 --   tshark -X lua_script:dissector/weft.lua -o weft.keys:FILE -r capture.pcapng     (keys: WEFT_KEY_LOG)
 --   cp dissector/weft.lua ~/.local/lib/wireshark/plugins/      (Wireshark: Help, About, Folders)
 --
--- Packets are known by their look, on any UDP port. Filters are `weft.ack`, `weft.ack.num_ece` and so on;
--- `weft.psn` and `weft.cid` are those of any header.
+-- The plug-in recognises packets by their content, on any UDP port. Filters are `weft.ack`, `weft.ack.num_ece` and so
+-- on; `weft.psn` and `weft.cid` match the field in any header.
 
 local weft = Proto("weft", "Weft transport")
 local names, headers, fields = {}, {}, {}
 
 local types = { [1] = ProtoField.uint8, [2] = ProtoField.uint16, [3] = ProtoField.uint24,
                 [4] = ProtoField.uint32, [8] = ProtoField.uint64 }
--- Identifiers, keys and addresses are read in hexadecimal.
+-- Identifiers, keys and addresses are shown in hexadecimal.
 local hex = { destination_cid = true, local_cid = true, virtual_address = true, r_key = true,
               token = true, capabilities = true, spi = true }
 
@@ -48,28 +47,28 @@ local any_psn = ProtoField.uint32("weft.psn", "Packet Sequence Number, of any he
 local any_cid = ProtoField.uint32("weft.cid", "Connection ID, of any header", base.HEX)
 local operation = ProtoField.uint8("weft.rdma.operation", "Operation", base.DEC, names["RDMA operations"])
 local bitmap = ProtoField.bytes("weft.ack.bitmap", "Bitmap")
-local placed = ProtoField.uint32("weft.ack.placed", "Placed beyond PSN_base, of this block", base.DEC)
+local placed = ProtoField.uint32("weft.ack.placed", "Packets placed beyond PSN_base in this block", base.DEC)
 local payload = ProtoField.bytes("weft.payload", "Payload")
 local exchange = ProtoField.bytes("weft.exchange.message", "Noise message")
 local encrypted = ProtoField.bytes("weft.encrypted", "Encrypted")
 local tag = ProtoField.bytes("weft.sealed.tag", "Tag")
-local whole_iv = ProtoField.uint64("weft.sealed.number", "Number, all 64 bits of the IV", base.DEC)
+local whole_iv = ProtoField.uint64("weft.sealed.number", "Packet number: all 64 bits of the IV", base.DEC)
 local authentic = ProtoField.bool("weft.sealed.authentic", "Authentic")
 for _, field in ipairs({ any_psn, any_cid, operation, bitmap, placed, payload, exchange, encrypted, tag, whole_iv, authentic }) do
   fields[#fields + 1] = field
 end
 weft.fields = fields
 
-local repeated = ProtoExpert.new("weft.repeated", "Packet sent before", expert.group.SEQUENCE, expert.severity.NOTE)
-local needless = ProtoExpert.new("weft.needless", "The echoed packet had been placed before", expert.group.SEQUENCE, expert.severity.NOTE)
-local refused = ProtoExpert.new("weft.refused", "The peer asks for what is missing", expert.group.SEQUENCE, expert.severity.WARN)
-local ended = ProtoExpert.new("weft.ended", "The connection ends or does not come to be", expert.group.SEQUENCE, expert.severity.CHAT)
-local cut = ProtoExpert.new("weft.cut", "Headers are cut off", expert.group.MALFORMED, expert.severity.ERROR)
-local forged = ProtoExpert.new("weft.sealed.forged", "Not authentic: changed, made up, or under another key", expert.group.SECURITY, expert.severity.ERROR)
-local unchecked = ProtoExpert.new("weft.sealed.unchecked", "Decrypted, but what authenticates it was not captured", expert.group.SECURITY, expert.severity.NOTE)
+local repeated = ProtoExpert.new("weft.repeated", "Retransmitted packet", expert.group.SEQUENCE, expert.severity.NOTE)
+local needless = ProtoExpert.new("weft.needless", "Spurious retransmission: the echoed packet was already placed", expert.group.SEQUENCE, expert.severity.NOTE)
+local refused = ProtoExpert.new("weft.refused", "NACK: the peer requests missing packets", expert.group.SEQUENCE, expert.severity.WARN)
+local ended = ProtoExpert.new("weft.ended", "The connection ends or is refused", expert.group.SEQUENCE, expert.severity.CHAT)
+local cut = ProtoExpert.new("weft.cut", "Headers are truncated", expert.group.MALFORMED, expert.severity.ERROR)
+local forged = ProtoExpert.new("weft.sealed.forged", "Not authentic: modified, forged, or encrypted with another key", expert.group.SECURITY, expert.severity.ERROR)
+local unchecked = ProtoExpert.new("weft.sealed.unchecked", "Decrypted, but not authenticated: the tag was not captured", expert.group.SECURITY, expert.severity.NOTE)
 weft.experts = { repeated, needless, refused, ended, cut, forged, unchecked }
 
--- Adds a header's fields; false where bytes are missing.
+-- Adds a header's fields and returns their subtree; returns false if the buffer is too short.
 local function add(tree, buffer, at, key)
   local header = headers[key]
   if buffer:len() < at + header.length then
@@ -154,7 +153,7 @@ local function dissect_ack(tree, buffer)
     buffer(4, 4):uint(), buffer(2, 1):bitfield(1, 3), beyond)
 end
 
--- The exchange of keys, if there is one; false without.
+-- Adds the key exchange and returns true; returns false if there is none.
 local function dissect_exchange(tree, buffer, at)
   if buffer:len() <= at or not add(tree, buffer, at, "exchange") then return false end
   local length, from = buffer(at + 2, 2):uint(), at + headers.exchange.length
@@ -181,7 +180,7 @@ local function dissect_setup(tree, buffer, type)
   return names["Packet types"][type]
 end
 
--- A packet in the clear.
+-- Dissects an unencrypted packet.
 local function dissect_clear(buffer, _, tree)
   local type = buffer:len() > 0 and buffer(0, 1):uint() or 0
   if type == kind.data then return dissect_data(tree, buffer) end
@@ -211,8 +210,8 @@ function weft.dissector(buffer, pinfo, tree)
   return dissect_packet(buffer, pinfo, tree, "")
 end
 
--- What is surely no packet of ours is left to others.
-local function looks_like_ours(buffer)
+-- Returns true if the buffer can be a Weft packet; other packets are left to other dissectors.
+local function looks_like_weft(buffer)
   local length = buffer:reported_len()
   if buffer:len() < 12 then return false end
   local type, version = buffer(0, 1):uint(), buffer(1, 1):bitfield(0, 4)
@@ -231,27 +230,27 @@ local function looks_like_ours(buffer)
 end
 
 weft:register_heuristic("udp", function(buffer, pinfo, tree)
-  if not looks_like_ours(buffer) then return false end
+  if not looks_like_weft(buffer) then return false end
   weft.dissector(buffer, pinfo, tree)
   return true
 end)
 
--- Simulated hosts receive on the port of RoCEv2, which Wireshark gives to another dissector. No packet
--- of RoCEv2 looks like ours: those that begin with 1 to 8 and a pad count of one have other lengths, and of those that
--- begin with 9 the third and fourth byte are a partition key, which is 0xffff nearly always.
+-- Simulated hosts receive on the port of RoCEv2, which Wireshark assigns to another dissector. No RoCEv2 packet passes
+-- looks_like_weft: those that begin with 1 to 8 and a pad count of one have other lengths, and in those that begin with
+-- 9 the third and fourth byte are a partition key, which is nearly always 0xffff.
 local ports = DissectorTable.get("udp.port")
 local roce = ports:get_dissector(4791)
 local shared = Proto("weft_or_roce", "Weft transport or RoCEv2")
 function shared.dissector(buffer, pinfo, tree)
-  if looks_like_ours(buffer) or not roce then return weft.dissector(buffer, pinfo, tree) end
-  -- It gives up on what is too short for it.
+  if looks_like_weft(buffer) or not roce then return weft.dissector(buffer, pinfo, tree) end
+  -- The RoCEv2 dissector raises an error on a truncated packet.
   local whole, used = pcall(roce.call, roce, buffer, pinfo, tree)
   if not whole then tree:add_proto_expert_info(cut) end
   return whole and used or buffer:len()
 end
 ports:add(4791, shared)
--- VXLAN that says by its P bit that something else than a frame follows: packets of the transport,
--- encrypted or not. All other VXLAN is Wireshark's.
+-- VXLAN whose P bit announces a next protocol instead of a frame carries packets of the transport, encrypted or not.
+-- All other VXLAN goes to Wireshark's dissector.
 local vxlan = ports:get_dissector(4789)
 local overlay = Proto("weft_overlay", "Weft overlay")
 local next_weft
@@ -267,7 +266,7 @@ end
 function overlay.dissector(buffer, pinfo, tree)
   local follows = next_protocol(buffer)
   if follows ~= next_weft then
-    -- It gives up on what is too short for it.
+    -- The VXLAN dissector raises an error on a truncated packet.
     local whole, used = pcall(vxlan.call, vxlan, buffer, pinfo, tree)
     if not whole then tree:add_proto_expert_info(cut) end
     return whole and used or buffer:len()
@@ -281,5 +280,5 @@ function overlay.dissector(buffer, pinfo, tree)
   return buffer:len()
 end
 ports:add(4789, overlay)
--- For "Decode As", where a capture has other versions.
+-- "Decode As" may select Weft for captures of other versions.
 ports:add_for_decode_as(weft)

@@ -1,15 +1,16 @@
--- Encrypted packets. The preference "weft.keys" names a file of keys, as `WEFT_KEY_LOG` has them written: a line
--- for each, with SPI, cipher, number and bytes. It is read on as it grows.
+-- Encrypted packets. The preference "weft.keys" names a file of keys as `WEFT_KEY_LOG` writes it: one line per key with
+-- SPI, cipher, key number and key bytes. New lines are read as the file grows.
 weft.prefs.keys = Pref.string("Key log", "", "A file of keys (WEFT_KEY_LOG) with which sealed packets are decrypted")
 
 local TAG, TWO_32 = 16, 4294967296
--- A capture that begins late: so many times 2^32 packets may have passed.
-local MOST_WRAPS = 64
+-- Maximum number of wraps of the low 32 bits that may precede a capture.
+local MAX_WRAPS = 64
 local ciphers = { [0] = "AES-GCM-128", [1] = "AES-GCM-256" }
 
--- Keys by SPI, cipher and number, each a list: ends have SPIs of their own, and numbers come again.
+-- Lists of keys by SPI, cipher and key number. The two ends choose SPIs independently and key numbers repeat, so an
+-- index may have several keys.
 local keys, key_file, read_up_to
--- The packet after the newest of each direction, and what was found out of each frame.
+-- The next expected packet number of each direction, and the result of each frame.
 local next_number, opened
 
 local function forget()
@@ -45,7 +46,7 @@ local function keys_of(index)
   return keys[index]
 end
 
--- SPI, then the packet's number.
+-- Returns the nonce: the SPI followed by the packet's number.
 local function nonce_of(spi, number)
   local bytes = ""
   for _, half in ipairs({ math.floor(number / TWO_32), number % TWO_32 }) do
@@ -56,7 +57,7 @@ local function nonce_of(spi, number)
   return spi .. bytes
 end
 
--- The number with this low half that is nearest to the next one (RFC 4304, appendix A2).
+-- Returns the number with this low half that is nearest to the expected one (RFC 4304, appendix A2).
 local function complete(next, low)
   local ahead = (low - next) % TWO_32
   if ahead < TWO_32 / 2 or next + ahead < TWO_32 then return next + ahead end
@@ -66,11 +67,11 @@ end
 local function numbers_of(next, low)
   if next then return { complete(next, low) } end
   local numbers = {}
-  for wraps = 0, MOST_WRAPS - 1 do numbers[#numbers + 1] = wraps * TWO_32 + low end
+  for wraps = 0, MAX_WRAPS - 1 do numbers[#numbers + 1] = wraps * TWO_32 + low end
   return numbers
 end
 
--- Tries every key on a packet. Without its tag what is inside must at least name the connection.
+-- Tries every key on a packet. Without a tag, the decrypted content must at least name the connection.
 local function open(packet, list, next)
   for _, key in ipairs(list) do
     key.aes = key.aes or gcm.key(key.bytes)
@@ -87,7 +88,7 @@ local function open(packet, list, next)
   return {}
 end
 
--- The same, once for each frame; the direction is followed by what is authentic.
+-- Does the same once per frame. Only authentic packets advance the expected number of the direction.
 local function open_once(packet, index, pinfo)
   local list = keys_of(index)
   if not list then return nil end
@@ -104,7 +105,7 @@ end
 
 local frame_inside = Dissector.get("eth_withoutfcs")
 
--- `before` is what precedes the packet within UDP and is authenticated too.
+-- The argument `before` is the authenticated data that precedes the packet in the UDP payload.
 local function dissect_sealed(subtree, buffer, pinfo, tree, before, dissect_inside)
   local header = add(subtree, buffer, 0, "sealed")
   if not header then return "sealed" end
