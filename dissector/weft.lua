@@ -1,21 +1,20 @@
--- Weft's transport in Wireshark and tshark: data, ACK and set-up packets of BIFROST (appendix C), with
--- Weft's message and RDMA extensions, encrypted or not, and the overlay's VXLAN around them. Generated from
--- weft-wire by `cargo xtask docs`; edit the tables in crates/weft-wire/src or the program in
--- crates/xtask/src/docs/dissector/.
+-- Weft's transport in Wireshark and tshark: data, ACK and set-up packets of BIFROST (appendix C), with Weft's message
+-- and RDMA extensions, encrypted or not, and the overlay's VXLAN around them. Generated from weft-wire by `cargo xtask
+-- docs`; edit the tables in crates/weft-wire/src or the program in crates/xtask/src/docs/dissector/.
 --
 --   tshark -X lua_script:dissector/weft.lua -r capture.pcapng -V
 --   tshark -X lua_script:dissector/weft.lua -o weft.keys:FILE -r capture.pcapng     (keys: WEFT_KEY_LOG)
 --   cp dissector/weft.lua ~/.local/lib/wireshark/plugins/      (Wireshark: Help, About, Folders)
 --
--- Packets are known by their look, on any UDP port. Filters are `weft.ack`, `weft.ack.num_ece` and so on;
--- `weft.psn` and `weft.cid` are those of any header.
+-- The plug-in recognises packets by their content, on any UDP port. Filters are `weft.ack`, `weft.ack.num_ece` and so
+-- on; `weft.psn` and `weft.cid` match the field in any header.
 
 local weft = Proto("weft", "Weft transport")
 local names, headers, fields = {}, {}, {}
 
 local types = { [1] = ProtoField.uint8, [2] = ProtoField.uint16, [3] = ProtoField.uint24,
                 [4] = ProtoField.uint32, [8] = ProtoField.uint64 }
--- Identifiers, keys and addresses are read in hexadecimal.
+-- Identifiers, keys and addresses are shown in hexadecimal.
 local hex = { destination_cid = true, local_cid = true, virtual_address = true, r_key = true,
               token = true, capabilities = true, spi = true }
 
@@ -209,28 +208,28 @@ local any_psn = ProtoField.uint32("weft.psn", "Packet Sequence Number, of any he
 local any_cid = ProtoField.uint32("weft.cid", "Connection ID, of any header", base.HEX)
 local operation = ProtoField.uint8("weft.rdma.operation", "Operation", base.DEC, names["RDMA operations"])
 local bitmap = ProtoField.bytes("weft.ack.bitmap", "Bitmap")
-local placed = ProtoField.uint32("weft.ack.placed", "Placed beyond PSN_base, of this block", base.DEC)
+local placed = ProtoField.uint32("weft.ack.placed", "Packets placed beyond PSN_base in this block", base.DEC)
 local payload = ProtoField.bytes("weft.payload", "Payload")
 local exchange = ProtoField.bytes("weft.exchange.message", "Noise message")
 local encrypted = ProtoField.bytes("weft.encrypted", "Encrypted")
 local tag = ProtoField.bytes("weft.sealed.tag", "Tag")
-local whole_iv = ProtoField.uint64("weft.sealed.number", "Number, all 64 bits of the IV", base.DEC)
+local whole_iv = ProtoField.uint64("weft.sealed.number", "Packet number: all 64 bits of the IV", base.DEC)
 local authentic = ProtoField.bool("weft.sealed.authentic", "Authentic")
 for _, field in ipairs({ any_psn, any_cid, operation, bitmap, placed, payload, exchange, encrypted, tag, whole_iv, authentic }) do
   fields[#fields + 1] = field
 end
 weft.fields = fields
 
-local repeated = ProtoExpert.new("weft.repeated", "Packet sent before", expert.group.SEQUENCE, expert.severity.NOTE)
-local needless = ProtoExpert.new("weft.needless", "The echoed packet had been placed before", expert.group.SEQUENCE, expert.severity.NOTE)
-local refused = ProtoExpert.new("weft.refused", "The peer asks for what is missing", expert.group.SEQUENCE, expert.severity.WARN)
-local ended = ProtoExpert.new("weft.ended", "The connection ends or does not come to be", expert.group.SEQUENCE, expert.severity.CHAT)
-local cut = ProtoExpert.new("weft.cut", "Headers are cut off", expert.group.MALFORMED, expert.severity.ERROR)
-local forged = ProtoExpert.new("weft.sealed.forged", "Not authentic: changed, made up, or under another key", expert.group.SECURITY, expert.severity.ERROR)
-local unchecked = ProtoExpert.new("weft.sealed.unchecked", "Decrypted, but what authenticates it was not captured", expert.group.SECURITY, expert.severity.NOTE)
+local repeated = ProtoExpert.new("weft.repeated", "Retransmitted packet", expert.group.SEQUENCE, expert.severity.NOTE)
+local needless = ProtoExpert.new("weft.needless", "Spurious retransmission: the echoed packet was already placed", expert.group.SEQUENCE, expert.severity.NOTE)
+local refused = ProtoExpert.new("weft.refused", "NACK: the peer requests missing packets", expert.group.SEQUENCE, expert.severity.WARN)
+local ended = ProtoExpert.new("weft.ended", "The connection ends or is refused", expert.group.SEQUENCE, expert.severity.CHAT)
+local cut = ProtoExpert.new("weft.cut", "Headers are truncated", expert.group.MALFORMED, expert.severity.ERROR)
+local forged = ProtoExpert.new("weft.sealed.forged", "Not authentic: modified, forged, or encrypted with another key", expert.group.SECURITY, expert.severity.ERROR)
+local unchecked = ProtoExpert.new("weft.sealed.unchecked", "Decrypted, but not authenticated: the tag was not captured", expert.group.SECURITY, expert.severity.NOTE)
 weft.experts = { repeated, needless, refused, ended, cut, forged, unchecked }
 
--- Adds a header's fields; false where bytes are missing.
+-- Adds a header's fields and returns their subtree; returns false if the buffer is too short.
 local function add(tree, buffer, at, key)
   local header = headers[key]
   if buffer:len() < at + header.length then
@@ -315,7 +314,7 @@ local function dissect_ack(tree, buffer)
     buffer(4, 4):uint(), buffer(2, 1):bitfield(1, 3), beyond)
 end
 
--- The exchange of keys, if there is one; false without.
+-- Adds the key exchange and returns true; returns false if there is none.
 local function dissect_exchange(tree, buffer, at)
   if buffer:len() <= at or not add(tree, buffer, at, "exchange") then return false end
   local length, from = buffer(at + 2, 2):uint(), at + headers.exchange.length
@@ -342,7 +341,7 @@ local function dissect_setup(tree, buffer, type)
   return names["Packet types"][type]
 end
 
--- A packet in the clear.
+-- Dissects an unencrypted packet.
 local function dissect_clear(buffer, _, tree)
   local type = buffer:len() > 0 and buffer(0, 1):uint() or 0
   if type == kind.data then return dissect_data(tree, buffer) end
@@ -351,8 +350,8 @@ local function dissect_clear(buffer, _, tree)
   return dissect_setup(tree, buffer, type)
 end
 
--- AES-GCM (FIPS 197; NIST SP 800-38D), as far as packets are opened with it: a key of 16 or 32 bytes and a
--- nonce of 12. Bytes are strings, blocks are four words of 32 bits. Lua before 5.3 has bit32, later ones operators.
+-- AES-GCM (FIPS 197; NIST SP 800-38D) for decryption only: a key of 16 or 32 bytes and a nonce of 12. Bytes are
+-- strings, blocks are four words of 32 bits. Lua before 5.3 has bit32, later versions have operators.
 local bits = bit32 or load([[return {
   band = function(a, b) return a & b end,
   bxor = function(a, ...)
@@ -380,13 +379,13 @@ local function as_bytes(a)
   return string.char(rshift(a, 24), band(rshift(a, 16), 255), band(rshift(a, 8), 255), band(a, 255))
 end
 
--- Twice a number of the field of 2^8.
+-- Doubles a number of the field GF(2^8).
 local function double(x)
   x = lshift(x, 1)
   return x > 255 and bxor(x, 0x11b) or x
 end
 
--- The S-box, and a round's substitution and mixing of each byte of a column.
+-- The S-box, and for each byte of a column the result of a round's SubBytes and MixColumns.
 local sbox, mix = {}, { {}, {}, {}, {} }
 do
   local log, power, x = {}, {}, 1
@@ -427,14 +426,14 @@ local function encrypt(key, a, b, c, d)
     bxor(substitute(c, d, a, b), words[last + 2]), bxor(substitute(d, a, b, c), words[last + 3])
 end
 
--- Times x in the field of 2^128, whose first bit is the constant's.
+-- Multiplies by x in the field GF(2^128), whose first bit is the constant term.
 local function shift(a, b, c, d)
   local carry = band(d, 1) * 0xe1000000
   return bxor(rshift(a, 1), carry), bxor(rshift(b, 1), lshift(a, 31)), bxor(rshift(c, 1), lshift(b, 31)),
     bxor(rshift(d, 1), lshift(c, 31))
 end
 
--- What the four bits that leave on the right put in on the left.
+-- The reduction of the four bits that a right shift by four moves out.
 local carries = {}
 for nibble = 0, 15 do
   local a, b, c, d = 0, 0, 0, nibble
@@ -442,7 +441,7 @@ for nibble = 0, 15 do
   carries[nibble] = a
 end
 
--- Makes a key of its bytes: the round keys, and the hash key times each number of four bits.
+-- Expands a key: the round keys, and the products of the hash key with each four-bit number.
 function gcm.key(bytes)
   local words, count, constant = {}, rshift(#bytes, 2), 1
   local key = { words = words, rounds = count + 6, times = {} }
@@ -471,7 +470,7 @@ function gcm.key(bytes)
   return key
 end
 
--- A block times the hash key (Shoup's tables of four bits).
+-- Multiplies a block by the hash key (Shoup's tables of four bits).
 local function times_hash_key(times, a, b, c, d)
   local w, x, y, z = 0, 0, 0, 0
   for _, part in ipairs({ d, c, b, a }) do
@@ -486,7 +485,7 @@ local function times_hash_key(times, a, b, c, d)
   return w, x, y, z
 end
 
--- GHASH of what is authenticated: in the clear, and encrypted.
+-- Returns the GHASH of the authenticated data: the clear part and the encrypted part.
 function gcm.hash(key, clear, text)
   local times, w, x, y, z = key.times, 0, 0, 0, 0
   for _, part in ipairs({ clear, text }) do
@@ -499,13 +498,13 @@ function gcm.hash(key, clear, text)
   return { times_hash_key(times, w, bxor(x, 8 * #clear), y, bxor(z, 8 * #text)) }
 end
 
--- The tag of a hash under a nonce.
+-- Returns the tag for a hash and a nonce.
 function gcm.tag(key, nonce, hash)
   local a, b, c, d = encrypt(key, word(nonce, 1), word(nonce, 5), word(nonce, 9), 1)
   return as_bytes(bxor(a, hash[1])) .. as_bytes(bxor(b, hash[2])) .. as_bytes(bxor(c, hash[3])) .. as_bytes(bxor(d, hash[4]))
 end
 
--- Decrypts, which is to encrypt once more.
+-- Decrypts in counter mode, which is the same operation as encryption.
 function gcm.decrypt(key, nonce, text)
   local padded, out = text .. string.rep("\0", -#text % 16), {}
   local first, second, third = word(nonce, 1), word(nonce, 5), word(nonce, 9)
@@ -517,18 +516,19 @@ function gcm.decrypt(key, nonce, text)
   return table.concat(out):sub(1, #text)
 end
 
--- Encrypted packets. The preference "weft.keys" names a file of keys, as `WEFT_KEY_LOG` has them written: a line
--- for each, with SPI, cipher, number and bytes. It is read on as it grows.
+-- Encrypted packets. The preference "weft.keys" names a file of keys as `WEFT_KEY_LOG` writes it: one line per key with
+-- SPI, cipher, key number and key bytes. New lines are read as the file grows.
 weft.prefs.keys = Pref.string("Key log", "", "A file of keys (WEFT_KEY_LOG) with which sealed packets are decrypted")
 
 local TAG, TWO_32 = 16, 4294967296
--- A capture that begins late: so many times 2^32 packets may have passed.
-local MOST_WRAPS = 64
+-- Maximum number of wraps of the low 32 bits that may precede a capture.
+local MAX_WRAPS = 64
 local ciphers = { [0] = "AES-GCM-128", [1] = "AES-GCM-256" }
 
--- Keys by SPI, cipher and number, each a list: ends have SPIs of their own, and numbers come again.
+-- Lists of keys by SPI, cipher and key number. The two ends choose SPIs independently and key numbers repeat, so an
+-- index may have several keys.
 local keys, key_file, read_up_to
--- The packet after the newest of each direction, and what was found out of each frame.
+-- The next expected packet number of each direction, and the result of each frame.
 local next_number, opened
 
 local function forget()
@@ -564,7 +564,7 @@ local function keys_of(index)
   return keys[index]
 end
 
--- SPI, then the packet's number.
+-- Returns the nonce: the SPI followed by the packet's number.
 local function nonce_of(spi, number)
   local bytes = ""
   for _, half in ipairs({ math.floor(number / TWO_32), number % TWO_32 }) do
@@ -575,7 +575,7 @@ local function nonce_of(spi, number)
   return spi .. bytes
 end
 
--- The number with this low half that is nearest to the next one (RFC 4304, appendix A2).
+-- Returns the number with this low half that is nearest to the expected one (RFC 4304, appendix A2).
 local function complete(next, low)
   local ahead = (low - next) % TWO_32
   if ahead < TWO_32 / 2 or next + ahead < TWO_32 then return next + ahead end
@@ -585,11 +585,11 @@ end
 local function numbers_of(next, low)
   if next then return { complete(next, low) } end
   local numbers = {}
-  for wraps = 0, MOST_WRAPS - 1 do numbers[#numbers + 1] = wraps * TWO_32 + low end
+  for wraps = 0, MAX_WRAPS - 1 do numbers[#numbers + 1] = wraps * TWO_32 + low end
   return numbers
 end
 
--- Tries every key on a packet. Without its tag what is inside must at least name the connection.
+-- Tries every key on a packet. Without a tag, the decrypted content must at least name the connection.
 local function open(packet, list, next)
   for _, key in ipairs(list) do
     key.aes = key.aes or gcm.key(key.bytes)
@@ -606,7 +606,7 @@ local function open(packet, list, next)
   return {}
 end
 
--- The same, once for each frame; the direction is followed by what is authentic.
+-- Does the same once per frame. Only authentic packets advance the expected number of the direction.
 local function open_once(packet, index, pinfo)
   local list = keys_of(index)
   if not list then return nil end
@@ -623,7 +623,7 @@ end
 
 local frame_inside = Dissector.get("eth_withoutfcs")
 
--- `before` is what precedes the packet within UDP and is authenticated too.
+-- The argument `before` is the authenticated data that precedes the packet in the UDP payload.
 local function dissect_sealed(subtree, buffer, pinfo, tree, before, dissect_inside)
   local header = add(subtree, buffer, 0, "sealed")
   if not header then return "sealed" end
@@ -689,8 +689,8 @@ function weft.dissector(buffer, pinfo, tree)
   return dissect_packet(buffer, pinfo, tree, "")
 end
 
--- What is surely no packet of ours is left to others.
-local function looks_like_ours(buffer)
+-- Returns true if the buffer can be a Weft packet; other packets are left to other dissectors.
+local function looks_like_weft(buffer)
   local length = buffer:reported_len()
   if buffer:len() < 12 then return false end
   local type, version = buffer(0, 1):uint(), buffer(1, 1):bitfield(0, 4)
@@ -709,27 +709,27 @@ local function looks_like_ours(buffer)
 end
 
 weft:register_heuristic("udp", function(buffer, pinfo, tree)
-  if not looks_like_ours(buffer) then return false end
+  if not looks_like_weft(buffer) then return false end
   weft.dissector(buffer, pinfo, tree)
   return true
 end)
 
--- Simulated hosts receive on the port of RoCEv2, which Wireshark gives to another dissector. No packet
--- of RoCEv2 looks like ours: those that begin with 1 to 8 and a pad count of one have other lengths, and of those that
--- begin with 9 the third and fourth byte are a partition key, which is 0xffff nearly always.
+-- Simulated hosts receive on the port of RoCEv2, which Wireshark assigns to another dissector. No RoCEv2 packet passes
+-- looks_like_weft: those that begin with 1 to 8 and a pad count of one have other lengths, and in those that begin with
+-- 9 the third and fourth byte are a partition key, which is nearly always 0xffff.
 local ports = DissectorTable.get("udp.port")
 local roce = ports:get_dissector(4791)
 local shared = Proto("weft_or_roce", "Weft transport or RoCEv2")
 function shared.dissector(buffer, pinfo, tree)
-  if looks_like_ours(buffer) or not roce then return weft.dissector(buffer, pinfo, tree) end
-  -- It gives up on what is too short for it.
+  if looks_like_weft(buffer) or not roce then return weft.dissector(buffer, pinfo, tree) end
+  -- The RoCEv2 dissector raises an error on a truncated packet.
   local whole, used = pcall(roce.call, roce, buffer, pinfo, tree)
   if not whole then tree:add_proto_expert_info(cut) end
   return whole and used or buffer:len()
 end
 ports:add(4791, shared)
--- VXLAN that says by its P bit that something else than a frame follows: packets of the transport,
--- encrypted or not. All other VXLAN is Wireshark's.
+-- VXLAN whose P bit announces a next protocol instead of a frame carries packets of the transport, encrypted or not.
+-- All other VXLAN goes to Wireshark's dissector.
 local vxlan = ports:get_dissector(4789)
 local overlay = Proto("weft_overlay", "Weft overlay")
 local next_weft
@@ -745,7 +745,7 @@ end
 function overlay.dissector(buffer, pinfo, tree)
   local follows = next_protocol(buffer)
   if follows ~= next_weft then
-    -- It gives up on what is too short for it.
+    -- The VXLAN dissector raises an error on a truncated packet.
     local whole, used = pcall(vxlan.call, vxlan, buffer, pinfo, tree)
     if not whole then tree:add_proto_expert_info(cut) end
     return whole and used or buffer:len()
@@ -759,5 +759,5 @@ function overlay.dissector(buffer, pinfo, tree)
   return buffer:len()
 end
 ports:add(4789, overlay)
--- For "Decode As", where a capture has other versions.
+-- "Decode As" may select Weft for captures of other versions.
 ports:add_for_decode_as(weft)

@@ -238,8 +238,10 @@ const HEADERS: usize = DataHeader::LEN + MessageHeader::LEN;
 /// as 160 bytes.
 const BLOCK: u16 = 16;
 
-const _: () =
-    assert!(HEADERS % BLOCK as usize == 0, "payload of whole blocks makes packets of whole blocks");
+const _: () = assert!(
+    HEADERS.is_multiple_of(BLOCK as usize),
+    "payload of whole blocks makes packets of whole blocks"
+);
 
 /// Returns the transport's configuration for packets that may be encrypted: they have less room for payload, take more on
 /// the wire, and are whole blocks of the cipher when they are full.

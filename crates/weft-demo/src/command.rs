@@ -1,4 +1,4 @@
-//! The command: its arguments, its stage, and what it prints.
+//! The command: its arguments, its stage, and its output.
 
 use std::path::PathBuf;
 use std::process::{ExitCode, exit};
@@ -14,7 +14,7 @@ use crate::present::{report, text};
 use crate::stage::Stage;
 use weft_report::terminal::{Output, write_file};
 
-/// Show what several paths are good for: one loses packets, another dies (about 30 s)
+/// Show one connection over four paths of which one loses packets and another fails (about 30 s)
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -22,15 +22,15 @@ Examples:
   weft demo                      on loopback, through emulated paths
   weft demo --html demo.html --json > demo.json")]
 pub struct Args {
-    /// Where to write the page
+    /// File to write the page with plots to
     #[arg(long, default_value = "out/demo.html")]
     html: PathBuf,
-    /// Emulated paths on loopback, even where namespaces are possible
+    /// Use emulated paths on loopback, even where namespaces are possible
     #[arg(long)]
     loopback: bool,
 }
 
-/// What a shell gives for a program ended by an interrupt.
+/// The exit status that shells report for a program ended by an interrupt.
 const INTERRUPTED: i32 = 130;
 
 /// Runs the demonstration, prints its table and writes its page.
@@ -42,7 +42,7 @@ pub fn run(arguments: Args, output: Output) -> Result<ExitCode> {
     bar.enable_steady_tick(std::time::Duration::from_millis(100));
     let mut stage = stage(&arguments, &bar)?;
     let outcome = perform(stage.as_mut(), |step| bar.set_message(step.to_owned()));
-    // Takes the lab down before anything is said.
+    // Takes the lab down before anything is printed.
     drop(stage);
     bar.finish_and_clear();
     let outcome = outcome?;
@@ -65,7 +65,7 @@ fn stage(arguments: &Args, bar: &ProgressBar) -> Result<Box<dyn Stage>> {
     let name = format!("demo-{}", std::process::id());
     let interrupted = name.clone();
     ctrlc::set_handler(move || {
-        // Whatever will not go is removed by the next lab.
+        // The next lab removes whatever stays.
         let _ = Lab::down(&interrupted);
         exit(INTERRUPTED);
     })

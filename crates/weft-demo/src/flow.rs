@@ -1,4 +1,4 @@
-//! One running flow, whoever carries it: threads for both ends, and what came of it.
+//! One running flow of any contender: a thread for each end, and the result.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,12 +26,12 @@ impl Wanted {
     }
 }
 
-/// What came of a flow.
+/// The result of a flow.
 #[derive(Debug)]
 pub(super) struct Finished {
     /// Bytes that arrived over time.
     pub(super) goodput: Goodput,
-    /// Of each message or request.
+    /// Latency of each message or request.
     pub(super) latency: LatencyMicros,
     /// The cipher of its packets.
     pub(super) cipher: Option<String>,
@@ -48,10 +48,10 @@ impl Running {
         Self { sender }
     }
 
-    /// Waits for its end.
+    /// Waits for its end and returns the result.
     ///
     /// # Errors
-    /// What ended it before its time.
+    /// An end failed before the flow's time was over.
     pub(super) fn finish(self) -> Result<Finished> {
         self.sender.join().map_err(|_| anyhow!("the flow's thread panicked"))?
     }

@@ -1,13 +1,13 @@
-//! Bytes that arrived over time, and how long a transfer took to come back.
+//! Bytes that arrived over time, and the time that a transfer took to recover.
 
 use serde::Serialize;
 use weft_agent::perf::Series;
 
-/// Windows in which a transfer is compared with itself.
+/// Intervals of a window in which goodput is averaged.
 const WINDOW: usize = 5;
-/// Looked at before a failure, to know what "back" means, seconds.
+/// Time before a failure whose goodput is the reference for recovery, seconds.
 const BEFORE: f64 = 0.5;
-/// Back means this share of what it was. Three paths of four carry 75 %; a busy machine takes some.
+/// A transfer has recovered at this share of its reference. Three paths of four carry 75 %; a busy machine takes some.
 const BACK: f64 = 0.6;
 
 /// Bytes in intervals of 10 ms, from the first arrival on.
@@ -37,25 +37,25 @@ impl Goodput {
         self.bytes[interval] += bytes;
     }
 
-    /// How long it lasted.
+    /// Returns its duration, seconds.
     #[cfg(test)]
     pub(super) fn seconds(&self) -> f64 {
         self.bytes.len() as f64 * interval_seconds()
     }
 
-    /// Seconds from the first arrival to an instant of the monotonic clock.
+    /// Returns the seconds from the first arrival to an instant of the monotonic clock.
     pub(super) fn seconds_at(&self, now_ns: u64) -> f64 {
         now_ns.saturating_sub(self.start_ns) as f64 / 1e9
     }
 
-    /// Bits per second between two times.
+    /// Returns the mean between two times, bits per second.
     pub(super) fn mean_bps(&self, from: f64, until: f64) -> f64 {
         let (first, last) = (interval_of(from), interval_of(until).max(interval_of(from) + 1));
         let bytes: u64 = (first..last).map(|interval| self.at(interval)).sum();
         8.0 * bytes as f64 / ((last - first) as f64 * interval_seconds())
     }
 
-    /// Time and bits per second of each interval.
+    /// Returns time and bits per second of each interval.
     pub(super) fn points(&self) -> Vec<(f64, f64)> {
         let point = |(interval, &bytes): (usize, &u64)| {
             (interval as f64 * interval_seconds(), 8.0 * bytes as f64 / interval_seconds())
@@ -63,20 +63,20 @@ impl Goodput {
         self.bytes.iter().enumerate().map(point).collect()
     }
 
-    /// Bits per second in the half second before a failure: what "back" is measured by.
+    /// Returns the mean of the half second before a failure, bits per second: the reference for recovery.
     pub(super) fn before(&self, failed_at: f64) -> f64 {
         self.mean_bps((failed_at - BEFORE).max(0.0), failed_at)
     }
 
-    /// Seconds from a failure until the transfer ran at 60 % of what it did before, for 50 ms on end;
-    /// zero when no interval shows a dip, `None` if it was not back by the end, or moved nothing before.
+    /// Returns the seconds from a failure until the transfer ran at 60 % of its reference for 50 ms; zero when no
+    /// interval is below that, `None` if it did not recover or moved nothing before.
     pub(super) fn back_after(&self, failed_at: f64) -> Option<f64> {
         let usual = self.before(failed_at);
         if usual == 0.0 {
             return None;
         }
         let interval_bps = |interval| 8.0 * self.at(interval) as f64 / interval_seconds();
-        // A burst of what was waiting does not make up for an outage.
+        // A burst of queued data does not make up for an outage.
         let clipped = |interval| interval_bps(interval).min(usual);
         let failed = interval_of(failed_at);
         let back = (failed..self.bytes.len().saturating_sub(WINDOW)).find(|&first| {

@@ -37,23 +37,23 @@ const ENTROPIES: u16 = 8;
 const LOSSY_PATH: usize = 1;
 const DYING_PATH: usize = 2;
 
-/// Before anything happens.
+/// Duration without faults.
 const HEALTHY: Duration = Duration::from_millis(1000);
-/// With loss on a path.
+/// Duration with loss on a path.
 const LOSSY: Duration = Duration::from_millis(2500);
-/// From a path's death to its repair.
+/// Duration from a path's failure to its repair.
 const DEAD: Duration = Duration::from_millis(2000);
-/// After the repair.
+/// Duration after the repair.
 const REPAIRED: Duration = Duration::from_millis(1500);
 
-/// Left out at the beginning of what is averaged, seconds.
+/// Time at the beginning of each part that averages leave out, seconds.
 const SETTLE: f64 = 0.25;
 
 const BULK_MESSAGE: u32 = 1 << 20;
 const BULK_OUTSTANDING: u32 = 8;
 const REQUEST_BYTES: u32 = 64;
 
-/// Who carries the load.
+/// A transport that carries the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Contender {
@@ -88,7 +88,7 @@ impl Contender {
     }
 }
 
-/// What one contender did.
+/// The results of one contender.
 #[derive(Debug, Serialize)]
 pub(crate) struct Row {
     pub(crate) contender: Contender,
@@ -100,9 +100,9 @@ pub(crate) struct Row {
     pub(crate) lossy_bps: f64,
     /// Round trips of requests while a path loses packets.
     pub(crate) lossy_latency_us: LatencyMicros,
-    /// From a path's death until the bulk transfer was back; none if it was not by the end.
+    /// Time from a path's failure until the bulk transfer recovered; `None` if it did not.
     pub(crate) back_after_seconds: Option<f64>,
-    /// Bulk transfer in the half second before the path's death, which "back" is measured by.
+    /// Bulk transfer in the half second before the path's failure: the reference for recovery.
     pub(crate) before_death_bps: f64,
     /// Bulk transfer at the end, a second and more after the path's repair.
     pub(crate) after_repair_bps: f64,
@@ -112,7 +112,7 @@ pub(crate) struct Row {
     death: Act,
 }
 
-/// The bulk transfer of one act, and what happened when, in seconds from its start.
+/// The bulk transfer of one act, and the times of faults and repairs in seconds from its start.
 #[derive(Debug, Serialize)]
 struct Act {
     goodput: Goodput,
@@ -122,15 +122,15 @@ struct Act {
 /// The whole demonstration.
 #[derive(Debug, Serialize)]
 pub(crate) struct Outcome {
-    /// Where it was run.
+    /// The stage that it ran on.
     pub(crate) stage: String,
     pub(crate) rows: Vec<Row>,
 }
 
-/// Runs every contender that the stage can carry. `observe` hears what is being done.
+/// Runs every contender that the stage can carry. Calls `observe` with each step's name.
 ///
 /// # Errors
-/// When a flow cannot be opened or ends in an error.
+/// A flow cannot be opened or ends in an error.
 pub(crate) fn perform(stage: &mut dyn Stage, mut observe: impl FnMut(&str)) -> Result<Outcome> {
     let mut rows = vec![];
     for contender in [Contender::KernelTcp, Contender::SinglePath, Contender::Weft] {
@@ -165,8 +165,8 @@ pub(crate) fn perform(stage: &mut dyn Stage, mut observe: impl FnMut(&str)) -> R
     Ok(Outcome { stage: stage.about(), rows })
 }
 
-/// Healthy, then one path loses packets. Requests share the processors with the bulk transfer all
-/// the time, so that what the bulk transfer loses is due to the path; those of the second part count.
+/// Runs the first act: healthy, then one path loses packets. Requests share the processors with the bulk transfer all the
+/// time, so that a loss of goodput is due to the path; only requests of the second part count.
 fn loss_act(
     stage: &mut dyn Stage,
     contender: Contender,
@@ -182,7 +182,7 @@ fn loss_act(
     Ok((act, requests.latency, bulk.cipher))
 }
 
-/// One path loses packets throughout; another dies and is repaired.
+/// Runs the second act: one path loses packets throughout, another fails and is repaired.
 fn death_act(stage: &mut dyn Stage, contender: Contender) -> Result<(Act, LatencyMicros)> {
     stage.reset()?;
     stage.set(LOSSY_PATH, Condition::Lossy)?;

@@ -1,4 +1,4 @@
-//! For everybody: loopback sockets with the agent's emulator between them.
+//! The stage that needs no rights: loopback sockets with the agent's emulator between them.
 
 use std::net::TcpStream;
 
@@ -12,7 +12,7 @@ use super::PATHS;
 use super::flow::Wanted;
 use super::stage::{Condition, Route, Stage, until_on_route};
 
-/// Each path's rate: what one relay thread carries on a small machine with room to spare.
+/// Rate of each path: less than one relay thread carries on a small machine.
 const PATH_RATE: BitRate = BitRate::bps(100_000_000).expect("not zero");
 const ONE_WAY_DELAY: Duration = Duration::from_micros(50);
 const LOSS_PER_MILLION: u32 = 10_000;

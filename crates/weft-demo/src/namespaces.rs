@@ -1,4 +1,4 @@
-//! The real thing: network namespaces, kernel ECMP routers, four spines.
+//! The stage as root: network namespaces, kernel ECMP routers, four spines.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
 
@@ -15,7 +15,7 @@ use super::stage::{Condition, Route, Stage, until_on_route};
 const UDP: u8 = 17;
 const TCP: u8 = 6;
 
-/// A lab of its own, which goes down with it.
+/// A lab, taken down on drop.
 #[derive(Debug)]
 pub(crate) struct Namespaces {
     lab: Lab,
@@ -25,7 +25,7 @@ impl Namespaces {
     /// Builds the lab.
     ///
     /// # Errors
-    /// As [`Lab::up`].
+    /// See [`Lab::up`].
     pub(crate) fn up(name: &str) -> Result<Self> {
         let spec = LabSpec { spines: PATHS, ..LabSpec::named(name) };
         Ok(Self { lab: Lab::up(&spec)? })

@@ -1,4 +1,4 @@
-//! The demonstration for people: a table, a sentence, a page.
+//! The results for people: a table, a sentence, a page.
 
 use weft_agent::perf::LatencyMicros;
 use weft_report::{
@@ -8,12 +8,12 @@ use weft_report::{
 use super::{Act, Contender, Outcome, PATHS, Row};
 use weft_report::terminal::render;
 
-/// What a terminal shows.
+/// Returns the text for a terminal.
 pub(crate) fn text(outcome: &Outcome) -> String {
     format!("{}\n\n{}\n{}\n", outcome.stage, render(&table(outcome)), meaning(outcome))
 }
 
-/// The page.
+/// Returns the page.
 pub(crate) fn report(outcome: &Outcome) -> Report {
     let plot = |act: fn(&Row) -> &Act| {
         let marks = outcome.rows.last().map(|row| marks(act(row))).unwrap_or_default();
@@ -87,12 +87,12 @@ fn table(outcome: &Outcome) -> Table {
     table
 }
 
-/// The series have steps of 10 ms.
+/// Steps of a series in a mean; each is 10 ms.
 fn back_after(seconds: f64) -> String {
     if seconds < 0.01 { "< 10 ms".into() } else { Unit::Seconds.format(seconds) }
 }
 
-/// One sentence, from the numbers.
+/// Returns the conclusion as one sentence.
 fn meaning(outcome: &Outcome) -> String {
     let find = |contender| outcome.rows.iter().find(|row| row.contender == contender);
     let (Some(single), Some(weft)) = (find(Contender::SinglePath), find(Contender::Weft)) else {
@@ -135,7 +135,7 @@ fn line(row: &Row, act: &Act) -> Series {
     Series::new(row.contender.name(), smoothed(&act.goodput.points()))
 }
 
-/// Means over 30 ms: what a reader follows, short enough to show an outage.
+/// Returns means over 30 ms: smooth enough to read, short enough to show an outage.
 fn smoothed(points: &[(f64, f64)]) -> Vec<(f64, f64)> {
     points
         .windows(3)

@@ -1,4 +1,4 @@
-//! Where the demonstration plays: two hosts and some paths whose condition can be changed.
+//! The stage of the demonstration: two hosts, and paths whose condition can be changed.
 
 use std::net::TcpStream;
 
@@ -8,17 +8,17 @@ use weft_agent::perf::{Client, Server};
 use super::PATHS;
 use super::flow::Wanted;
 
-/// How a path is.
+/// The condition of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
     Healthy,
     /// Loses 1 % in both directions.
     Lossy,
-    /// Swallows everything, and nobody is told.
+    /// Drops every packet silently.
     Dead,
 }
 
-/// Which paths a flow shall use.
+/// The paths that a flow is to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Route {
     Only(usize),
@@ -26,7 +26,7 @@ pub(crate) enum Route {
 }
 
 impl Route {
-    /// Whether source ports that take these paths are what is wanted.
+    /// Returns `true` if source ports that take these paths fit the route.
     fn fits(self, paths: &[usize]) -> bool {
         match self {
             Self::Only(path) => paths == [path],
@@ -37,42 +37,41 @@ impl Route {
 
 /// Two hosts and [`PATHS`] paths between them.
 pub(crate) trait Stage {
-    /// What it is, in a line.
+    /// Returns its description, one line.
     fn about(&self) -> String;
 
     /// Ends the last act's flows and mends every path.
     ///
     /// # Errors
-    /// When a path cannot be changed.
+    /// A path cannot be changed.
     fn reset(&mut self) -> Result<()>;
 
     /// Changes a path under running traffic.
     ///
     /// # Errors
-    /// When it cannot be changed.
+    /// The path cannot be changed.
     fn set(&mut self, path: usize, condition: Condition) -> Result<()>;
 
     /// Opens both ends of a flow that takes `route`.
     ///
     /// # Errors
-    /// When sockets cannot be opened or no port takes the route.
+    /// Sockets cannot be opened, or no port takes the route.
     fn open(&mut self, flow: &Wanted, route: Route) -> Result<(Client, Server)>;
 
-    /// Whether kernel TCP can run over the same paths.
+    /// Returns `true` if kernel TCP can run over the same paths.
     fn carries_tcp(&self) -> bool;
 
-    /// Both ends of a TCP connection whose packets take `path`: sender, receiver.
+    /// Opens a TCP connection whose packets take `path`; returns sender and receiver.
     ///
     /// # Errors
-    /// When it cannot be opened, or the stage carries no TCP.
+    /// The connection cannot be opened, or the stage carries no TCP.
     fn open_tcp(&mut self, path: usize) -> Result<(TcpStream, TcpStream)>;
 }
 
-/// The kernel gives source ports at random; asking again is how a flow finds its route.
+/// Attempts to get source ports that take a route: the kernel draws them at random.
 const ATTEMPTS: usize = 1000;
 
-/// Opens clients with `open` until one's source ports take `route`; `paths_of` says which paths they
-/// take.
+/// Opens clients with `open` until the source ports of one take `route`; `paths_of` returns the paths of its ports.
 pub(super) fn until_on_route<T>(
     route: Route,
     mut open: impl FnMut() -> Result<T>,

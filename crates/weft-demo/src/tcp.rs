@@ -14,12 +14,12 @@ use super::flow::{Finished, Running};
 use super::goodput::Goodput;
 use super::{BULK_MESSAGE, REQUEST_BYTES};
 
-/// How long after the load's end stragglers may take.
+/// Time after the load's end in which late data still counts.
 const DRAIN: Duration = Duration::from_secs(10);
-/// How often a blocked sender looks at the clock.
+/// Interval at which a blocked sender reads the clock.
 const TICK: Duration = Duration::from_millis(20);
 
-/// Runs the load over a connection: sender, receiver.
+/// Runs the load over a connection's sender and receiver.
 pub(super) fn start(
     (sender, receiver): (TcpStream, TcpStream),
     kind: TestKind,
@@ -38,7 +38,7 @@ pub(super) fn start(
     }))
 }
 
-/// Writes as fast as the kernel takes it; nothing is measured at this end.
+/// Writes as fast as the kernel accepts it; measures nothing.
 fn send(mut stream: TcpStream, span: Duration) -> Result<Histogram<u64>> {
     stream.set_write_timeout(Some(TICK))?;
     let chunk = vec![0; BULK_MESSAGE as usize];
@@ -52,7 +52,7 @@ fn send(mut stream: TcpStream, span: Duration) -> Result<Histogram<u64>> {
     Ok(latency_histogram())
 }
 
-/// One request at a time, each answered before the next.
+/// Sends one request at a time, each answered before the next.
 fn ask(mut stream: TcpStream, span: Duration) -> Result<Histogram<u64>> {
     stream.set_read_timeout(Some(DRAIN))?;
     let mut round_trips = latency_histogram();

@@ -117,7 +117,7 @@ fn faults(text: &str) -> Vec<(usize, Fault)> {
         in_documentation = documentation.is_some();
         let (code, comment) = line.split_once("//").unwrap_or((line, ""));
         let comment = comment.to_lowercase();
-        let phrase = PHRASES.iter().find(|phrase| comment.contains(*phrase));
+        let phrase = PHRASES.iter().find(|phrase| has_name(&comment, phrase));
         faults.extend(phrase.map(|phrase| (number, Fault::Phrase(phrase))));
         let banned = NAMES.iter().filter(|banned| has_name(code, banned.name));
         faults
