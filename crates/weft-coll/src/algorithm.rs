@@ -1,4 +1,4 @@
-//! Which schedule a call is performed by, and into how many blocks its buffer is cut.
+//! The choice of a call's schedule, and the number of blocks of its buffer.
 
 use alloc::format;
 use alloc::string::String;
@@ -16,18 +16,19 @@ use weft_units::unknown_name;
 
 use crate::{Call, Collective};
 
-/// How all-reduces of long buffers go.
+/// The algorithm of all-reduces of long buffers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Algorithm {
-    /// A ring: each rank sends the fewest bytes there are, in `2 (n − 1)` rounds.
+    /// A ring: each rank sends the minimum number of bytes, in `2 (n − 1)` rounds.
     #[default]
     Ring,
-    /// Two binary trees, half of the buffer each: about `2 log2 n` rounds; inner nodes send as much as in a ring.
+    /// Two binary trees, each for half of the buffer: about `2 log2 n` rounds; inner nodes send as many bytes
+    /// as in a ring.
     Tree,
-    /// Inside of servers first, then a ring over servers for each rank's share: between servers goes only a part of the
-    /// buffer for each rank of a server.
+    /// A reduce-scatter inside each server, then a ring over servers for each rank's share: only that share
+    /// crosses between servers.
     Hierarchical {
-        /// Ranks of a server; they stand side by side in the order of rings.
+        /// Number of ranks of a server; they are adjacent in the order of rings.
         local: usize,
     },
 }
@@ -35,7 +36,7 @@ pub enum Algorithm {
 impl Algorithm {
     const NAMES: [&str; 3] = ["ring", "tree", "hierarchical:RANKS"];
 
-    /// Whether it can be done by so many ranks.
+    /// Returns `true` if a group of `ranks` ranks can use the algorithm.
     pub const fn fits(self, ranks: usize) -> bool {
         match self {
             Self::Ring | Self::Tree => true,
@@ -81,11 +82,12 @@ impl FromStr for Algorithm {
     }
 }
 
-/// Buffers up to so many bytes go by the algorithm with the fewest rounds; longer ones by that which moves the fewest
-/// bytes. Where both take as long depends on the network; here a round is worth about as long as 32 KiB take.
-pub(crate) const SMALL: usize = 32 << 10;
+/// The longest buffer, in bytes, that uses the algorithm with the fewest rounds; longer ones use the algorithm
+/// that moves the fewest bytes. The break-even point depends on the network; this value equates a round with
+/// the transfer of 32 KiB.
+pub(crate) const MAX_SMALL_BYTES: usize = 32 << 10;
 
-/// What a schedule depends on, besides the group.
+/// The properties of a call that select its schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Key {
     collective: Collective,
@@ -96,10 +98,10 @@ pub(crate) struct Key {
 impl Key {
     pub(crate) const fn of(call: &Call) -> Self {
         let root = if call.collective.has_root() { call.root } else { 0 };
-        Self { collective: call.collective, root, small: call.bytes() <= SMALL }
+        Self { collective: call.collective, root, small: call.bytes() <= MAX_SMALL_BYTES }
     }
 
-    /// The schedule, for ranks that follow each other in this order.
+    /// Returns the schedule for ranks in this order.
     pub(crate) fn schedule(self, order: &[usize], algorithm: Algorithm) -> Schedule {
         let ranks = order.len();
         match self.collective {
@@ -114,14 +116,14 @@ impl Key {
             Collective::AllToAll => all_to_all(ranks),
             Collective::Gather => gather_direct(ranks, self.root),
             Collective::Scatter => scatter_direct(ranks, self.root),
-            // To the next by number, whatever order rings have.
+            // The next rank by number, for any order of rings.
             Collective::SendReceive => shift(&(0..ranks).collect::<Vec<_>>()),
             Collective::Barrier => barrier(ranks),
         }
     }
 }
 
-/// The order, beginning with the root.
+/// Returns the order, rotated to start with the root.
 fn from_root(order: &[usize], root: usize) -> Vec<usize> {
     let mut order = order.to_vec();
     let place = order.iter().position(|&rank| rank == root).expect("the root is a rank");
@@ -129,9 +131,9 @@ fn from_root(order: &[usize], root: usize) -> Vec<usize> {
     order
 }
 
-/// Blocks of a call: as few as let no message be longer than `piece` bytes, and where not all are under way at a time, full
-/// rounds of those that are. Blocks that begin together end together, and a few that are left over would take their steps
-/// alone, while links wait for each other.
+/// Returns the number of blocks of a call: the fewest such that no message body exceeds `piece` bytes, rounded
+/// up to a multiple of `under_way` if it is larger. Blocks that start together end together; a few remaining
+/// ones would perform their steps alone, while links are idle.
 pub(crate) fn blocks(call: &Call, schedule: &Schedule, piece: usize, under_way: u32) -> u32 {
     let elements = (piece / call.data_type.size()).max(1);
     let longest = call.elements.div_ceil(schedule.chunks.max(1));

@@ -1,4 +1,4 @@
-//! What ranks ask for together, and whether it can be.
+//! The calls that ranks make together, and their validation.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -12,18 +12,18 @@ use crate::Error;
 
 macro_rules! collectives {
     ($($(#[doc = $about:literal])+ $variant:ident, $name:literal;)+) => {
-        /// What is done with every rank's buffer. Each works in place; a buffer is divided into equal chunks where ranks
-        /// have their own.
+        /// An operation on every rank's buffer. Each works in place; if ranks have their own parts, the buffer
+        /// is divided into equal chunks.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Collective {
             $($(#[doc = $about])+ $variant,)+
         }
 
         impl Collective {
-            /// Every one.
+            /// All collectives.
             pub const ALL: &[Self] = &[$(Self::$variant),+];
 
-            /// Its name, as in nccl-tests.
+            /// Returns the name in nccl-tests.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$variant => $name),+ }
             }
@@ -32,41 +32,42 @@ macro_rules! collectives {
 }
 
 collectives! {
-    /// The reduction of all buffers, to all.
+    /// All ranks receive the reduction of all buffers.
     AllReduce, "all_reduce";
-    /// A chunk for each rank; everybody's own, to all.
+    /// The buffer has one chunk for each rank; each rank's own chunk is sent to all.
     AllGather, "all_gather";
-    /// A chunk for each rank: its reduction, to that rank. Other chunks hold parts of results afterwards.
+    /// The buffer has one chunk for each rank, which receives the chunk's reduction. Other chunks hold partial
+    /// results afterwards.
     ReduceScatter, "reduce_scatter";
-    /// The root's buffer, to all.
+    /// All ranks receive the root's buffer.
     Broadcast, "broadcast";
-    /// The reduction of all buffers, to the root. Other ranks' hold parts of results afterwards.
+    /// The root receives the reduction of all buffers. Other ranks' buffers hold partial results afterwards.
     Reduce, "reduce";
-    /// Twice as many chunks as ranks: of the first half each goes to the rank of its number, where it lies in the second
-    /// half at its sender's place.
+    /// The buffer has two chunks for each rank: chunk `d` of the first half is sent to rank `d`, which stores
+    /// it in its second half, at the sender's number.
     AllToAll, "alltoall";
-    /// A chunk for each rank; everybody's own, to the root.
+    /// The buffer has one chunk for each rank; each rank's own chunk is sent to the root.
     Gather, "gather";
-    /// A chunk for each rank; the root's, to the rank of its number.
+    /// The buffer has one chunk for each rank; each of the root's chunks is sent to the rank of its number.
     Scatter, "scatter";
-    /// Two chunks: the first goes to the next rank's second.
+    /// The buffer has two chunks: the first is sent to the second of the next rank.
     SendReceive, "sendrecv";
-    /// Nobody is done before all have come. The buffer is empty.
+    /// No rank finishes before all have made the call. The buffer is empty.
     Barrier, "barrier";
 }
 
 impl Collective {
-    /// Whether it computes.
+    /// Returns `true` if the collective reduces elements.
     pub const fn reduces(self) -> bool {
         matches!(self, Self::AllReduce | Self::ReduceScatter | Self::Reduce)
     }
 
-    /// Whether one rank is another's than the others.
+    /// Returns `true` if the collective has a root.
     pub const fn has_root(self) -> bool {
         matches!(self, Self::Broadcast | Self::Reduce | Self::Gather | Self::Scatter)
     }
 
-    /// Equal chunks that its buffer is divided into by those who call.
+    /// Returns the number of equal chunks that the caller's buffer consists of.
     pub const fn parts(self, ranks: usize) -> usize {
         match self {
             Self::AllGather | Self::ReduceScatter | Self::Gather | Self::Scatter => ranks,
@@ -89,26 +90,26 @@ impl FromStr for Collective {
     }
 }
 
-/// How elements become one.
+/// The reduction of elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Op {
-    /// Their sum. Integers wrap around.
+    /// The sum. Integers wrap around.
     Sum,
-    /// Their product. Integers wrap around.
+    /// The product. Integers wrap around.
     Product,
-    /// The least.
+    /// The minimum.
     Min,
-    /// The greatest.
+    /// The maximum.
     Max,
-    /// Their mean: of floats the sum of each divided by the number of ranks, of integers the sum divided, as NCCL does.
+    /// The mean. Floats are divided by the number of ranks before they are summed, integers after, as in NCCL.
     Average,
 }
 
 impl Op {
-    /// Every one.
+    /// All reductions.
     pub const ALL: [Self; 5] = [Self::Sum, Self::Product, Self::Min, Self::Max, Self::Average];
 
-    /// Its name, as in nccl-tests.
+    /// Returns the name in nccl-tests.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Average => "avg",
@@ -116,7 +117,7 @@ impl Op {
         }
     }
 
-    /// What is done with two elements.
+    /// Returns the operation on two elements.
     pub const fn reduction(self) -> Reduction {
         match self {
             Self::Sum | Self::Average => Reduction::Sum,
@@ -127,60 +128,60 @@ impl Op {
     }
 }
 
-/// What ranks ask for; all of a group ask for the same in the same order.
+/// A call; all ranks of a group make the same calls in the same order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// What is done.
+    /// The collective.
     pub collective: Collective,
-    /// What elements are.
+    /// The type of elements.
     pub data_type: DataType,
-    /// How they are reduced, where they are.
+    /// The reduction, for collectives that reduce.
     pub op: Op,
-    /// The root, where there is one.
+    /// The root's rank, for collectives that have a root.
     pub root: usize,
-    /// Elements of each rank's buffer.
+    /// Number of elements of each rank's buffer.
     pub elements: usize,
 }
 
-/// Why a call was not taken.
+/// An error that refuses a call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
     /// There is no such rank.
     #[error("root {root}, but the group has {ranks} ranks")]
     Root {
-        /// Who was named.
+        /// The call's root.
         root: usize,
-        /// How many there are.
+        /// Number of ranks of the group.
         ranks: usize,
     },
-    /// The buffer has another length.
+    /// The length of the buffer does not match the call.
     #[error("a buffer of {got} bytes for {elements} elements of {size} bytes")]
     Length {
-        /// Bytes of the buffer.
+        /// Length of the buffer in bytes.
         got: usize,
-        /// Elements that the call speaks of.
+        /// Number of elements of the call.
         elements: usize,
-        /// Bytes of each.
+        /// Size of an element in bytes.
         size: usize,
     },
     /// The buffer cannot be divided.
     #[error("{elements} elements cannot be divided into the {parts} equal chunks of {}", .collective.name())]
     Uneven {
-        /// Elements of the buffer.
+        /// Number of elements of the buffer.
         elements: usize,
-        /// Chunks.
+        /// Number of chunks.
         parts: usize,
-        /// Of which collective.
+        /// The collective.
         collective: Collective,
     },
-    /// The group failed before; it takes no calls any more.
+    /// The group failed earlier and accepts no more calls.
     #[error(transparent)]
     Failed(#[from] Error),
 }
 
 impl Call {
-    /// One that all ranks have come to.
+    /// Returns a barrier, which completes when all ranks have made the call.
     pub const fn barrier() -> Self {
         Self {
             collective: Collective::Barrier,
@@ -191,15 +192,15 @@ impl Call {
         }
     }
 
-    /// Bytes of a rank's buffer.
+    /// Returns the length of a rank's buffer in bytes.
     pub const fn bytes(&self) -> usize {
         self.elements * self.data_type.size()
     }
 
-    /// Whether it can be asked for with a buffer of so many bytes.
+    /// Checks the call for a group of `ranks` ranks and a buffer of `bytes` bytes.
     ///
     /// # Errors
-    /// What does not fit.
+    /// The first parameter that does not fit.
     pub fn check(&self, ranks: usize, bytes: usize) -> Result<(), CallError> {
         let Self { collective, root, elements, .. } = *self;
         if collective.has_root() && root >= ranks {
@@ -217,7 +218,7 @@ impl Call {
     }
 }
 
-/// As an error names it: `all_reduce of 1024 float, sum`.
+/// Formats the call for error messages: `all_reduce of 1024 float, sum`.
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { collective, data_type, op, root, elements } = self;

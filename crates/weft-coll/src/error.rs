@@ -1,62 +1,62 @@
-//! Why a group cannot go on.
+//! The failure of a group.
 
 use alloc::string::String;
 
 use crate::Call;
 
-/// Why a group cannot go on. What was under way is lost, and no more calls are taken: ranks would not agree any more
-/// what was done.
+/// The reason for a group's failure. All calls in progress are lost and no more are accepted, because ranks
+/// would no longer agree on the calls that completed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A rank cannot be reached any more.
+    /// A rank is unreachable.
     #[error("rank {rank} is gone: {why}")]
     Gone {
-        /// Which.
+        /// The unreachable rank.
         rank: usize,
-        /// What its channel said.
+        /// The error of its channel.
         why: String,
     },
-    /// A rank left the group in order, but not after the same calls.
+    /// A rank left the group in order, but before a call that needs it.
     #[error("rank {rank} has left the group, and call {call} ({what}) needs it")]
     Left {
-        /// Which.
+        /// The rank that left.
         rank: usize,
         /// The call's number, from 0.
         call: u64,
-        /// What it is.
+        /// The call.
         what: Call,
     },
-    /// Two ranks ask for different things.
+    /// Two ranks make different calls under one number.
     #[error(
-        "call {call} is not the same at all ranks: rank {rank} asks for {ours}, rank {peer} for {theirs}"
+        "call {call} is not the same at all ranks: rank {rank} requests {ours}, rank {peer} requests {theirs}"
     )]
     Mismatch {
         /// The call's number, from 0.
         call: u64,
         /// This rank.
         rank: usize,
-        /// What it asks for.
+        /// This rank's call.
         ours: Call,
-        /// The other.
+        /// The other rank.
         peer: usize,
-        /// What that one asks for.
+        /// The other rank's call.
         theirs: Call,
     },
-    /// Another rank cannot go on, and said so.
+    /// Another rank failed and sent the reason.
     #[error("rank {by} gave up: {why}")]
     GivenUp {
-        /// Which.
+        /// The rank that failed.
         by: usize,
-        /// Why it cannot go on.
+        /// The reason.
         why: String,
     },
-    /// A rank sent what cannot be.
+    /// A rank sent an invalid message.
     #[error("rank {rank} broke the protocol: {why}")]
     Protocol {
-        /// Which.
+        /// The sender.
         rank: usize,
-        /// What is wrong with it.
+        /// The fault.
         why: String,
     },
     /// The owner gave up.

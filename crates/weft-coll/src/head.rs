@@ -1,82 +1,82 @@
-//! What stands before the body of each message of a group.
+//! The header of each message of a group.
 
 use weft_plan::collective::DataType;
 
 use crate::{Call, Collective, Op};
 
-/// Bytes of a head.
+/// Length of a header in bytes.
 pub const HEAD: usize = 48;
 
-/// First bytes of a head: a name and a version, so that another program's message is known for what it is.
+/// The first bytes of a header: a name and a version, which identify messages of other programs.
 const MAGIC: [u8; 3] = *b"wc\x01";
 
-/// What a message is for.
+/// The kind of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// A piece of a chunk: what a schedule's step sends.
+    /// A piece of a chunk, which a step of a schedule sends.
     Data,
-    /// How far its sender is; nothing else.
+    /// The sender's progress only.
     Progress,
-    /// Which channel takes the next blocks.
+    /// The assignment of blocks to a channel.
     Assign,
-    /// Its sender cannot go on; the body says why.
+    /// The sender's failure; the body is the reason.
     GiveUp,
 }
 
 const KINDS: [Kind; 4] = [Kind::Data, Kind::Progress, Kind::Assign, Kind::GiveUp];
 
-/// The head of a message. Numbers are little-endian.
+/// The header of a message. Integers are little-endian.
 ///
-/// | bytes | what |
+/// | bytes | field |
 /// | --- | --- |
 /// | 0–2 | `wc` and the version, 1 |
 /// | 3 | kind |
-/// | 4–6 | collective, data type, reduction: places in their lists |
+/// | 4–6 | collective, data type, reduction: indices in their lists |
 /// | 7 | channel |
 /// | 8–11 | root |
-/// | 12–15 | block of the call, or the first of those assigned |
+/// | 12–15 | block of the call, or first block of an assignment |
 /// | 16–23 | elements of each rank's buffer |
-/// | 24–31 | number of the call |
-/// | 32–39 | blocks of this channel that the sender is done with |
-/// | 40–43 | blocks assigned |
+/// | 24–31 | call number |
+/// | 32–39 | blocks of this channel that the sender has finished |
+/// | 40–43 | number of assigned blocks |
 /// | 44–47 | 0 |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// What it is for.
+    /// The kind of the message.
     pub kind: Kind,
-    /// What its sender asks for in this call.
+    /// The sender's call.
     pub call: Call,
     /// The call's number.
     pub number: u64,
-    /// Which block.
+    /// The block, or the first block of an assignment.
     pub block: u32,
-    /// How many, where they are assigned.
+    /// Number of assigned blocks.
     pub count: u32,
-    /// Which channel: of the message, or that blocks are assigned to.
+    /// The channel of the message, or of the assignment.
     pub channel: u8,
-    /// Blocks of that channel that the sender is done with.
+    /// Number of blocks of this channel that the sender has finished.
     pub done: u64,
 }
 
-/// Why bytes are no head.
+/// An error in the header of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum HeadError {
-    /// They are too few.
-    #[error("{0} bytes are too few for a head of {HEAD}")]
+    /// The message is shorter than a header.
+    #[error("{0} bytes are shorter than a header of {HEAD}")]
     Short(usize),
-    /// They begin otherwise.
-    #[error("it is no message of a group, or of another version")]
+    /// The message does not start with the name and version.
+    #[error("the message is not from a group, or has another version")]
     Magic,
-    /// A number stands for nothing.
+    /// A field has an undefined value.
     #[error("{what} {got} is unknown")]
     Unknown {
-        /// Of what.
+        /// The field.
         what: &'static str,
-        /// The number.
+        /// The value.
         got: u8,
     },
-    /// A number is too large for this machine.
-    #[error("{0} elements are more than memory has")]
+    /// The number of elements exceeds this machine's address space.
+    #[error("{0} elements exceed the address space")]
     Large(u64),
 }
 
@@ -90,7 +90,7 @@ fn at<T: Copy>(what: &'static str, got: u8, all: &[T]) -> Result<T, HeadError> {
 }
 
 impl Head {
-    /// Its bytes.
+    /// Returns the encoded header.
     pub fn emit(&self) -> [u8; HEAD] {
         let mut bytes = [0; HEAD];
         let Call { collective, data_type, op, root, elements } = self.call;
@@ -109,10 +109,10 @@ impl Head {
         bytes
     }
 
-    /// Reads the head of a message; its body is the rest.
+    /// Parses the header of a message and returns it with the body.
     ///
     /// # Errors
-    /// It is none.
+    /// The first fault of the header.
     pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), HeadError> {
         let Some((head, body)) = bytes.split_first_chunk::<HEAD>() else {
             return Err(HeadError::Short(bytes.len()));

@@ -1,4 +1,4 @@
-//! The messages of a group on X-RDMA's channels: as many as wanted to each peer, which are the lanes.
+//! The messages of a group on X-RDMA channels. The channels to one peer are its lanes.
 
 use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
@@ -11,10 +11,10 @@ use weft_units::Instant;
 
 use crate::{Channel, Link};
 
-/// Messages up to so many bytes are copied into their frame. Longer ones lie in memory of their own, which is lent.
-const COPIED: usize = 4096;
+/// The longest message, in bytes, that is copied into its frame. Longer ones are lent from registered memory.
+const MAX_COPIED_BYTES: usize = 4096;
 
-/// The channels to a rank's peers, and the memory that is lent to messages on them.
+/// The channels to a rank's peers, and the memory lent to messages on them.
 #[derive(Debug)]
 pub struct Lanes {
     peers: Vec<Vec<ChannelId>>,
@@ -23,32 +23,32 @@ pub struct Lanes {
     scratch: Vec<u8>,
 }
 
-/// What a group is to be told.
+/// An event for the group.
 #[derive(Debug)]
 pub enum Heard {
-    /// [`Group::handle_message`](crate::Group::handle_message).
+    /// A message for [`Group::handle_message`](crate::Group::handle_message).
     Message {
-        /// Who sent it.
+        /// The sending rank.
         from: usize,
         /// The message.
         message: Message,
     },
-    /// [`Group::peer_left`](crate::Group::peer_left).
+    /// A rank that left, for [`Group::peer_left`](crate::Group::peer_left).
     Left {
-        /// Who.
+        /// The rank that left.
         rank: usize,
     },
-    /// [`Group::peer_gone`](crate::Group::peer_gone).
+    /// An unreachable rank, for [`Group::peer_gone`](crate::Group::peer_gone).
     Gone {
-        /// Who.
+        /// The unreachable rank.
         rank: usize,
-        /// Why.
+        /// The reason.
         why: CloseReason,
     },
 }
 
 impl Lanes {
-    /// For a group of so many, without channels yet.
+    /// Returns an empty set of channels for a group of `ranks` ranks.
     pub fn new(ranks: usize) -> Self {
         Self {
             peers: (0..ranks).map(|_| Vec::new()).collect(),
@@ -58,34 +58,33 @@ impl Lanes {
         }
     }
 
-    /// One more channel to a rank. Both ends add their channels in the same order, or any: lanes need not be the same
-    /// at both.
+    /// Adds a channel to a rank. The two ends may add channels in different orders, because lanes need not match.
     pub fn add(&mut self, rank: usize, channel: ChannelId) {
         self.peers[rank].push(channel);
         self.ranks.insert(channel, rank);
     }
 
-    /// Channels to a rank.
+    /// Returns the channels to a rank.
     pub fn to(&self, rank: usize) -> &[ChannelId] {
         &self.peers[rank]
     }
 
-    /// Whether a channel is one of these.
+    /// Returns `true` if a channel is one of these.
     pub fn has(&self, channel: ChannelId) -> bool {
         self.ranks.contains_key(&channel)
     }
 
-    /// All channels.
+    /// Returns all channels.
     pub fn all(&self) -> impl Iterator<Item = ChannelId> + '_ {
         self.ranks.keys().copied()
     }
 
-    /// Whether every long message was taken, so that no memory is lent.
+    /// Returns `true` if every long message was delivered, so that no memory is lent.
     pub fn is_settled(&self) -> bool {
         self.lent.is_empty()
     }
 
-    /// Takes in what happened on one of these channels, and says what concerns the group.
+    /// Handles an event of a channel and returns an event for the group, if there is one.
     pub fn take_in<V: Verbs>(
         &mut self,
         now: Instant,
@@ -115,7 +114,7 @@ impl Lanes {
                 let rank = self.ranks.remove(&channel)?;
                 self.peers[rank].retain(|one| *one != channel);
                 match reason {
-                    // What came on other lanes may not be here yet.
+                    // Messages on other lanes may still be in flight.
                     CloseReason::ByPeer | CloseReason::Finished => {
                         self.peers[rank].is_empty().then_some(Heard::Left { rank })
                     }
@@ -127,19 +126,19 @@ impl Lanes {
     }
 }
 
-/// A context and its lanes, as a group's link. The channel is the network's, whatever is asked for.
+/// A context and its lanes as a group's link. All messages use the network channel.
 #[derive(Debug)]
 pub struct MessageLink<'a, V> {
-    /// The context.
+    /// The messaging context.
     pub context: &'a mut Context<V>,
-    /// Its channels to the peers.
+    /// The channels to the peers.
     pub lanes: &'a mut Lanes,
-    /// The time.
+    /// The current time.
     pub now: Instant,
 }
 
 impl<V: Verbs> MessageLink<'_, V> {
-    /// Sends from memory of the message's own.
+    /// Sends from registered memory that is lent to the message.
     fn lend(&mut self, to: ChannelId, head: &[u8], body: &[u8]) -> Result<(), SendError> {
         let len = u32::try_from(head.len() + body.len()).unwrap_or(u32::MAX);
         let block = self.context.allocate(len)?;
@@ -177,7 +176,7 @@ impl<V: Verbs> Link for MessageLink<'_, V> {
         }
         let lane = usize::try_from(lane % lanes.len() as u64).expect("fewer than there are");
         let to = lanes[lane];
-        let sent = if head.len() + body.len() <= COPIED {
+        let sent = if head.len() + body.len() <= MAX_COPIED_BYTES {
             let mut scratch = core::mem::take(&mut self.lanes.scratch);
             scratch.clear();
             scratch.extend_from_slice(head);
@@ -190,7 +189,7 @@ impl<V: Verbs> Link for MessageLink<'_, V> {
         };
         match sent {
             Ok(()) => Ok(true),
-            // Of a channel that closed `Closed` tells, and whether the peer left or is gone.
+            // When a channel closes, its `Closed` event states whether the peer left or is unreachable.
             Err(SendError::Full { .. } | SendError::Memory(_) | SendError::Closed) => Ok(false),
             Err(error) => Err(error.to_string()),
         }

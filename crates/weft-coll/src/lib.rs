@@ -1,24 +1,24 @@
-//! Collectives that run: a [`Group`] performs `weft_plan`'s schedules for one rank over whatever carries messages to
-//! the others ([`Link`]). No clock, no socket, no thread: the owner hands in what arrives, and the time.
+//! Execution of collectives: a [`Group`] performs `weft_plan`'s schedules for one rank, over any transport of
+//! messages ([`Link`]). It has no clock, socket or thread: its owner passes in messages and the time.
 //!
-//! A call's way through this crate:
+//! The path of a call through this crate:
 //!
 //! | step | where |
 //! | --- | --- |
-//! | what is asked for, and whether it can be | `call.rs` |
-//! | which schedule, cut into how many blocks | `algorithm.rs` |
-//! | which channel takes which block | `group/assign.rs` |
+//! | call and its validation | `call.rs` |
+//! | choice of the schedule and number of blocks | `algorithm.rs` |
+//! | assignment of blocks to channels | `group/assign.rs` |
 //! | a block's steps, sends and reductions | `group/block.rs` |
-//! | what arrived, whether it is what was expected | `group/arrive.rs` |
+//! | arrival and validation of messages | `group/arrive.rs` |
 //! | message ↔ bytes | `head.rs` |
 //! | messages on X-RDMA channels | `lanes.rs` |
 //!
-//! **A block is a collective of its own**: the same piece of every chunk of the schedule. Blocks know nothing of each
-//! other, so that many are under way at a time and each is performed step by step, and one block can take another way
-//! than the next: that is how two channels serve one collective (Astral, section 3.3).
+//! **A block is a collective of its own**: the same piece of every chunk of the schedule. Blocks are
+//! independent, so that many are in flight at a time, and each block may use a different channel: that is how
+//! two channels serve one collective (Astral, section 3.3).
 //!
-//! What it is not: it opens no connection and repeats nothing; loss and dead paths are the transport's matter. Why it is
-//! so: `docs/design/collectives.md`.
+//! The crate opens no connection and retransmits nothing; the transport handles loss and dead paths. The
+//! reasons for this design are in `docs/design/collectives.md`.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 

@@ -1,20 +1,20 @@
-//! What a group asks of whoever carries its messages.
+//! The transport interface of a group.
 
 use alloc::string::String;
 
 use crate::Channel;
 
-/// Carries messages to the peers of a rank, over one channel or two. Messages of one lane of one channel arrive whole,
-/// once and in order; nothing is promised between lanes.
+/// A transport of messages to a rank's peers, over one channel or two. Messages of one lane of one channel
+/// arrive whole, once and in order; messages of different lanes may overtake each other.
 pub trait Link {
-    /// A message that arrived, with the memory it lies in.
+    /// A received message, which owns its memory.
     type Message;
 
-    /// Takes a message, whose bytes are `head` and `body` one after the other, and copies it; or says that there is no
-    /// room now. The lane is any number: as many are kept apart as the link has lanes.
+    /// Sends a copy of `head` followed by `body` to rank `to`. Returns `false` if there is currently no room.
+    /// `lane` is any number; the transport maps it to one of its lanes.
     ///
     /// # Errors
-    /// Why the peer cannot be reached any more.
+    /// The reason why the peer is unreachable.
     fn send(
         &mut self,
         to: usize,
@@ -24,9 +24,9 @@ pub trait Link {
         body: &[u8],
     ) -> Result<bool, String>;
 
-    /// A message's bytes.
+    /// Returns the bytes of a message.
     fn bytes<'a>(&'a self, message: &'a Self::Message) -> &'a [u8];
 
-    /// Takes a message's memory back.
+    /// Frees the memory of a message.
     fn release(&mut self, message: Self::Message);
 }

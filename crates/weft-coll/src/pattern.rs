@@ -1,19 +1,19 @@
-//! Buffers whose results are known beforehand, for those who check them: computed plainly, without schedules.
+//! Test patterns for buffers, with expected results that are computed without schedules.
 
 use half::{bf16, f16};
 use weft_plan::collective::DataType;
 
 use crate::{Call, Collective, Op};
 
-/// What an element of a rank's buffer is before a call: small whole numbers, such that results are whole numbers that
-/// every type has, up to some ten ranks.
+/// Returns the initial value of an element: a small whole number, chosen such that results are whole numbers
+/// that every type can represent, for up to about ten ranks.
 pub fn value(call: &Call, ranks: usize, rank: usize, at: usize) -> i64 {
     let few = |number: usize| i64::try_from(number).expect("a small number");
     match call.op {
         Op::Product if call.collective.reduces() => {
             1 + few(usize::from((at + rank).is_multiple_of(ranks)))
         }
-        // Means of multiples are whole numbers.
+        // Means of multiples of the number of ranks are whole numbers.
         Op::Average if call.collective.reduces() => few(ranks * ((at + rank) % 2)),
         _ => few((at.wrapping_mul(5) + rank * 3) % 8),
     }
@@ -30,8 +30,8 @@ fn reduced(call: &Call, ranks: usize, at: usize, value: impl Fn(usize, usize) ->
     }
 }
 
-/// What an element of a rank's buffer must be afterwards, where `value(rank, at)` is what it was: none where it may be
-/// anything.
+/// Returns the expected value of an element after the call, given the initial values `value(rank, at)`; `None`
+/// if the element is unspecified.
 pub fn expected(
     call: &Call,
     ranks: usize,
@@ -60,10 +60,10 @@ pub fn expected(
     }
 }
 
-/// Writes a small whole number as an element.
+/// Encodes a small whole number as an element.
 ///
 /// # Panics
-/// If the type has no such number, or the element another size.
+/// If the type cannot represent the number, or the element has a different size.
 pub fn encode(data_type: DataType, value: i64, element: &mut [u8]) {
     let short = i16::try_from(value).expect("a small number");
     match data_type {
@@ -80,14 +80,14 @@ pub fn encode(data_type: DataType, value: i64, element: &mut [u8]) {
     }
 }
 
-/// Fills a rank's buffer for a call.
+/// Fills a rank's buffer with the initial values of a call.
 pub fn fill(call: &Call, ranks: usize, rank: usize, buffer: &mut [u8]) {
     for (at, element) in buffer.chunks_exact_mut(call.data_type.size()).enumerate() {
         encode(call.data_type, value(call, ranks, rank, at), element);
     }
 }
 
-/// Elements of a rank's buffer that are not what they must be after the call.
+/// Returns the number of elements of a rank's buffer that differ from their expected values after the call.
 pub fn wrong(call: &Call, ranks: usize, rank: usize, buffer: &[u8]) -> u64 {
     let size = call.data_type.size();
     let mut want = [0; 8];

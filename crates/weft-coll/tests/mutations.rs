@@ -1,4 +1,4 @@
-//! Heads of messages with bits changed.
+//! Message headers with flipped bits.
 
 mod properties;
 

@@ -1,14 +1,14 @@
-//! What arrives: is it from this group, about the same call, and for which step?
+//! Incoming messages: validation of the sender, the call and the step.
 
 use alloc::format;
 use alloc::string::{String, ToString};
 
-use super::{BOTH, Group};
+use super::{CHANNELS, Group};
 use crate::head::{Head, Kind};
 use crate::{Call, Error, Link};
 
 impl<B: AsMut<[u8]>, M> Group<B, M> {
-    /// Takes in a message; [`advance`](Self::advance) does what follows from it.
+    /// Handles a message; [`advance`](Self::advance) performs the steps that it enables.
     pub fn handle_message<L: Link<Message = M>>(&mut self, from: usize, message: M, link: &mut L) {
         let parsed = Head::parse(link.bytes(&message)).map(|(head, body)| {
             let text = (head.kind == Kind::GiveUp).then(|| String::from_utf8_lossy(body).into());
@@ -16,7 +16,7 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         });
         let keep = match parsed {
             _ if self.failed.is_some() => false,
-            Ok((head, text)) => self.take_in(from, &head, text),
+            Ok((head, text)) => self.ingest(from, &head, text),
             Err(error) => {
                 self.fail(Error::Protocol { rank: from, why: error.to_string() });
                 false
@@ -32,8 +32,8 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         }
     }
 
-    /// Whether the message is to be kept for a step.
-    fn take_in(&mut self, from: usize, head: &Head, text: Option<String>) -> bool {
+    /// Returns `true` if the message is kept for a step.
+    fn ingest(&mut self, from: usize, head: &Head, text: Option<String>) -> bool {
         let Some(lanes) = self.channels.get_mut(usize::from(head.channel)) else {
             let why = format!("channel {}", head.channel);
             self.fail(Error::Protocol { rank: from, why });
@@ -61,13 +61,13 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         }
     }
 
-    /// Compares what the sender asks for with what this rank does.
+    /// Compares the sender's call with this rank's call of the same number.
     fn is_expected(&mut self, from: usize, head: &Head) -> bool {
         let (number, theirs) = (head.number, head.call);
-        let ours = match self.asked(number) {
-            Some(asked) => Some((asked.call, asked.blocks)),
+        let ours = match self.active_call(number) {
+            Some(active) => Some((active.call, active.blocks)),
             None if number < self.first => {
-                // The call is done here, and everything it needed had come.
+                // The call is complete here, so all messages that it needed have arrived.
                 let back = usize::try_from(self.first - number).unwrap_or(usize::MAX);
                 let past = self.past.len().checked_sub(back).map(|place| self.past[place]);
                 let ours = past.unwrap_or(theirs);
@@ -78,7 +78,7 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         };
         match ours {
             None => {
-                let first = *self.ahead.entry((number, from)).or_insert(theirs);
+                let first = *self.early_calls.entry((number, from)).or_insert(theirs);
                 if first != theirs {
                     self.refuse(from, number, first, theirs);
                 }
@@ -102,8 +102,8 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         });
     }
 
-    /// Whether long calls are shared between two channels.
+    /// Returns `true` if long calls are shared between two channels.
     pub(super) const fn shares(&self) -> bool {
-        self.config.only.is_none() && BOTH.len() > 1
+        self.config.only.is_none() && CHANNELS.len() > 1
     }
 }

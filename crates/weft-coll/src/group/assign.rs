@@ -1,45 +1,45 @@
-//! Which channel takes which block. Where there is one channel, it takes all. Where there are two, a long call's blocks
-//! are shared by the windows of Astral's section 3.3: one channel takes them from the front, the other from the back, a
-//! new window whenever it has nearly finished one. All ranks must agree; rank 0 decides by its own clock and tells the
-//! others, over the inner channel, some blocks before they are needed.
+//! The assignment of blocks to channels. A single channel takes all blocks. With two channels, a long call's
+//! blocks are shared by the windows of Astral's section 3.3: one channel takes blocks from the front, the other
+//! from the back, and each receives a new window when it has nearly finished one. All ranks must agree; rank 0
+//! decides by its own clock and notifies the others over the inner channel, some blocks in advance.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use weft_units::Instant;
 
-use super::{Asked, BOTH, Channel, Group, Windows, index};
+use super::{ActiveCall, CHANNELS, Channel, Group, Windows, index};
 use crate::head::{Head, Kind};
 
-/// Blocks that are assigned at a time: as many as keep a channel busy while each waits for its next message.
-const PART: u32 = 4;
-/// A channel is given its next window when so many blocks or fewer are left of what it has: the others must hear of it
-/// before they need it.
-const AHEAD: u32 = 8 * PART;
-/// Calls of no more blocks are the inner channel's, without a word: to share them would take longer.
-const LONG: u32 = 16 * PART;
-/// Blocks that the network is given in a call before it is known what it carries: of the shortest such call a tenth, which
-/// does not keep the others waiting even where the inner channel is seven times as fast.
-const TRIAL: u32 = 2 * PART;
+/// Number of blocks assigned at a time, enough to keep a channel busy while each block waits for its next message.
+const BLOCKS_PER_PART: u32 = 4;
+/// The number of unfinished blocks at which a channel receives its next window: the assignment must reach the
+/// other ranks before they need it.
+const LOW_WATERMARK: u32 = 8 * BLOCKS_PER_PART;
+/// The largest number of blocks of a call that uses the inner channel only; sharing it would take longer.
+const MAX_INNER_BLOCKS: u32 = 16 * BLOCKS_PER_PART;
+/// Number of blocks assigned to the network in a call before its rate is known: a tenth of the shortest such
+/// call, which delays no other block even if the inner channel is seven times as fast.
+const TRIAL_BLOCKS: u32 = 2 * BLOCKS_PER_PART;
 
-/// What the channels carried of the last long calls.
+/// The measured rates of the channels in recent long calls.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Rates {
-    /// Bytes a second of each channel; 0 before it is known.
+    /// The rate of each channel in bytes per second; 0 if unknown.
     bytes: [u64; 2],
-    /// The shortest time that the network took for a part, ns.
+    /// The network's shortest time for one part in ns.
     latency: u64,
 }
 
-/// How a call is shared: the leader's books.
+/// The leader's state of a shared call.
 #[derive(Debug)]
 pub(super) struct Sharing {
     windows: Windows,
     began: Instant,
-    /// Blocks that each channel was given, and has finished.
+    /// Number of blocks assigned to each channel, and number finished.
     given: [u32; 2],
     finished: [u32; 2],
-    /// When each channel finished its last, and its first part.
+    /// The time at which each channel finished its last block, and its first part.
     last: [Instant; 2],
     first: [Option<Instant>; 2],
 }
@@ -49,7 +49,7 @@ impl Sharing {
         let channel = index(channel);
         self.finished[channel] += 1;
         self.last[channel] = now;
-        if self.finished[channel] == PART {
+        if self.finished[channel] == BLOCKS_PER_PART {
             self.first[channel] = Some(now);
         }
     }
@@ -58,34 +58,35 @@ impl Sharing {
         self.given[channel] - self.finished[channel]
     }
 
-    /// Whether a channel is to have its next window now: when it has nearly finished what it has, and unless the other
-    /// would be done with all that is left before.
-    fn pays(&self, channel: usize, left: u32, rates: &Rates) -> bool {
+    /// Returns `true` if a channel shall receive its next window now: it has nearly finished its blocks, and
+    /// the other channel would not finish all remaining blocks earlier.
+    fn is_due(&self, channel: usize, left: u32, rates: &Rates) -> bool {
         let other = 1 - channel;
         let time = |channel: usize, blocks: u32| {
             u128::from(blocks) * u128::from(u32::MAX) / u128::from(rates.bytes[channel].max(1))
         };
         let late = if rates.are_known() {
-            time(channel, self.open(channel) + PART) > time(other, self.open(other) + left)
+            time(channel, self.open(channel) + BLOCKS_PER_PART)
+                > time(other, self.open(other) + left)
         } else {
-            channel == index(Channel::Network) && self.given[channel] >= TRIAL
+            channel == index(Channel::Network) && self.given[channel] >= TRIAL_BLOCKS
         };
-        self.open(channel) <= AHEAD && !late
+        self.open(channel) <= LOW_WATERMARK && !late
     }
 }
 
 impl<B: AsMut<[u8]>, M> Group<B, M> {
-    /// Gives channels the blocks they may take next, call after call.
+    /// Assigns the next blocks to channels, call by call.
     pub(super) fn assign(&mut self) {
-        while let Some(asked) = self.calls.get(self.assigning) {
-            let long = self.shares() && asked.blocks > LONG;
+        while let Some(active) = self.calls.get(self.assigning) {
+            let long = self.shares() && active.blocks > MAX_INNER_BLOCKS;
             match (long, self.rank) {
                 (false, _) => self.assign_to_one(),
                 (true, 0) => self.assign_by_windows(),
-                (true, _) => self.assign_as_told(),
+                (true, _) => self.assign_as_announced(),
             }
-            let Some(asked) = self.calls.get(self.assigning) else { return };
-            if self.failed.is_some() || asked.assigned < asked.blocks {
+            let Some(active) = self.calls.get(self.assigning) else { return };
+            if self.failed.is_some() || active.assigned < active.blocks {
                 return;
             }
             self.assigning += 1;
@@ -96,19 +97,19 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         let channel = self.config.only.unwrap_or(Channel::Inner);
         let number = self.first + self.assigning as u64;
         let waiting = &mut self.channels[index(channel)].waiting;
-        let asked = &mut self.calls[self.assigning];
-        // As many as are soon begun: of a call of gigabytes the rest need not stand there.
-        while asked.assigned < asked.blocks && waiting.len() < self.config.under_way as usize {
-            waiting.push_back((number, asked.assigned));
-            asked.assigned += 1;
+        let active = &mut self.calls[self.assigning];
+        // Only blocks that start soon are queued, because a call of gigabytes has very many.
+        while active.assigned < active.blocks && waiting.len() < self.config.under_way as usize {
+            waiting.push_back((number, active.assigned));
+            active.assigned += 1;
         }
     }
 
     fn assign_by_windows(&mut self) {
-        let asked = &mut self.calls[self.assigning];
-        let (parts, bytes) = (asked.blocks.div_ceil(PART), asked.call.bytes() as u64);
+        let active = &mut self.calls[self.assigning];
+        let (parts, bytes) = (active.blocks.div_ceil(BLOCKS_PER_PART), active.call.bytes() as u64);
         let (rates, now) = (self.rates, self.now);
-        let sharing = asked.sharing.get_or_insert_with(|| Sharing {
+        let sharing = active.sharing.get_or_insert_with(|| Sharing {
             windows: rates.windows(bytes, parts as usize),
             began: now,
             given: [0; 2],
@@ -120,20 +121,20 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         let mut more = true;
         while more {
             more = false;
-            for channel in BOTH {
-                let left = asked.blocks - sharing.given[0] - sharing.given[1];
-                if !sharing.pays(index(channel), left, &rates) {
+            for channel in CHANNELS {
+                let left = active.blocks - sharing.given[0] - sharing.given[1];
+                if !sharing.is_due(index(channel), left, &rates) {
                     continue;
                 }
                 let Some(window) = sharing.windows.next(channel) else { continue };
-                let block = |part: usize| u32::try_from(part).unwrap_or(u32::MAX) * PART;
-                let range = block(window.start)..block(window.end).min(asked.blocks);
+                let block = |part: usize| u32::try_from(part).unwrap_or(u32::MAX) * BLOCKS_PER_PART;
+                let range = block(window.start)..block(window.end).min(active.blocks);
                 sharing.given[index(channel)] += range.end - range.start;
                 taken.push((channel, range));
                 more = true;
             }
         }
-        let call = asked.call;
+        let call = active.call;
         let number = self.first + self.assigning as u64;
         for (channel, range) in taken {
             let count = range.end - range.start;
@@ -142,43 +143,43 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
             let mine = self.rank;
             let others = self.peers.iter_mut().enumerate().filter(|(peer, _)| *peer != mine);
             others.for_each(|(_, peer)| peer.notices.push_back((head, String::new())));
-            self.give(&head);
+            self.enqueue_blocks(&head);
         }
     }
 
-    fn assign_as_told(&mut self) {
+    fn assign_as_announced(&mut self) {
         let number = self.first + self.assigning as u64;
         while let Some(head) = self.announced.pop_front_if(|head| head.number == number) {
-            let asked = &self.calls[self.assigning];
-            if head.call != asked.call {
-                return self.refuse(0, number, asked.call, head.call);
+            let active = &self.calls[self.assigning];
+            if head.call != active.call {
+                return self.refuse(0, number, active.call, head.call);
             }
             let end = head.block.checked_add(head.count);
-            if end.is_none_or(|end| end > asked.blocks)
-                || head.count > asked.blocks - asked.assigned
+            if end.is_none_or(|end| end > active.blocks)
+                || head.count > active.blocks - active.assigned
             {
-                return self.refuse(0, number, asked.call, asked.call);
+                return self.refuse(0, number, active.call, active.call);
             }
-            self.give(&head);
+            self.enqueue_blocks(&head);
         }
     }
 
-    fn give(&mut self, head: &Head) {
+    fn enqueue_blocks(&mut self, head: &Head) {
         let waiting = &mut self.channels[usize::from(head.channel)].waiting;
         waiting.extend((head.block..head.block + head.count).map(|block| (head.number, block)));
         self.calls[self.assigning].assigned += head.count;
     }
 
-    /// Learns from a call that was shared.
-    pub(super) fn note_rates(&mut self, asked: &Asked<B>) {
-        let Some(sharing) = &asked.sharing else { return };
-        for channel in 0..BOTH.len() {
+    /// Updates the rates after a shared call.
+    pub(super) fn note_rates(&mut self, active: &ActiveCall<B>) {
+        let Some(sharing) = &active.sharing else { return };
+        for channel in 0..CHANNELS.len() {
             let took = sharing.last[channel].since(sharing.began).as_nanos();
             let blocks = u128::from(sharing.finished[channel]);
-            if blocks < u128::from(PART) || took == 0 {
+            if blocks < u128::from(BLOCKS_PER_PART) || took == 0 {
                 continue;
             }
-            let bytes = asked.call.bytes() as u128 * blocks / u128::from(asked.blocks.max(1));
+            let bytes = active.call.bytes() as u128 * blocks / u128::from(active.blocks.max(1));
             let rate = u64::try_from(bytes * 1_000_000_000 / u128::from(took)).unwrap_or(u64::MAX);
             let known = &mut self.rates.bytes[channel];
             *known = if *known == 0 { rate } else { *known / 4 * 3 + rate / 4 };
@@ -196,7 +197,8 @@ impl Rates {
         self.bytes[0] > 0 && self.bytes[1] > 0
     }
 
-    /// Windows for a call, as large as the channels are fast; before that is known as if the inner one were far faster.
+    /// Returns windows for a call in proportion to the channels' rates; until those are known, it assumes that
+    /// the inner channel is far faster.
     fn windows(&self, bytes: u64, parts: usize) -> Windows {
         if !self.are_known() {
             return Windows::new(parts, 8, 1);

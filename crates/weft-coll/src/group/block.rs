@@ -1,33 +1,33 @@
-//! A block's steps, one after the other.
+//! The execution of a block's steps.
 
 use alloc::format;
 use core::ops::Range;
 
 use weft_plan::collective::Step;
 
-use super::{BOTH, Channel, Group, index};
+use super::{CHANNELS, Channel, Group, index};
 use crate::head::{HEAD, Kind};
 use crate::{Call, Collective, Error, Link, Op};
 
-/// A block that is under way on a channel.
+/// A block in progress on a channel.
 #[derive(Clone, Debug)]
 pub(super) struct Running {
     pub(super) call: u64,
     pub(super) block: u32,
-    /// Its number among all of its channel.
+    /// The block's number on its channel.
     ordinal: u64,
-    /// Steps done.
+    /// Number of completed steps.
     pub(super) at: usize,
 }
 
-/// What came of a step.
+/// The result of a step.
 enum Outcome {
     Done,
-    /// A message is missing, or room for one.
+    /// A message, or room for one, is missing.
     Waits,
 }
 
-/// Bytes of a block's piece of a chunk. Pieces are as equal as they can be.
+/// Returns the byte range of a block's piece of a chunk. Lengths differ by at most one element.
 fn piece(chunk: Range<usize>, block: u32, blocks: u32, size: usize) -> Range<usize> {
     let cut = |block: u32| {
         let part = chunk.len() as u128 * u128::from(block) / u128::from(blocks);
@@ -37,10 +37,10 @@ fn piece(chunk: Range<usize>, block: u32, blocks: u32, size: usize) -> Range<usi
 }
 
 impl<B: AsMut<[u8]>, M> Group<B, M> {
-    /// Takes what steps can be taken. Whether any was.
+    /// Performs all possible steps. Returns `true` if there was progress.
     pub(super) fn run_blocks<L: Link<Message = M>>(&mut self, link: &mut L) -> bool {
         let mut moved = false;
-        for channel in BOTH {
+        for channel in CHANNELS {
             moved |= self.begin_blocks(channel);
             let mut place = 0;
             while let Some(running) = self.channels[index(channel)].running.get(place) {
@@ -75,7 +75,7 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         begun
     }
 
-    /// Takes a block's steps until one has to wait. Whether it is done.
+    /// Performs a block's steps until one must wait. Returns `true` if the block is complete.
     fn run_block<L: Link<Message = M>>(
         &mut self,
         channel: Channel,
@@ -83,8 +83,8 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         link: &mut L,
     ) -> bool {
         loop {
-            let asked = self.asked(running.call).expect("blocks are of calls under way");
-            let Some(&step) = asked.schedule.steps[self.rank].get(running.at) else { return true };
+            let active = self.active_call(running.call).expect("blocks belong to active calls");
+            let Some(&step) = active.schedule.steps[self.rank].get(running.at) else { return true };
             match self.take_step(channel, running, step, link) {
                 Ok(Outcome::Done) => running.at += 1,
                 Ok(Outcome::Waits) => return false,
@@ -103,18 +103,18 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         step: Step,
         link: &mut L,
     ) -> Result<Outcome, Error> {
-        let place = usize::try_from(running.call - self.first).expect("a call under way");
-        let asked = &mut self.calls[place];
-        let (call, blocks) = (asked.call, asked.blocks);
+        let place = usize::try_from(running.call - self.first).expect("an active call");
+        let active = &mut self.calls[place];
+        let (call, blocks) = (active.call, active.blocks);
         let size = call.data_type.size();
         let piece_of = |chunk| {
-            let chunk = asked.schedule.chunk(chunk, call.elements);
+            let chunk = active.schedule.chunk(chunk, call.elements);
             piece(chunk, running.block, blocks, size)
         };
         match step {
             Step::Copy { chunk, to } => {
                 let (from, to) = (piece_of(chunk), piece_of(to));
-                asked.buffer.as_mut().copy_within(from, to.start);
+                active.buffer.as_mut().copy_within(from, to.start);
                 Ok(Outcome::Done)
             }
             Step::Send { to, chunk } => {
@@ -162,13 +162,13 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         if running.ordinal >= lanes.peers[to].done + u64::from(self.config.window) {
             return Ok(Outcome::Waits);
         }
-        let call = self.asked(running.call).expect("a call under way").call;
+        let call = self.active_call(running.call).expect("an active call").call;
         let head = self.head(Kind::Data, call, running.call, running.block, channel);
-        let place = usize::try_from(running.call - self.first).expect("a call under way");
+        let place = usize::try_from(running.call - self.first).expect("an active call");
         let body = &self.calls[place].buffer.as_mut()[bytes];
         match link.send(to, channel, running.ordinal, &head.emit(), body) {
             Ok(true) => {
-                self.channels[index(channel)].peers[to].told = head.done;
+                self.channels[index(channel)].peers[to].reported = head.done;
                 Ok(Outcome::Done)
             }
             Ok(false) => Ok(Outcome::Waits),
@@ -179,7 +179,7 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         }
     }
 
-    /// The next message of a rank for a block, if it is here.
+    /// Returns the next message of a rank for a block, if it has arrived.
     fn next_message(&mut self, running: &Running, from: usize) -> Result<Option<M>, Error> {
         let step = (running.call, running.block, from);
         let Some(waiting) = self.inbox.get_mut(&step) else {
@@ -197,11 +197,11 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
     }
 
     fn left(&self, rank: usize, call: u64) -> Error {
-        let what = self.asked(call).map_or(Call::barrier(), |asked| asked.call);
+        let what = self.active_call(call).map_or(Call::barrier(), |active| active.call);
         Error::Left { rank, call, what }
     }
 
-    /// A block is done: others may be told, and its call may be too.
+    /// Finishes a block, which may require a progress message and may complete its call.
     fn finish_block(&mut self, channel: Channel, place: usize) {
         let lanes = &mut self.channels[index(channel)];
         let running = lanes.running.remove(place);
@@ -213,31 +213,31 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
             Channel::Inner => self.share.inner += 1,
             Channel::Network => self.share.network += 1,
         }
-        let call = usize::try_from(running.call - self.first).expect("a call under way");
+        let call = usize::try_from(running.call - self.first).expect("an active call");
         self.divide(call, running.block);
-        let asked = &mut self.calls[call];
-        asked.finished += 1;
-        if let Some(sharing) = &mut asked.sharing {
+        let active = &mut self.calls[call];
+        active.finished += 1;
+        if let Some(sharing) = &mut active.sharing {
             sharing.finished(channel, self.now);
         }
     }
 
-    /// Makes means of a block's sums, where they are of integers.
+    /// Divides a block's integer sums by the number of ranks.
     fn divide(&mut self, place: usize, block: u32) {
         let ranks = u32::try_from(self.ranks()).unwrap_or(u32::MAX);
-        let asked = &mut self.calls[place];
-        let Call { collective, data_type, op, elements, .. } = asked.call;
+        let active = &mut self.calls[place];
+        let Call { collective, data_type, op, elements, .. } = active.call;
         if op != Op::Average || !collective.reduces() || data_type.is_float() {
             return;
         }
-        for chunk in 0..asked.schedule.chunks {
-            // Other chunks hold parts of results: nobody reads them.
+        for chunk in 0..active.schedule.chunks {
+            // Other chunks hold partial results that are never read.
             if collective == Collective::ReduceScatter && chunk != self.rank {
                 continue;
             }
-            let chunk = asked.schedule.chunk(chunk, elements);
-            let bytes = piece(chunk, block, asked.blocks, data_type.size());
-            data_type.divide(ranks, &mut asked.buffer.as_mut()[bytes]);
+            let chunk = active.schedule.chunk(chunk, elements);
+            let bytes = piece(chunk, block, active.blocks, data_type.size());
+            data_type.divide(ranks, &mut active.buffer.as_mut()[bytes]);
         }
     }
 }

@@ -1,9 +1,9 @@
-//! One rank of a group: calls in order, blocks of them under way, messages in and out.
+//! One rank of a group: calls in order, their blocks in progress, and messages in both directions.
 //!
-//! **Nobody runs far ahead.** A message for a block leaves only when its receiver is at most a window of blocks behind
-//! on that channel, as heads of messages tell. So what waits at a receiver is bounded, also of calls it has not made
-//! yet; and nothing can stand still for that: of the blocks that some rank has not finished, the first is in every
-//! rank's window.
+//! **The lead of a rank is bounded.** A message for a block is sent only while its receiver is at most a window
+//! of blocks behind on that channel; message headers carry the progress. So the messages waiting at a receiver
+//! are bounded, including those for calls that it has not made yet. This cannot deadlock: of the blocks that
+//! some rank has not finished, the first is in every rank's window.
 
 use alloc::borrow::ToOwned;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -21,33 +21,33 @@ use crate::{Call, CallError, Error, Link};
 mod arrive;
 mod assign;
 mod block;
-mod tell;
+mod control;
 
 pub use weft_plan::collective::Channel;
 
 use block::Running;
 
-/// How a group works. All its ranks have the same.
+/// The configuration of a group, which is equal at all its ranks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// In which order rings and chains go through the ranks, as `weft plan ring` finds it; each once.
+    /// The order of ranks in rings and chains, as `weft plan ring` computes it; each rank once.
     pub order: Vec<usize>,
-    /// How all-reduces of long buffers go.
+    /// The algorithm of all-reduces of long buffers.
     pub algorithm: Algorithm,
-    /// Bytes of the longest body of a message.
+    /// Maximum length of a message body in bytes.
     pub piece: usize,
-    /// Blocks of a channel that a rank may be ahead of another.
+    /// Number of blocks of a channel that a rank may be ahead of another.
     pub window: u32,
-    /// Blocks of a channel that a rank works on at a time.
+    /// Number of blocks of a channel that a rank processes at a time.
     pub under_way: u32,
-    /// The channel that everything takes, or none for both: blocks of long calls are shared between them, and short
-    /// calls take the inner one.
+    /// The only channel to use; `None` for both: blocks of long calls are shared between them, and short calls
+    /// use the inner one.
     pub only: Option<Channel>,
 }
 
 impl Config {
-    /// What serves best on most networks: pieces that fill a block of 64 KiB of the messaging layer's memory, and windows that
-    /// keep some megabytes under way.
+    /// Returns a configuration that suits most networks: pieces that fill a block of 64 KiB of the messaging
+    /// layer's memory, and windows that keep some megabytes in flight.
     pub fn of(ranks: usize, only: Option<Channel>) -> Self {
         Self {
             order: (0..ranks).collect(),
@@ -60,23 +60,23 @@ impl Config {
     }
 }
 
-/// What a call came to.
+/// The completion of a call.
 #[derive(Debug)]
 pub struct Event<B> {
-    /// Its number, as [`Group::submit`] gave it.
+    /// The call's number, which [`Group::submit`] returned.
     pub call: u64,
-    /// Whether the buffer holds the result.
+    /// `Ok` if the buffer holds the result.
     pub result: Result<(), Error>,
     /// The buffer.
     pub buffer: B,
 }
 
-/// What each channel carried.
+/// Number of blocks that each channel carried.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Share {
-    /// Blocks that the inner channel took.
+    /// Number of blocks on the inner channel.
     pub inner: u64,
-    /// Blocks that the network took.
+    /// Number of blocks on the network.
     pub network: u64,
 }
 
@@ -86,46 +86,46 @@ pub struct Group<B, M> {
     rank: usize,
     config: Config,
     schedules: BTreeMap<Key, Arc<Schedule>>,
-    calls: VecDeque<Asked<B>>,
+    calls: VecDeque<ActiveCall<B>>,
     /// Number of the first of `calls`.
     first: u64,
-    /// The last calls that are done, to compare late messages with.
+    /// The last completed calls, for comparison with late messages.
     past: VecDeque<Call>,
-    /// Which of `calls` is being assigned to channels.
+    /// The index in `calls` of the call whose blocks are being assigned.
     assigning: usize,
-    /// What the leader said of who takes what, in its order.
+    /// The leader's assignments, in its order.
     announced: VecDeque<Head>,
-    channels: [Lanes; 2],
-    /// Messages that wait for the step that wants them: by call, block and sender.
+    channels: [ChannelState; 2],
+    /// Messages that wait for their step, by call, block and sender.
     inbox: BTreeMap<(u64, u32, usize), VecDeque<M>>,
-    /// What others ask for in calls that this rank has not made yet.
-    ahead: BTreeMap<(u64, usize), Call>,
+    /// Other ranks' calls that this rank has not made yet.
+    early_calls: BTreeMap<(u64, usize), Call>,
     peers: Vec<Peer>,
     events: VecDeque<Event<B>>,
     failed: Option<Error>,
     share: Share,
-    /// What channels carried of the last long calls, bytes a second, and how long the network took for a part.
+    /// The measured rates of the channels in recent long calls.
     rates: assign::Rates,
     now: Instant,
 }
 
-/// A call that is under way.
+/// A call in progress.
 #[derive(Debug)]
-struct Asked<B> {
+struct ActiveCall<B> {
     call: Call,
     schedule: Arc<Schedule>,
     buffer: B,
     blocks: u32,
     assigned: u32,
     finished: u32,
-    /// How the leader shares blocks between two channels.
+    /// The leader's assignment of blocks to two channels.
     sharing: Option<assign::Sharing>,
 }
 
-/// A channel's blocks. They are numbered on through all calls.
+/// The blocks of a channel, numbered continuously through all calls.
 #[derive(Debug, Default)]
-struct Lanes {
-    /// Blocks that are assigned to it and not begun: call and block.
+struct ChannelState {
+    /// Assigned blocks that have not started: call and block.
     waiting: VecDeque<(u64, u32)>,
     running: Vec<Running>,
     begun: u64,
@@ -135,11 +135,11 @@ struct Lanes {
     peers: Vec<Progress>,
 }
 
-/// How far another rank is on a channel, and what it knows of this one.
+/// Another rank's progress on a channel, and this rank's progress that it was notified of.
 #[derive(Clone, Copy, Debug, Default)]
 struct Progress {
     done: u64,
-    told: u64,
+    reported: u64,
 }
 
 /// Another rank.
@@ -147,7 +147,7 @@ struct Progress {
 struct Peer {
     left: bool,
     gone: bool,
-    /// Messages of control that it is to be sent, in order.
+    /// Control messages to send to it, in order.
     notices: VecDeque<(Head, String)>,
 }
 
@@ -158,19 +158,19 @@ const fn index(channel: Channel) -> usize {
     }
 }
 
-const BOTH: [Channel; 2] = [Channel::Inner, Channel::Network];
+const CHANNELS: [Channel; 2] = [Channel::Inner, Channel::Network];
 
-/// Calls that late messages are compared with.
-const REMEMBERED: usize = 64;
-/// The longest text that is sent when a rank gives up, bytes.
-const LONGEST_REASON: usize = 512;
+/// Number of completed calls that late messages are compared with.
+const MAX_PAST_CALLS: usize = 64;
+/// Maximum length, in bytes, of the reason that a failed rank sends.
+const MAX_REASON_BYTES: usize = 512;
 
 impl<B: AsMut<[u8]>, M> Group<B, M> {
-    /// A rank of a group.
+    /// Returns one rank of a group.
     ///
     /// # Panics
-    /// If the order does not name every rank once, this one among them, the algorithm does not fit so many, or a window
-    /// or piece is zero.
+    /// If the order does not name every rank once, including this one, the algorithm does not fit the number of
+    /// ranks, or a window or piece is zero.
     pub fn new(rank: usize, config: Config) -> Self {
         let ranks = config.order.len();
         let named: BTreeSet<usize> = config.order.iter().copied().collect();
@@ -178,7 +178,10 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         assert!(rank < ranks, "rank {rank} of {ranks}");
         assert!(config.algorithm.fits(ranks), "{} for {ranks} ranks", config.algorithm);
         assert!(config.piece > 0 && config.window >= config.under_way && config.under_way > 0);
-        let lanes = || Lanes { peers: alloc::vec![Progress::default(); ranks], ..Lanes::default() };
+        let lanes = || ChannelState {
+            peers: alloc::vec![Progress::default(); ranks],
+            ..ChannelState::default()
+        };
         Self {
             rank,
             config,
@@ -190,7 +193,7 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
             announced: VecDeque::new(),
             channels: [lanes(), lanes()],
             inbox: BTreeMap::new(),
-            ahead: BTreeMap::new(),
+            early_calls: BTreeMap::new(),
             peers: (0..ranks).map(|_| Peer::default()).collect(),
             events: VecDeque::new(),
             failed: None,
@@ -200,21 +203,21 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         }
     }
 
-    /// Which rank this is.
+    /// Returns this rank's number.
     pub const fn rank(&self) -> usize {
         self.rank
     }
 
-    /// How many there are.
+    /// Returns the number of ranks.
     pub const fn ranks(&self) -> usize {
         self.peers.len()
     }
 
-    /// Asks for a collective on a buffer, which comes back with its [`Event`]. Calls are numbered from 0, and done in
-    /// order; several may be under way. [`advance`](Self::advance) begins it.
+    /// Starts a collective on a buffer, which its [`Event`] returns. Calls are numbered from 0 and complete in
+    /// order; several may be in progress. [`advance`](Self::advance) performs it.
     ///
     /// # Errors
-    /// The call cannot be, or the group failed before.
+    /// The call is invalid, or the group failed earlier.
     pub fn submit(&mut self, call: Call, mut buffer: B) -> Result<u64, CallError> {
         if let Some(error) = &self.failed {
             return Err(error.clone().into());
@@ -231,7 +234,7 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         let schedule = Arc::clone(schedule);
         let blocks = blocks(&call, &schedule, self.config.piece, self.config.under_way);
         let number = self.first + self.calls.len() as u64;
-        self.calls.push_back(Asked {
+        self.calls.push_back(ActiveCall {
             call,
             schedule,
             buffer,
@@ -240,10 +243,10 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
             finished: 0,
             sharing: None,
         });
-        let early = self.ahead.range((number, 0)..(number + 1, 0));
+        let early = self.early_calls.range((number, 0)..(number + 1, 0));
         let early: Vec<(usize, Call)> = early.map(|((_, peer), theirs)| (*peer, *theirs)).collect();
         for (peer, theirs) in early {
-            self.ahead.remove(&(number, peer));
+            self.early_calls.remove(&(number, peer));
             if theirs != call {
                 let rank = self.rank;
                 self.fail(Error::Mismatch { call: number, rank, ours: call, peer, theirs });
@@ -253,8 +256,8 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         Ok(number)
     }
 
-    /// Does what can be done: begins blocks, takes steps, sends. To be called after a call was made, after messages
-    /// arrived, and again when the link has room after it had none.
+    /// Performs all possible work: starts blocks, performs steps, sends messages. The owner calls it after a
+    /// call, after messages arrived, and when the link has room again.
     pub fn advance<L: Link<Message = M>>(&mut self, now: Instant, link: &mut L) {
         self.now = now;
         let mut moved = true;
@@ -266,58 +269,59 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         if self.failed.is_some() {
             self.clear(link);
         }
-        self.tell(link);
+        self.notify_peers(link);
     }
 
-    /// What a call came to, in the order of calls.
+    /// Returns the next completed call, in the order of calls.
     pub fn poll_event(&mut self) -> Option<Event<B>> {
         self.events.pop_front()
     }
 
-    /// Whether nothing is under way: no call, and nothing that others are to be told.
+    /// Returns `true` if no call is in progress and no control message waits to be sent.
     pub fn is_idle(&self) -> bool {
-        let told = self.peers.iter().all(|peer| peer.notices.is_empty() || peer.gone || peer.left);
-        self.calls.is_empty() && told
+        let notified =
+            self.peers.iter().all(|peer| peer.notices.is_empty() || peer.gone || peer.left);
+        self.calls.is_empty() && notified
     }
 
-    /// Why the group cannot go on, if so.
+    /// Returns the reason for the group's failure, if it failed.
     pub const fn error(&self) -> Option<&Error> {
         self.failed.as_ref()
     }
 
-    /// Whom the first unfinished block waits for, if it does.
+    /// Returns the rank that the first unfinished block waits for, if it waits.
     pub fn waits_for(&self) -> Option<usize> {
         let blocks = self.channels.iter().flat_map(|lanes| &lanes.running);
         let first = blocks.min_by_key(|block| (block.call, block.block))?;
-        match self.asked(first.call)?.schedule.steps[self.rank].get(first.at)? {
+        match self.active_call(first.call)?.schedule.steps[self.rank].get(first.at)? {
             Step::Receive { from, .. } | Step::Reduce { from, .. } => Some(*from),
             Step::Send { to, .. } => Some(*to),
             Step::Copy { .. } => None,
         }
     }
 
-    /// What each channel carried so far.
+    /// Returns the number of blocks that each channel carried.
     pub const fn share(&self) -> Share {
         self.share
     }
 
-    /// A rank cannot be reached any more.
+    /// Fails the group because a rank is unreachable.
     pub fn peer_gone(&mut self, rank: usize, why: String) {
         self.peers[rank].gone = true;
         self.fail(Error::Gone { rank, why });
     }
 
-    /// A rank left the group in order. That is an error when something still needs it.
+    /// Marks a rank that left in order. The group fails only if a call still needs it.
     pub fn peer_left(&mut self, rank: usize) {
         self.peers[rank].left = true;
     }
 
-    /// The owner cannot go on; the others are told.
+    /// Fails the group on behalf of its owner and notifies the others.
     pub fn give_up(&mut self, why: &str) {
         self.fail(Error::Owner(why.to_owned()));
     }
 
-    fn asked(&self, call: u64) -> Option<&Asked<B>> {
+    fn active_call(&self, call: u64) -> Option<&ActiveCall<B>> {
         let place = usize::try_from(call.checked_sub(self.first)?).ok()?;
         self.calls.get(place)
     }
@@ -327,7 +331,7 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
             return;
         }
         let mut why = error.to_string();
-        while why.len() > LONGEST_REASON {
+        while why.len() > MAX_REASON_BYTES {
             why.pop();
         }
         let call = Call::barrier();
@@ -335,11 +339,11 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         let channel = channel.expect("two channels");
         let head =
             Head { kind: Kind::GiveUp, call, number: 0, block: 0, count: 0, channel, done: 0 };
-        // Who gave up itself has told everybody.
-        let told = matches!(error, Error::GivenUp { .. });
+        // A rank that gave up has notified all others itself.
+        let notified = matches!(error, Error::GivenUp { .. });
         for peer in &mut self.peers {
             peer.notices.clear();
-            if !told && !peer.gone && !peer.left {
+            if !notified && !peer.gone && !peer.left {
                 peer.notices.push_back((head, why.clone()));
             }
         }
@@ -347,13 +351,17 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         self.failed = Some(error);
     }
 
-    /// Gives everything back: the group failed.
+    /// Returns all buffers and frees all messages of a failed group.
     fn clear<L: Link<Message = M>>(&mut self, link: &mut L) {
         let Some(error) = &self.failed else { return };
-        for asked in self.calls.drain(..) {
+        for active in self.calls.drain(..) {
             let call = self.first;
             self.first += 1;
-            self.events.push_back(Event { call, result: Err(error.clone()), buffer: asked.buffer });
+            self.events.push_back(Event {
+                call,
+                result: Err(error.clone()),
+                buffer: active.buffer,
+            });
         }
         for lanes in &mut self.channels {
             lanes.waiting.clear();
@@ -363,19 +371,23 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         kept.into_values().flatten().for_each(|message| link.release(message));
     }
 
-    /// Hands over calls that are done.
+    /// Completes finished calls.
     fn finish_calls(&mut self) {
-        while let Some(asked) = self.calls.front()
-            && asked.finished == asked.blocks
+        while let Some(active) = self.calls.front()
+            && active.finished == active.blocks
         {
-            let asked = self.calls.pop_front().expect("looked just now");
-            self.note_rates(&asked);
-            self.past.push_back(asked.call);
-            if self.past.len() > REMEMBERED {
+            let active = self.calls.pop_front().expect("the front was checked");
+            self.note_rates(&active);
+            self.past.push_back(active.call);
+            if self.past.len() > MAX_PAST_CALLS {
                 self.past.pop_front();
             }
             self.assigning = self.assigning.saturating_sub(1);
-            self.events.push_back(Event { call: self.first, result: Ok(()), buffer: asked.buffer });
+            self.events.push_back(Event {
+                call: self.first,
+                result: Ok(()),
+                buffer: active.buffer,
+            });
             self.first += 1;
         }
     }

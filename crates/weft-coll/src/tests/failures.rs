@@ -1,4 +1,4 @@
-//! Ranks that die, leave, or ask for something else.
+//! Ranks that die, leave, or make different calls.
 
 use alloc::string::ToString;
 use alloc::vec::Vec;
@@ -32,7 +32,7 @@ fn a_dead_rank_is_named_to_all() {
         let ranks = 2 + rng.index(5);
         let mut memory = Memory::new(&config(ranks), seed);
         let dead = rng.index(ranks);
-        // All but the dead one call; it dies before, or somewhere in the middle.
+        // All ranks call; one dies before or during the call.
         let steps = rng.index(60);
         for rank in 0..ranks {
             memory.submit(rank, sum(20_000), alloc::vec![0; 80_000]);
@@ -40,15 +40,18 @@ fn a_dead_rank_is_named_to_all() {
         (0..steps).for_each(|_| {
             memory.step();
         });
-        // One notices; it tells the others.
+        // One rank detects the death and notifies the others.
         let witness = (dead + 1 + rng.index(ranks - 1)) % ranks;
         memory.kill(dead, &[witness]);
-        memory.settle();
+        memory.run_until_idle();
         for rank in (0..ranks).filter(|&rank| rank != dead) {
             let events: Vec<_> = memory.events[rank].drain(..).collect();
             let [event] = events.as_slice() else { panic!("one event: {events:?}") };
-            let said = event.result.as_ref().expect_err("it cannot be").to_string();
-            assert!(said.contains(&alloc::format!("rank {dead} is gone: no answer")), "{said}");
+            let message = event.result.as_ref().expect_err("it cannot be").to_string();
+            assert!(
+                message.contains(&alloc::format!("rank {dead} is gone: no answer")),
+                "{message}"
+            );
             assert_eq!(event.buffer.len(), 80_000, "the buffer comes back");
             let refused = memory.groups[rank].submit(sum(1), alloc::vec![0; 4]);
             assert!(matches!(refused, Err(CallError::Failed(_))));
@@ -75,19 +78,19 @@ fn different_calls_are_named_with_both_ranks() {
                 memory.step();
             });
             memory.submit(1, theirs, alloc::vec![0; theirs.bytes()]);
-            memory.settle();
-            let heard: Vec<_> = (0..2)
+            memory.run_until_idle();
+            let messages: Vec<_> = (0..2)
                 .filter_map(|rank| memory.groups[rank].error().map(Error::to_string))
                 .collect();
-            assert_eq!(heard.len(), 2, "both know: {heard:?}");
-            for said in heard {
-                assert!(said.contains("call 0 is not the same at all ranks"), "{said}");
+            assert_eq!(messages.len(), 2, "both know: {messages:?}");
+            for message in messages {
+                assert!(message.contains("call 0 is not the same at all ranks"), "{message}");
                 assert!(
-                    said.contains("all_reduce of 20000 float, sum") && said.contains(want),
-                    "{said}"
+                    message.contains("all_reduce of 20000 float, sum") && message.contains(want),
+                    "{message}"
                 );
-                assert!(said.contains("rank 0 asks") || said.contains("rank 0 for"), "{said}");
-                assert!(said.contains("rank 1 asks") || said.contains("rank 1 for"), "{said}");
+                assert!(message.contains("rank 0 requests"), "{message}");
+                assert!(message.contains("rank 1 requests"), "{message}");
             }
         }
     }
@@ -99,15 +102,15 @@ fn who_has_left_is_missed_only_where_it_is_needed() {
     for rank in 0..3 {
         memory.submit(rank, sum(1_000), alloc::vec![0; 4_000]);
     }
-    memory.settle();
+    memory.run_until_idle();
     memory.groups[0].peer_left(2);
     memory.advance(0);
     assert_eq!(memory.events[0].pop_front().expect("done").result, Ok(()));
     assert_eq!(memory.groups[0].error(), None, "it left after its last call");
     memory.submit(0, sum(1_000), alloc::vec![0; 4_000]);
-    memory.settle();
-    let said = memory.groups[0].error().expect("it is needed").to_string();
-    assert!(said.contains("rank 2 has left the group, and call 1"), "{said}");
+    memory.run_until_idle();
+    let message = memory.groups[0].error().expect("it is needed").to_string();
+    assert!(message.contains("rank 2 has left the group, and call 1"), "{message}");
 }
 
 #[test]
@@ -150,7 +153,7 @@ fn heads_are_read_as_they_were_written_and_others_named() {
         let mut spoilt = bytes.clone();
         let at = rng.index(bytes.len());
         spoilt[at] ^= 1 << rng.index(8);
-        // Whatever it is read as, it is not the same, and nothing panics.
+        // A corrupted header is rejected or differs, and nothing panics.
         let unused = 44..HEAD;
         assert!(unused.contains(&at) || Head::parse(&spoilt) != Ok((head, &b"body"[..])));
     }

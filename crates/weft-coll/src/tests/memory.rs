@@ -1,5 +1,5 @@
-//! Ranks of a group in one place, and an unkind link between them: messages of different lanes overtake each other,
-//! there is often no room, and ranks are as late as they like.
+//! Ranks of a group in one process, with an adverse link between them: messages of different lanes overtake
+//! each other, the link is often full, and ranks run at arbitrary times.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
@@ -14,27 +14,27 @@ const LANES: u64 = 3;
 
 type Lane = (usize, usize, u8, u64);
 
-/// What is under way between ranks.
+/// The messages in flight between ranks.
 #[derive(Default)]
 pub(super) struct Wire {
     lanes: BTreeMap<Lane, VecDeque<(Instant, Vec<u8>)>>,
-    /// How long a channel takes for a KiB, where that matters: inner and network.
+    /// A channel's time for a KiB, if the test uses it: inner and network.
     pub(super) takes: Option<[Duration; 2]>,
-    /// How long after that a message arrives.
+    /// The propagation delay after that time.
     pub(super) latency: Duration,
-    /// When a channel between two ranks has carried all that it has.
+    /// The time at which a channel between two ranks is idle.
     free_at: BTreeMap<(usize, usize, u8), Instant>,
     now: Instant,
     /// Messages that groups hold.
     pub(super) held: usize,
-    /// The most that a rank ever held of others.
+    /// The largest number of messages that were held.
     pub(super) most_held: usize,
     pub(super) dead: Vec<bool>,
     pub(super) room: usize,
 }
 
 impl Wire {
-    /// When a message of so many bytes arrives that is sent now.
+    /// Returns the arrival time of a message of `bytes` bytes sent now.
     fn arrival(&mut self, (from, to, channel, _): Lane, bytes: usize) -> Instant {
         let Some(takes) = self.takes else { return self.now };
         let free = self.free_at.entry((from, to, channel)).or_insert(self.now);
@@ -116,7 +116,7 @@ impl Memory {
         self.events[rank].extend(core::iter::from_fn(|| self.groups[rank].poll_event()));
     }
 
-    /// Something happens: a message arrives, or a rank looks. Whether anything could.
+    /// Performs a random step: a message arrives or a rank advances. Returns `true` if more steps are possible.
     pub(super) fn step(&mut self) -> bool {
         let rank = self.rng.index(self.groups.len());
         if self.rng.chance(1, 3) {
@@ -160,25 +160,25 @@ impl Memory {
         self.advance(to);
     }
 
-    /// Hands a rank a message that nobody sent.
+    /// Passes a forged message to a rank.
     pub(super) fn inject(&mut self, from: usize, to: usize, message: Vec<u8>) {
         self.wire.borrow_mut().held += 1;
         let mut end = End { rank: to, wire: &self.wire };
         self.groups[to].handle_message(from, message, &mut end);
     }
 
-    /// Until nothing happens any more.
-    pub(super) fn settle(&mut self) {
+    /// Performs steps until all ranks are idle.
+    pub(super) fn run_until_idle(&mut self) {
         let mut quiet = 0;
         while quiet < 3 {
             quiet = if self.step() { 0 } else { quiet + 1 };
         }
     }
 
-    /// A rank is no more, and others hear of it.
-    pub(super) fn kill(&mut self, rank: usize, heard_by: &[usize]) {
+    /// Kills a rank and notifies some of the others.
+    pub(super) fn kill(&mut self, rank: usize, notified: &[usize]) {
         self.wire.borrow_mut().dead[rank] = true;
-        for &other in heard_by {
+        for &other in notified {
             self.groups[other].peer_gone(rank, "no answer".into());
         }
     }

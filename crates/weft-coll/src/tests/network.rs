@@ -1,4 +1,4 @@
-//! Groups on X-RDMA channels over our RNIC, and a network that loses, reorders and falls silent.
+//! Groups on X-RDMA channels over Weft's RNIC, on a network that loses and reorders packets and breaks paths.
 
 use alloc::collections::BTreeMap;
 use alloc::string::ToString;
@@ -38,9 +38,9 @@ struct Packets {
 struct Network {
     ranks: Vec<Rank>,
     now: Instant,
-    /// Packets lost of a thousand.
+    /// Number of packets lost of a thousand.
     loss: u64,
-    /// A path on which all are lost from some time on.
+    /// A path that loses all packets from some time on.
     dead_path: Option<(u16, Instant)>,
     wire: BTreeMap<(Instant, u64), Packets>,
     sent: u64,
@@ -72,7 +72,7 @@ fn context(rank: usize, seed: Seed) -> Context<Rnic> {
 }
 
 impl Network {
-    /// A group in which each pair has so many channels.
+    /// Returns a group in which each pair of ranks has `lanes` channels.
     fn new(ranks: usize, lanes: usize, seed: u64) -> Self {
         let rank = |rank| Rank {
             context: context(rank, Seed(seed)),
@@ -160,7 +160,7 @@ impl Network {
         }
     }
 
-    /// Moves to the next thing that happens.
+    /// Advances the clock to the next event.
     fn step(&mut self) {
         self.poll();
         self.transmit();
@@ -192,7 +192,7 @@ impl Network {
         }
     }
 
-    /// Makes calls at all ranks, runs them, and looks at what came of them.
+    /// Runs calls at all ranks and checks their results.
     fn all(&mut self, calls: &[Call]) {
         let ranks = self.ranks.len();
         let values: Vec<_> = calls.iter().map(|call| values(call, ranks, &mut self.rng)).collect();
@@ -249,7 +249,7 @@ fn a_rank_that_falls_silent_is_named_to_all() {
         network.ranks[..2].iter().all(|rank| !rank.events.is_empty())
     });
     for rank in &network.ranks[..2] {
-        let said = rank.events[0].result.as_ref().unwrap_err().to_string();
-        assert!(said.contains("rank 2 is gone: the peer is gone"), "{said}");
+        let message = rank.events[0].result.as_ref().unwrap_err().to_string();
+        assert!(message.contains("rank 2 is gone: the peer is gone"), "{message}");
     }
 }

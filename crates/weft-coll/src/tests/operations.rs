@@ -1,4 +1,4 @@
-//! Random calls, several under way, on a link that delays and refuses.
+//! Random concurrent calls, on a link that delays and refuses.
 
 use alloc::vec::Vec;
 
@@ -44,7 +44,7 @@ fn random_calls_have_their_results_at_every_rank_and_keep_nothing() {
                 memory.step();
             });
         }
-        memory.settle();
+        memory.run_until_idle();
         for rank in 0..ranks {
             assert_eq!(memory.groups[rank].error(), None, "seed {seed}");
             let events: Vec<_> = memory.events[rank].drain(..).collect();
@@ -65,7 +65,7 @@ fn nobody_runs_further_ahead_than_the_window() {
     (config.piece, config.window, config.under_way) = (64, 8, 4);
     let mut memory = Memory::new(&config, 1);
     memory.wire.borrow_mut().room = 1_000;
-    // Rank 1 has not made the call; rank 0 sends what it may and then waits.
+    // Rank 1 has not made the call; rank 0 sends a window of blocks and then waits.
     let broadcast = Call {
         collective: crate::Collective::Broadcast,
         data_type: crate::DataType::U8,
@@ -74,10 +74,10 @@ fn nobody_runs_further_ahead_than_the_window() {
         elements: 100_000,
     };
     memory.submit(0, broadcast, alloc::vec![7; 100_000]);
-    memory.settle();
+    memory.run_until_idle();
     assert_eq!(memory.wire.borrow().held, 8);
     memory.submit(1, broadcast, alloc::vec![0; 100_000]);
-    memory.settle();
+    memory.run_until_idle();
     assert!(memory.events[1].pop_front().expect("done").buffer.iter().all(|&byte| byte == 7));
     assert!(memory.wire.borrow().most_held <= 9);
 }

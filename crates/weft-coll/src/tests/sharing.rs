@@ -8,14 +8,14 @@ use super::memory::Memory;
 use super::values::{check, encode, values};
 use crate::{Call, Channel, Collective, Config, DataType, Op, Share};
 
-/// Times for a KiB: the network takes four times as long.
+/// Each channel's time for a KiB: the network takes four times as long.
 const TAKES: [Duration; 2] = [Duration::from_micros(10), Duration::from_micros(40)];
 
 fn call(collective: Collective, elements: usize) -> Call {
     Call { collective, data_type: DataType::Fp32, op: Op::Sum, root: 0, elements }
 }
 
-/// How long calls take, one after the other, and what each channel carried of all.
+/// Runs calls one after the other; returns their durations and the total number of blocks by channel.
 fn run(only: Option<Channel>, calls: &[Call]) -> (Vec<Duration>, Share) {
     let mut config = Config::of(4, only);
     config.piece = 1024;
@@ -30,7 +30,7 @@ fn run(only: Option<Channel>, calls: &[Call]) -> (Vec<Duration>, Share) {
         for (rank, values) in all.iter().enumerate() {
             memory.submit(rank, *call, encode(call.data_type, values));
         }
-        memory.settle();
+        memory.run_until_idle();
         took.push(memory.now.since(began));
         for rank in 0..4 {
             let event = memory.events[rank].pop_front().expect("done");
@@ -53,11 +53,11 @@ fn long_calls_take_both_channels_and_end_sooner() {
         let (both, share) = run(None, &calls);
         let first = both[0].as_nanos() * 100 / alone[0].as_nanos();
         assert!(first <= 110, "{collective:?}: {first} % to find out what the network carries");
-        // The network's fifth of what both carry together; the first call finds that out.
+        // The network carries a fifth of the total; the first call measures the rates.
         let carried = share.network * 100 / (share.network + share.inner);
         assert!((12..=24).contains(&carried), "{collective:?}: {carried} %");
         let gain = alone[3].as_nanos() * 100 / both[3].as_nanos();
-        // An exchange has each link idle for the blocks that wait on another's; a ring has not.
+        // In an all-to-all, links idle for blocks that wait on another link; in a ring they do not.
         let least = if collective == Collective::AllToAll { 103 } else { 110 };
         assert!((least..=126).contains(&gain), "{collective:?}: {gain} %");
     }
@@ -65,7 +65,7 @@ fn long_calls_take_both_channels_and_end_sooner() {
 
 #[test]
 fn short_calls_stay_on_the_inner_channel() {
-    // 64 blocks.
+    // The call has 64 blocks.
     let short = call(Collective::AllReduce, 4 * 64 * 256);
     let (alone, _) = run(Some(Channel::Inner), &[short; 3]);
     let (both, share) = run(None, &[short; 3]);

@@ -1,4 +1,4 @@
-//! Random calls, their buffers, and what they must hold afterwards.
+//! Random calls, their buffers, and their expected results.
 
 use alloc::vec::Vec;
 
@@ -7,19 +7,19 @@ use weft_units::Rng;
 
 use crate::{Call, Collective, Op, pattern};
 
-/// An element from a small whole number.
+/// Encodes a small whole number as an element.
 fn element(data_type: DataType, value: i64) -> Vec<u8> {
     let mut element = alloc::vec![0; data_type.size()];
     pattern::encode(data_type, value, &mut element);
     element
 }
 
-/// Every rank's values for a call, such that each result is a whole number that every type has.
+/// Returns every rank's values for a call, such that each result is a whole number that every type can represent.
 pub(super) fn values(call: &Call, ranks: usize, rng: &mut Rng) -> Vec<Vec<i64>> {
     let most = if call.op == Op::Product { 2 } else { 8 };
     let draw = |rng: &mut Rng| -> i64 {
         let value = i64::try_from(rng.below(most)).expect("small");
-        // Means of multiples are whole numbers, also of one rank's part alone.
+        // Means of multiples are whole numbers, even for one rank's part.
         if call.op == Op::Average { value % 2 * i64::try_from(ranks).expect("few") } else { value }
     };
     (0..ranks).map(|_| (0..call.elements).map(|_| draw(rng)).collect()).collect()
@@ -29,7 +29,7 @@ pub(super) fn encode(data_type: DataType, values: &[i64]) -> Vec<u8> {
     values.iter().flat_map(|&value| element(data_type, value)).collect()
 }
 
-/// Compares a buffer with what it must hold.
+/// Compares a buffer with its expected values.
 pub(super) fn check(call: &Call, values: &[Vec<i64>], rank: usize, buffer: &[u8]) {
     let size = call.data_type.size();
     for (at, got) in buffer.chunks_exact(size).enumerate() {
@@ -40,7 +40,7 @@ pub(super) fn check(call: &Call, values: &[Vec<i64>], rank: usize, buffer: &[u8]
     }
 }
 
-/// A random call.
+/// Returns a random call.
 pub(super) fn call(ranks: usize, most: usize, rng: &mut Rng) -> Call {
     let collective = Collective::ALL[rng.index(Collective::ALL.len())];
     let parts = collective.parts(ranks);

@@ -1,20 +1,20 @@
-//! What others are told besides pieces: who takes what, how far this rank is, that it gave up.
+//! Control messages: assignments of blocks, progress, and failure.
 
 use weft_plan::collective::Channel;
 
-use super::{BOTH, Group, Peer, index};
+use super::{CHANNELS, Group, Peer, index};
 use crate::head::{Head, Kind};
 use crate::{Call, Link};
 
 impl<B: AsMut<[u8]>, M> Group<B, M> {
-    /// Tells others what they need to know and no message told them: who takes what, how far this rank is, that it
-    /// gave up.
-    pub(super) fn tell<L: Link<Message = M>>(&mut self, link: &mut L) {
+    /// Sends pending control messages to the other ranks: assignments, progress that no data message carried,
+    /// and failure.
+    pub(super) fn notify_peers<L: Link<Message = M>>(&mut self, link: &mut L) {
         let own = self.rank;
         for to in (0..self.ranks()).filter(|&to| to != own) {
             self.send_notices(to, link);
-            for channel in BOTH {
-                self.tell_progress(to, channel, link);
+            for channel in CHANNELS {
+                self.send_progress(to, channel, link);
             }
         }
     }
@@ -37,17 +37,17 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         }
     }
 
-    fn tell_progress<L: Link<Message = M>>(&mut self, to: usize, channel: Channel, link: &mut L) {
+    fn send_progress<L: Link<Message = M>>(&mut self, to: usize, channel: Channel, link: &mut L) {
         let lanes = &self.channels[index(channel)];
-        let (done, told) = (lanes.done, lanes.peers[to].told);
+        let (done, reported) = (lanes.done, lanes.peers[to].reported);
         let Peer { left, gone, .. } = self.peers[to];
-        let due = done - told >= u64::from(self.config.window / 4).max(1);
+        let due = done - reported >= u64::from(self.config.window / 4).max(1);
         if left || gone || !due || self.failed.is_some() {
             return;
         }
         let head = self.head(Kind::Progress, Call::barrier(), self.first, 0, channel);
         match link.send(to, channel, 0, &head.emit(), &[]) {
-            Ok(true) => self.channels[index(channel)].peers[to].told = done,
+            Ok(true) => self.channels[index(channel)].peers[to].reported = done,
             Ok(false) => {}
             Err(why) => self.peer_gone(to, why),
         }
