@@ -1,12 +1,12 @@
-//! Calls by their numbers. Numbers mostly grow, and who called first is mostly answered first: so they stand in
-//! a queue, and nothing is allocated or searched for long.
+//! A map of calls by number. Numbers mostly grow, and calls are mostly answered in order, so a queue avoids
+//! allocations and long searches.
 
 use alloc::collections::VecDeque;
 
-/// What is kept of each of some calls.
+/// Values by call number.
 #[derive(Clone, Debug)]
 pub(crate) struct Calls<T> {
-    /// By number; `None` where a call is gone and those before it are not.
+    /// Entries in order of number; `None` for a removed call before which others remain.
     queue: VecDeque<(u64, Option<T>)>,
     len: usize,
 }
@@ -20,7 +20,7 @@ impl<T> Calls<T> {
         self.len
     }
 
-    /// Notes a call, in place of another of this number.
+    /// Inserts a call, or replaces the call with this number.
     pub(crate) fn insert(&mut self, number: u64, value: T) {
         if self.queue.back().is_none_or(|(last, _)| *last < number) {
             self.queue.push_back((number, Some(value)));
@@ -53,7 +53,7 @@ impl<T> Calls<T> {
         while self.queue.front().is_some_and(|(_, value)| value.is_none()) {
             self.queue.pop_front();
         }
-        // A call that is never answered does not keep the places of all after it.
+        // A call that is never answered must not keep the entries of all later calls.
         if self.queue.len() > 2 * self.len + 64 {
             self.queue.retain(|(_, value)| value.is_some());
         }
@@ -82,7 +82,7 @@ mod tests {
             let mut rng = Seed(seed).child("calls", 0).rng();
             let (mut calls, mut map) = (Calls::new(), BTreeMap::new());
             for next in 0..2_000_u64 {
-                // Some come late, some are there already.
+                // Some numbers are out of order, some occur twice.
                 let number = next - rng.below(next.min(20) + 1);
                 if rng.chance(1, 2) {
                     calls.insert(number, next);

@@ -1,25 +1,25 @@
-//! Every parameter, with its default, range and whether it may change while the context runs (X-RDMA,
-//! section VI.D, table III).
+//! The parameters of a context, each with its default, its range, and whether it may change while the context
+//! runs (X-RDMA, section VI.D, table III).
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use weft_units::{ByteCount, Duration, unknown_name};
 
-/// Why a parameter cannot have a value.
+/// An error that refuses a parameter's value.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
-    /// There is no such parameter; the nearest and all there are.
+    /// There is no such parameter; the message has the most similar name and all names.
     #[error("{0}")]
     Unknown(String),
-    /// The text is no value of the parameter's type.
+    /// The text does not parse as the parameter's type.
     #[error("{name}: {got:?} is not {expected}")]
     Malformed {
         /// The parameter.
         name: &'static str,
-        /// What was given.
+        /// The given text.
         got: String,
-        /// What it should look like.
+        /// A description of the expected text.
         expected: &'static str,
     },
     /// The value is out of range.
@@ -27,14 +27,14 @@ pub enum ConfigError {
     OutOfRange {
         /// The parameter.
         name: &'static str,
-        /// What was given.
+        /// The given value.
         got: String,
-        /// The least it may be.
+        /// The minimum.
         least: String,
-        /// The most it may be.
+        /// The maximum.
         most: String,
     },
-    /// It is decided when a context is made.
+    /// The parameter is fixed when a context is created.
     #[error("{name} cannot change while the context runs (off-line parameter)")]
     Offline {
         /// The parameter.
@@ -42,7 +42,7 @@ pub enum ConfigError {
     },
 }
 
-/// A type that parameters have.
+/// A type of parameter values.
 trait Value: Copy + PartialOrd {
     const EXPECTED: &'static str;
     fn read(text: &str) -> Option<Self>;
@@ -84,15 +84,15 @@ pub struct Parameter {
     pub name: &'static str,
     /// Its value.
     pub value: String,
-    /// Whether it may change while the context runs.
+    /// `true` if it may change while the context runs.
     pub online: bool,
-    /// What it does.
+    /// A description of its effect.
     pub about: &'static str,
 }
 
 macro_rules! parameters {
     ($($(#[doc = $about:literal])+ $when:ident $name:ident: $kind:ty = $default:expr, $least:expr, $most:expr;)+) => {
-        /// How a context and its channels behave.
+        /// The parameters of a context and its channels.
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub struct Config {
             $($(#[doc = $about])+ pub $name: $kind,)+
@@ -105,7 +105,7 @@ macro_rules! parameters {
         }
 
         impl Config {
-            /// Every parameter with its value.
+            /// Returns every parameter with its value.
             pub fn parameters(&self) -> Vec<Parameter> {
                 alloc::vec![$(Parameter {
                     name: stringify!($name),
@@ -115,10 +115,10 @@ macro_rules! parameters {
                 },)+]
             }
 
-            /// Gives a parameter a value, before a context is made.
+            /// Sets a parameter before a context is created.
             ///
             /// # Errors
-            /// There is no such parameter, or the value is none of it.
+            /// There is no such parameter, or the value is invalid.
             pub fn set(&mut self, name: &str, value: &str) -> Result<(), ConfigError> {
                 match name {
                     $(stringify!($name) => {
@@ -132,10 +132,10 @@ macro_rules! parameters {
                 Ok(())
             }
 
-            /// Gives a parameter a value while the context runs.
+            /// Sets a parameter while the context runs.
             ///
             /// # Errors
-            /// As [`set`](Self::set), and parameters that are decided when a context is made.
+            /// The errors of [`set`](Self::set), and `Offline` for a parameter that is fixed when a context is created.
             pub fn set_online(&mut self, name: &str, value: &str) -> Result<(), ConfigError> {
                 match name {
                     $(stringify!($name) if !online!($when) => {
@@ -145,10 +145,10 @@ macro_rules! parameters {
                 }
             }
 
-            /// Whether every parameter is in its range.
+            /// Checks that every parameter is in its range.
             ///
             /// # Errors
-            /// The first that is not.
+            /// The first parameter that is out of range.
             pub fn check(&self) -> Result<(), ConfigError> {
                 $(in_range(stringify!($name), self.$name, $least, $most)?;)+
                 Ok(())
@@ -167,48 +167,48 @@ macro_rules! online {
 }
 
 parameters! {
-    /// Frames of a channel that may be under way in a direction: the ring of algorithm 1.
+    /// Frames of a channel that may be in flight in one direction: the ring of algorithm 1.
     offline depth: u16 = 32, 3, 4096;
-    /// Frames that are done with before an ACK frame says so (N of section V.B).
+    /// Finished frames after which the receiver sends an ACK frame (N of section V.B).
     offline ack_every: u16 = 8, 1, 2048;
-    /// Bytes of the longest message that travels in its frame (S of section IV.C).
+    /// Bytes of the longest message that is sent inside its frame (S of section IV.C).
     offline small: u32 = 4096, 64, 1 << 20;
     /// Bytes of the longest message.
     offline longest: u32 = 64 << 20, 64, 1 << 30;
     /// Bytes of a large message that one READ fetches (section V.C).
     offline fragment: u32 = 64 << 10, 4096, 1 << 30;
-    /// Receive requests that all channels share (table III: use_srq, srq size); 0: each has its own, and no receiver
-    /// is ever unready.
+    /// Receive requests that all channels share (table III: use_srq, srq size); 0: each channel has its own,
+    /// and a receiver is always ready.
     offline srq: u32 = 0, 0, 1 << 15;
-    /// READs of one channel under way.
+    /// READs of one channel in flight.
     offline reads: u8 = 8, 1, 128;
     /// Bytes of a region of the memory cache (section IV.E).
     offline memory_region: u64 = 4 << 20, 64 << 10, 1 << 30;
-    /// Queue pairs kept for the next channels (section IV.E).
+    /// Queue pairs cached for later channels (section IV.E).
     online qp_cache: u32 = 1024, 0, 1 << 20;
-    /// READs of the whole context under way (N of section V.C).
+    /// READs of the whole context in flight (N of section V.C).
     online outstanding: u32 = 64, 1, 1 << 16;
     /// Messages of a channel that wait for its window.
     online backlog: u32 = 4096, 0, 1 << 24;
-    /// Requests of a channel that wait for this end's answers. Beyond, the peer's window stays closed.
+    /// Requests of a channel that wait for this end's responses. Above this number the peer's window stays closed.
     online unanswered: u32 = 4096, 1, 1 << 24;
     /// Bytes of registered memory, at most.
     online memory_limit: u64 = 1 << 30, 1 << 20, 1 << 44;
-    /// How long a region is empty before it is given back.
+    /// Time after which an empty region is freed.
     online memory_keep: Duration = Duration::from_secs(1), Duration::ZERO, Duration::from_secs(3600);
     /// Silence after which a channel's peer is probed (section V.A).
     online keepalive: Duration = Duration::from_millis(1000), Duration::from_millis(1), Duration::from_secs(3600);
-    /// How long a frame that is done with waits for a frame to be acknowledged by.
+    /// Time that a finished frame waits for an outgoing frame to acknowledge it.
     online ack_delay: Duration = Duration::from_micros(500), Duration::ZERO, Duration::from_secs(1);
-    /// How long a full window waits before a NOP asks for an ACK (section V.B).
+    /// Time that a window stays full before a NOP requests an ACK (section V.B).
     online deadlock_after: Duration = Duration::from_millis(10), Duration::from_micros(10), Duration::from_secs(60);
-    /// How long a close waits for the peer.
+    /// Time that a close waits for the peer.
     online close_timeout: Duration = Duration::from_secs(2), Duration::from_millis(1), Duration::from_secs(60);
-    /// A call that takes longer is logged.
+    /// Duration above which a call is logged.
     online slow_threshold: Duration = Duration::from_millis(10), Duration::from_micros(1), Duration::from_secs(60);
-    /// Time between two polls from which on it is logged.
+    /// Interval between two polls above which it is logged.
     online polling_warn: Duration = Duration::from_millis(10), Duration::from_micros(1), Duration::from_secs(60);
-    /// One call in this many is traced; 0 none.
+    /// Interval of traced calls: one in this many; 0: none.
     online trace_every: u32 = 0, 0, u32::MAX;
 }
 
@@ -228,8 +228,8 @@ fn in_range<T: Value>(name: &'static str, value: T, least: T, most: T) -> Result
 }
 
 impl Config {
-    /// ACK frames that a peer may send beyond its window: each tells of `ack_every` frames, or was due
-    /// by time while the peer's last frames knew of the one before.
+    /// Returns the number of ACK frames that a peer may send beyond its window: each acknowledges `ack_every`
+    /// frames, or was due by time after the peer's last frames acknowledged the previous one.
     pub(crate) fn ack_frames(&self) -> u16 {
         self.depth.div_ceil(self.ack_every) + 1
     }

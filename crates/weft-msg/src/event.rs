@@ -1,4 +1,4 @@
-//! What the owner is told, and why channels end.
+//! Events for the owner, received messages, and errors.
 
 use weft_rnic::Status;
 use weft_units::Duration;
@@ -9,120 +9,119 @@ use crate::verbs::{Refused, Slice};
 use crate::window::WindowError;
 use crate::{ChannelId, Decomposition};
 
-/// A message that arrived. Its memory is the context's: give it back with
-/// [`Context::release`](crate::Context::release).
+/// A received message. Its memory belongs to the context; return it with [`Context::release`](crate::Context::release).
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "its memory stays in use until it is released"]
 pub struct Message {
-    /// Whether it asks, answers, or neither.
+    /// The message's role: request, response, or neither.
     pub call: Call,
     pub(crate) block: Block,
     pub(crate) body: Slice,
 }
 
 impl Message {
-    /// Where its body lies.
+    /// Returns the location of its body.
     pub const fn body(&self) -> Slice {
         self.body
     }
 
-    /// Bytes of its body.
+    /// Returns the length of its body in bytes.
     pub const fn len(&self) -> u32 {
         self.body.len
     }
 
-    /// Whether its body is empty.
+    /// Returns `true` if its body is empty.
     pub const fn is_empty(&self) -> bool {
         self.body.len == 0
     }
 }
 
-/// What happened, in the order it happened on each channel.
+/// An event, in order for each channel.
 #[derive(Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
-    /// The peer is there: both ends may send.
+    /// The peer is ready: both ends may send.
     Open {
-        /// Which.
+        /// The channel.
         channel: ChannelId,
     },
     /// A message arrived.
     Message {
-        /// Where.
+        /// The channel.
         channel: ChannelId,
-        /// What.
+        /// The message.
         message: Message,
     },
-    /// The peer's application has the message of this number; memory that was lent to it is free again.
+    /// The peer's application has received the message; the memory lent to it is free again.
     Delivered {
-        /// Where.
+        /// The channel.
         channel: ChannelId,
-        /// Which, as [`Context::send`](crate::Context::send) numbered it.
+        /// The message's number, which [`Context::send`](crate::Context::send) returned.
         number: u64,
     },
     /// A traced call was answered.
     Traced {
-        /// Where.
+        /// The channel.
         channel: ChannelId,
         /// The request's number.
         id: u64,
-        /// Where its time went.
+        /// The components of its duration.
         time: Decomposition,
     },
-    /// The channel is gone, with all that was under way on it; lent memory is free again.
+    /// The channel ended with everything in flight on it; lent memory is free again.
     Closed {
-        /// Which.
+        /// The channel.
         channel: ChannelId,
-        /// Why.
+        /// The reason.
         reason: CloseReason,
     },
-    /// Something took longer than it should.
+    /// An operation exceeded its time limit.
     Slow(Slow),
 }
 
-/// What took longer than its threshold (X-RDMA, section VI.A, methods II and III).
+/// An operation that exceeded its threshold (X-RDMA, section VI.A, methods II and III).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slow {
-    /// The owner did not poll.
+    /// The owner polled too late.
     Poll {
-        /// For how long.
+        /// The time between polls.
         gap: Duration,
     },
-    /// A call.
+    /// A call took too long.
     Call {
-        /// Where.
+        /// The channel.
         channel: ChannelId,
         /// The request's number.
         id: u64,
-        /// How long its answer took.
+        /// The time until its response.
         took: Duration,
     },
-    /// The owner answers fewer requests than come: its peer has to wait.
+    /// The owner answers fewer requests than arrive: its peer must wait.
     Answers {
-        /// Where.
+        /// The channel.
         channel: ChannelId,
-        /// Requests that wait for an answer.
+        /// Number of requests that wait for a response.
         waiting: u32,
     },
 }
 
-/// Why a channel is gone.
+/// The reason why a channel ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CloseReason {
-    /// This end closed it, and the peer has everything.
+    /// This end closed it, and the peer has received everything.
     #[error("closed")]
     Finished,
     /// The peer closed it.
     #[error("closed by the peer")]
     ByPeer,
-    /// The owner gave it up.
+    /// The owner aborted it.
     #[error("given up")]
     Aborted,
     /// The peer did not answer the close.
     #[error("the peer did not answer the close")]
     CloseTimedOut,
-    /// The device gave the peer up.
+    /// The device detected that the peer is unreachable.
     #[error("the peer is gone: {0:?}")]
     PeerGone(Status),
     /// The stream that carried the channel broke.
@@ -136,71 +135,71 @@ pub enum CloseReason {
     Device(Refused),
 }
 
-/// How a peer broke the protocol.
+/// A violation of the protocol by the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProtocolError {
-    /// What it sent is no frame.
+    /// It sent bytes that are not a valid frame.
     #[error("no frame: {0}")]
     Frame(#[from] ParseError),
-    /// Its numbers cannot be.
+    /// Its sequence or acknowledgement numbers are invalid.
     #[error(transparent)]
     Window(#[from] WindowError),
-    /// A frame came without the word that every frame has.
+    /// A frame has no sequence word.
     #[error("a frame without sequence word")]
     NoSequenceWord,
-    /// A frame's length is not that of its body.
+    /// A frame's length differs from the length of its body.
     #[error("the frame says {stated} bytes and has {got}")]
     Length {
-        /// What it says.
+        /// The length in the header.
         stated: u32,
-        /// What it has.
+        /// The actual length.
         got: u32,
     },
-    /// A message is longer than this end takes.
+    /// A message exceeds the limit of this end.
     #[error("a message of {got} bytes; this end takes {most}")]
     TooLong {
-        /// Its length.
+        /// Its length in bytes.
         got: u32,
-        /// The most this end offered.
+        /// This end's limit in bytes.
         most: u32,
     },
     /// It sent a frame after its close.
     #[error("something came after the close")]
     AfterClose,
-    /// The owner read more of a stream than may wait ([`Context::stream_wants_to_read`](crate::Context)).
+    /// The owner passed in more of a stream than may be queued ([`Context::stream_wants_to_read`](crate::Context)).
     #[error("more came on the stream than may wait for its turn")]
     StreamOverrun,
-    /// A switch to a stream that is not there.
+    /// It switched to a stream that is not attached.
     #[error("a switch to a stream that was never attached")]
     NoStream,
 }
 
-/// Why a message was not taken.
+/// An error that refuses a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SendError {
-    /// The channel is gone, or closing.
+    /// The channel has ended or is closing.
     #[error("the channel is closed")]
     Closed,
-    /// As many wait as may; poll, and try again.
+    /// The backlog is full; poll and try again.
     #[error("{waiting} messages wait for the channel's window already (backlog)")]
     Full {
-        /// How many wait.
+        /// Number of waiting messages.
         waiting: u32,
     },
-    /// The peer does not take messages of this length.
+    /// The message exceeds the peer's limit.
     #[error("{got} bytes are more than the {most} that the peer takes in a message")]
     TooLong {
-        /// Its length.
+        /// Its length in bytes.
         got: u64,
-        /// The most the peer takes.
+        /// The peer's limit in bytes.
         most: u32,
     },
-    /// There is no memory for it.
+    /// The memory cache is exhausted.
     #[error(transparent)]
     Memory(#[from] Refused),
-    /// There is no request of this number to answer.
+    /// No request with this number waits for a response.
     #[error("request {id} is not there to be answered")]
     NoRequest {
         /// The number.

@@ -1,5 +1,5 @@
-//! Faults on demand (X-RDMA, section VI.C): rules that drop, delay or corrupt messages as they leave or
-//! arrive, above the protocol, so that what an application does about them can be tried on line.
+//! Fault injection (X-RDMA, section VI.C): rules that drop, delay or corrupt messages as they leave or arrive,
+//! above the protocol, to test an application's reaction in production.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -8,40 +8,40 @@ use core::str::FromStr;
 use weft_units::{Duration, Rng};
 use weft_wire::Call;
 
-/// Which messages a rule is for.
+/// The direction of the messages that a rule applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// Those that leave.
+    /// Outgoing messages.
     Out,
-    /// Those that arrive.
+    /// Incoming messages.
     In,
 }
 
-/// What happens to a message.
+/// The fault that a rule injects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// It vanishes; its sender is told that it was delivered.
+    /// The message is dropped; its sender receives `Delivered`.
     Drop,
-    /// It leaves, or is handed over, later.
+    /// The message is sent, or delivered, later.
     Delay(Duration),
-    /// One bit of its body is another.
+    /// One bit of the body is flipped.
     Corrupt,
 }
 
-/// A rule. As text: `out drop 1/100`, `in delay 5ms`, `out corrupt 1/2 requests`.
+/// A rule. Examples of its text form: `out drop 1/100`, `in delay 5ms`, `out corrupt 1/2 requests`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// Which way.
+    /// The direction.
     pub direction: Direction,
-    /// What.
+    /// The fault.
     pub fault: Fault,
-    /// To `chance.0` of `chance.1` messages.
+    /// The probability: `chance.0` of `chance.1` messages.
     pub chance: (u32, u32),
-    /// Only requests, only responses, or all.
+    /// The kind of messages; `None` for all.
     pub only: Option<CallKind>,
 }
 
-/// A part of the messages.
+/// A kind of messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallKind {
     /// Requests.
@@ -50,7 +50,7 @@ pub enum CallKind {
     Responses,
 }
 
-/// Why a text is no rule.
+/// The error for a text that is not a rule.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is no filter rule; one is: (in|out) (drop|corrupt|delay TIME) [N/M] [requests|responses]"
@@ -92,7 +92,7 @@ fn parse(text: &str) -> Option<Rule> {
     words.next().is_none().then_some(rule)
 }
 
-/// The rules of a context, and what they did.
+/// The rules of a context, and the number of faults injected.
 #[derive(Debug, Default)]
 pub(crate) struct Filter {
     pub(crate) rules: Vec<Rule>,
@@ -100,7 +100,7 @@ pub(crate) struct Filter {
 }
 
 impl Filter {
-    /// What happens to a message; the first rule that strikes decides.
+    /// Returns the fault for a message; the first matching rule decides.
     pub(crate) fn verdict(
         &mut self,
         direction: Direction,

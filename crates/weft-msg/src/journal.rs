@@ -1,5 +1,4 @@
-//! The last things that happened to a context's channels, for whoever looks from outside. Nothing on the data path
-//! is noted.
+//! The recent events of a context's channels, for external observers. Events of the data path are not recorded.
 
 use alloc::collections::VecDeque;
 use core::net::Ipv6Addr;
@@ -8,26 +7,26 @@ use weft_units::{Duration, Instant};
 
 use crate::{Carrier, ChannelId, CloseReason};
 
-/// Something worth knowing later.
+/// A recorded event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Note {
-    /// When.
+    /// The time of the event.
     pub at: Instant,
-    /// Which channel, and its peer; none where it is the context's matter.
+    /// The channel and its peer; `None` for an event of the context.
     pub channel: Option<(ChannelId, Ipv6Addr)>,
-    /// What.
+    /// The event.
     pub what: Noted,
 }
 
-/// What was noted.
+/// The kind of a recorded event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Noted {
     /// The channel opened.
     Opened,
-    /// It ended.
+    /// The channel ended.
     Closed(CloseReason),
-    /// Its frames leave by another carrier.
+    /// The channel's frames are sent over another carrier.
     Switched(Carrier),
     /// A call took longer than `slow_threshold`.
     SlowCall(Duration),
@@ -35,7 +34,7 @@ pub enum Noted {
     SlowPoll(Duration),
 }
 
-/// The last notes, oldest first, and how many there ever were.
+/// The most recent notes, oldest first, and the total number.
 #[derive(Clone, Debug, Default)]
 pub struct Journal {
     notes: VecDeque<Note>,
@@ -43,10 +42,11 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// Older ones are forgotten.
-    pub const KEPT: usize = 64;
+    /// The largest number of notes; older ones are discarded.
+    pub const MAX_NOTES: usize = 64;
 
-    /// What is slow is often slow again at once: one note of it a channel and second, or it would push out all else.
+    /// The interval of notes about slow operations of one channel. They often occur in bursts, which would
+    /// displace all others.
     const SLOW_EVERY: Duration = Duration::from_secs(1);
 
     pub(crate) fn note(&mut self, note: Note) {
@@ -56,20 +56,20 @@ impl Journal {
         if is_slow(note.what) && before.any(|of| is_slow(of.what) && of.channel == note.channel) {
             return;
         }
-        if self.notes.len() == Self::KEPT {
+        if self.notes.len() == Self::MAX_NOTES {
             self.notes.pop_front();
         }
         self.notes.push_back(note);
         self.total += 1;
     }
 
-    /// The last notes with their numbers, which count from 1, oldest first.
+    /// Returns the most recent notes with their numbers, which count from 1, oldest first.
     pub fn last(&self) -> impl Iterator<Item = (u64, &Note)> {
         let first = self.total - self.notes.len() as u64 + 1;
         (first..).zip(&self.notes)
     }
 
-    /// How many there ever were.
+    /// Returns the number of notes recorded since the start.
     pub const fn total(&self) -> u64 {
         self.total
     }
@@ -101,6 +101,6 @@ mod tests {
         }
         assert_eq!(journal.total(), 103);
         let numbers: Vec<u64> = journal.last().map(|(number, _)| number).collect();
-        assert_eq!((numbers.len(), numbers[0], numbers[63]), (Journal::KEPT, 40, 103));
+        assert_eq!((numbers.len(), numbers[0], numbers[63]), (Journal::MAX_NOTES, 40, 103));
     }
 }

@@ -1,19 +1,20 @@
-//! Messages over RDMA in three nouns: a [`Context`] owns channels, a channel carries messages, a [`Message`]
-//! is bytes that may ask for an answer (X-RDMA, section IV). No clock, no socket, no thread: the owner polls.
+//! Messages over RDMA, with three kinds of object: a [`Context`] owns channels, a channel carries messages, and
+//! a [`Message`] is bytes that may request an answer (X-RDMA, section IV). The crate has no clock, socket or
+//! thread: its owner polls it.
 //!
-//! A message's way through this crate:
+//! The path of a message through this crate:
 //!
 //! | step | out | in |
 //! | --- | --- | --- |
 //! | owner | [`Context::send`], `context/submit.rs` | [`Event::Message`], [`Context::release`] |
 //! | window (algorithm 1) | `window.rs`, `channel/send.rs` | `window.rs`, `channel/receive.rs` |
-//! | bodies too long for a frame | stay where they are | `channel/fetch.rs` READs them |
+//! | bodies too long for a frame | remain in place | `channel/fetch.rs` READs them |
 //! | frame ↔ bytes | `weft-wire/src/frame.rs` | the same |
 //! | carrier | [`Verbs::post_send`], or `channel/stream.rs` | [`Context::poll`], or the same |
 //!
-//! It stands on any RDMA device that answers [`Verbs`]; [`Rnic`] is ours, in process and in the simulator.
-//! What it is not: it opens no connection (the owner carries [`ChannelOffer`](weft_wire::ChannelOffer)s), and
-//! hands no message over twice or before its time. Why it is so: `docs/design/messages.md`.
+//! It runs on any RDMA device that implements [`Verbs`]; [`Rnic`] is Weft's own, in process and in the
+//! simulator. The crate opens no connection (the owner exchanges [`ChannelOffer`](weft_wire::ChannelOffer)s)
+//! and delivers no message twice or before it is complete. Its design is explained in `docs/design/messages.md`.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! The memory cache (X-RDMA, section IV.E): registered memory in regions of one size, cut into blocks of a
-//! few lengths. It grows by a region when it is full, and gives back regions that have been empty for a while.
+//! The memory cache (X-RDMA, section IV.E): registered memory in regions of one size, divided into blocks of a
+//! few lengths. It allocates a region when it is full, and frees regions that have been empty for some time.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -11,8 +11,8 @@ use crate::verbs::{Refused, Region, Registrar, Slice};
 
 slotmap::new_key_type! { struct RegionKey; }
 
-/// Registered memory that somebody holds. It is given back to the context it came from
-/// ([`Context::release`](crate::Context::release)); dropped, it stays in use.
+/// A block of registered memory. Its holder returns it to its context
+/// ([`Context::release`](crate::Context::release)); a dropped block stays in use.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "dropped memory stays in use until its context goes"]
 pub struct Block {
@@ -22,20 +22,20 @@ pub struct Block {
 }
 
 impl Block {
-    /// Where it is: at least as long as it was asked for.
+    /// Returns its location, which is at least as long as requested.
     pub const fn slice(&self) -> Slice {
         self.slice
     }
 }
 
-/// How the cache grows and shrinks.
+/// The limits of the cache.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MemoryLimits {
-    /// Bytes of a region that is cut into blocks.
+    /// Length in bytes of a region that is divided into blocks.
     pub(crate) region: u64,
-    /// Bytes of all regions together, at most.
+    /// Maximum length in bytes of all regions together.
     pub(crate) total: u64,
-    /// How long a region is empty before it is given back.
+    /// Time after which an empty region is freed.
     pub(crate) keep: Duration,
 }
 
@@ -43,27 +43,27 @@ pub(crate) struct MemoryLimits {
 pub(crate) struct MemoryCache {
     limits: MemoryLimits,
     regions: SlotMap<RegionKey, Cut>,
-    /// By length, shortest first. What is longer than the last is a region of its own.
+    /// Block lengths, shortest first. A longer block has a region of its own.
     classes: Vec<Class>,
     reserved: u64,
     used: u64,
-    /// No region has been empty for long enough before.
+    /// The earliest time at which a region has been empty for long enough.
     shrink_at: Option<Instant>,
 }
 
-/// Blocks of one length.
+/// The regions with blocks of one length.
 #[derive(Debug)]
 struct Class {
     len: u32,
-    /// Regions with a free block. The first is taken, so that the last ones empty.
+    /// Regions with a free block. Allocation uses the first, so that the last ones become empty.
     partial: BTreeSet<RegionKey>,
 }
 
-/// A region that is cut into blocks.
+/// A region divided into blocks.
 #[derive(Debug)]
 struct Cut {
     region: Region,
-    /// `None` for a region that is one block.
+    /// The class; `None` for a region that is one block.
     class: Option<usize>,
     free: Vec<u32>,
     blocks: u32,
@@ -71,7 +71,7 @@ struct Cut {
 }
 
 impl MemoryCache {
-    /// A cache whose shortest block takes a frame.
+    /// Returns a cache whose shortest blocks have room for a frame.
     pub(crate) fn new(limits: MemoryLimits, frame: u32) -> Self {
         let mut lens = alloc::vec![frame.next_multiple_of(64)];
         for len in [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20] {
@@ -91,20 +91,20 @@ impl MemoryCache {
         }
     }
 
-    /// Changes the limits; what is above them is given back as it empties.
+    /// Changes the limits; regions above them are freed when they are empty.
     pub(crate) fn limit(&mut self, limits: MemoryLimits) {
         self.limits = limits;
-        // What is empty may be due sooner.
+        // Empty regions may be due earlier now.
         let empty = self.regions.values().filter_map(|cut| cut.empty_since);
         self.shrink_at = empty.min().map(|since| since + limits.keep);
     }
 
-    /// Bytes registered, and bytes of them that somebody holds.
+    /// Returns the number of registered bytes and the number in use.
     pub(crate) const fn bytes(&self) -> (u64, u64) {
         (self.reserved, self.used)
     }
 
-    /// A block of at least `len` bytes.
+    /// Allocates a block of at least `len` bytes.
     ///
     /// # Errors
     /// The cache is at its limit, or the device has no memory.
@@ -158,7 +158,7 @@ impl MemoryCache {
         Ok(key)
     }
 
-    /// Takes a block back.
+    /// Returns a block to the cache.
     pub(crate) fn release(&mut self, now: Instant, block: Block) {
         let Some(cut) = self.regions.get_mut(block.region) else {
             debug_assert!(false, "a block of another context");
@@ -175,12 +175,12 @@ impl MemoryCache {
         }
     }
 
-    /// When [`shrink`](Self::shrink) may have something to do.
+    /// Returns the time of the next [`shrink`](Self::shrink); `None` if no region is empty.
     pub(crate) const fn shrink_at(&self) -> Option<Instant> {
         self.shrink_at
     }
 
-    /// Gives back regions that have been empty for long enough.
+    /// Frees regions that have been empty for long enough.
     pub(crate) fn shrink(&mut self, now: Instant, verbs: &mut impl Registrar) {
         let keep = self.limits.keep;
         let due = |cut: &Cut| cut.empty_since.map(|since| since + keep);
@@ -198,7 +198,7 @@ impl MemoryCache {
         self.shrink_at = self.regions.values().filter_map(due).min();
     }
 
-    /// Gives back everything, whoever holds it.
+    /// Frees all regions, including blocks in use.
     pub(crate) fn free_all(&mut self, verbs: &mut impl Registrar) {
         for (_, cut) in self.regions.drain() {
             verbs.free(cut.region);

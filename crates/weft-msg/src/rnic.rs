@@ -1,4 +1,5 @@
-//! [`Verbs`] on our own RNIC, whose packets the owner carries: in process, in the simulator, in tests.
+//! The implementation of [`Verbs`] on Weft's RNIC, whose packets the owner transports: in process, in the
+//! simulator, in tests.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -17,10 +18,10 @@ use crate::verbs::{
     Completion, Qp, QpSizes, Refused, Region, Registrar, Slice, Verbs, Work, rnr_retry,
 };
 
-/// Regions begin at multiples of this, with as much between them: an access past an end finds nothing.
-const APART: u64 = 1 << 32;
+/// The distance of regions' addresses, with gaps of the same size: an access beyond a region's end fails.
+const REGION_STRIDE: u64 = 1 << 32;
 
-/// A device of ours with memory of its own.
+/// An RNIC device with its own memory.
 #[derive(Debug)]
 pub struct Rnic {
     device: Device,
@@ -31,22 +32,22 @@ pub struct Rnic {
     at: SocketAddr,
 }
 
-/// Registered memory, and the payload of the packet at hand.
+/// Registered memory, and the payload of the current packet.
 #[derive(Debug, Default)]
 struct Arena {
     regions: BTreeMap<u64, Vec<u8>>,
     count: u64,
     payload: Vec<u8>,
     held: BTreeMap<Held, Vec<u8>>,
-    /// Bytes that came and were taken, headers of frames included.
+    /// Number of bytes received and placed, including frame headers.
     received: u64,
 }
 
 impl Rnic {
-    /// A context of `device`, which others reach at `at`.
+    /// Returns a context of `device`, which peers reach at `at`.
     ///
     /// # Errors
-    /// The device has no room.
+    /// The device has no resources left.
     pub fn new(mut device: Device, at: SocketAddr) -> Result<Self, VerbsError> {
         let context = device.open()?;
         let domain = device.allocate_domain(context)?;
@@ -54,7 +55,7 @@ impl Rnic {
         Ok(Self { device, domain, cq, srq: None, memory: Arena::default(), at })
     }
 
-    /// A packet came.
+    /// Handles a received packet.
     pub fn handle_packet(
         &mut self,
         now: Instant,
@@ -70,18 +71,18 @@ impl Rnic {
         self.drain_events();
     }
 
-    /// A deadline passed.
+    /// Handles an expired deadline.
     pub fn handle_timeout(&mut self, now: Instant) {
         self.device.handle_timeout(now);
         self.drain_events();
     }
 
-    /// When the device wants to be called next.
+    /// Returns the device's next deadline.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.device.poll_timeout()
     }
 
-    /// The next packet, with its payload; false when there is none.
+    /// Passes the next packet with its payload to `send`. Returns `false` if there is none.
     pub fn poll_transmit(&mut self, now: Instant, mut send: impl FnMut(&Transmit, &[u8])) -> bool {
         let memory = &self.memory;
         let sent = self.device.poll_transmit(now, |transmit, source| {
@@ -99,17 +100,17 @@ impl Rnic {
         sent
     }
 
-    /// The device.
+    /// Returns the device.
     pub const fn device(&self) -> &Device {
         &self.device
     }
 
-    /// Bytes that came and were taken: bodies, and the frames around them.
+    /// Returns the number of bytes received and placed: bodies and frame headers.
     pub const fn received_bytes(&self) -> u64 {
         self.memory.received
     }
 
-    /// Packets that are held for later.
+    /// Returns the number of packets held for later placement.
     pub fn held_packets(&self) -> usize {
         self.memory.held.len()
     }
@@ -125,7 +126,7 @@ impl Rnic {
 
 impl Arena {
     fn slot(address: u64) -> (u64, usize) {
-        let base = address / APART * APART;
+        let base = address / REGION_STRIDE * REGION_STRIDE;
         (base, usize::try_from(address - base).expect("less than a region"))
     }
 
@@ -136,7 +137,7 @@ impl Arena {
 
     fn write_at(&mut self, place: Place, bytes: &[u8]) {
         let (base, from) = Self::slot(place.address);
-        // The device checks each access against the regions it knows, and they are these.
+        // The device checks each access against its regions, which are the same as these.
         if let Some(region) = self.regions.get_mut(&base) {
             region[from..from + bytes.len()].copy_from_slice(bytes);
         }
@@ -211,10 +212,10 @@ const fn sge(slice: Slice) -> Sge {
 impl Registrar for Rnic {
     fn allocate(&mut self, len: u64) -> Result<Region, Refused> {
         let doing = "registering memory";
-        let bytes = usize::try_from(len).ok().filter(|_| len <= APART / 2);
+        let bytes = usize::try_from(len).ok().filter(|_| len <= REGION_STRIDE / 2);
         let bytes = bytes.ok_or(Refused { doing, why: "longer than a region may be", code: 0 })?;
         self.memory.count += 1;
-        let address = self.memory.count * APART;
+        let address = self.memory.count * REGION_STRIDE;
         let access = Access::LOCAL_WRITE | Access::REMOTE_READ;
         let request =
             RegionRequest { owner: Owner::Host(0), address, length: len, iova: address, access };
@@ -224,7 +225,7 @@ impl Registrar for Rnic {
     }
 
     fn free(&mut self, region: Region) {
-        // It is this context's, and windows are never bound to it.
+        // The region belongs to this context, and no window is bound to it.
         let _ = self.device.deregister(region.lkey);
         self.memory.regions.remove(&region.address);
     }
@@ -298,7 +299,7 @@ impl Verbs for Rnic {
     }
 
     fn destroy_qp(&mut self, now: Instant, qp: Qp) {
-        // It is this context's, and nothing else uses it.
+        // The queue pair belongs to this context, and nothing else uses it.
         let _ = self.device.destroy_qp(now, QueuePairNumber(qp.0));
     }
 
@@ -310,7 +311,7 @@ impl Verbs for Rnic {
 
     fn destroy_shared_receives(&mut self) {
         if let Some(srq) = self.srq.take() {
-            // It is this context's, and its queue pairs are gone.
+            // The queue belongs to this context, and its queue pairs are destroyed.
             let _ = self.device.destroy_srq(srq);
         }
     }

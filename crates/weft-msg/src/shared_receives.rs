@@ -1,6 +1,6 @@
-//! The receive queue that channels share, where one is asked for (X-RDMA, section VII.F): memory for as many frames
-//! as it has requests, however many channels there are. It may be empty when a frame comes, so that a receiver
-//! is not always ready; who sends to it tries again.
+//! The optional shared receive queue (X-RDMA, section VII.F). Its memory is for as many frames as it has
+//! requests, for any number of channels. It may be empty when a frame arrives, so a receiver is not always
+//! ready; the sender then retries.
 
 use alloc::vec::Vec;
 
@@ -8,12 +8,12 @@ use crate::context::{Shared, WorkId};
 use crate::memory::Block;
 use crate::verbs::Verbs;
 
-/// Its requests, by the number each was posted with.
+/// The posted requests by number.
 #[derive(Debug)]
 pub(crate) struct SharedReceives {
     posted: Vec<Option<Block>>,
     free: Vec<u32>,
-    /// Frames that were taken in since nothing more waited.
+    /// Number of frames handled since the completion queue was last empty.
     taken: usize,
 }
 
@@ -23,7 +23,7 @@ impl SharedReceives {
         Self { posted, free: (0..requests).collect(), taken: 0 }
     }
 
-    /// The memory of a request that completed.
+    /// Returns the memory of a completed request.
     fn take(&mut self, wr_id: u64) -> Option<Block> {
         let slot = u32::try_from(wr_id >> WorkId::BITS).ok()?;
         let block = self.posted.get_mut(slot as usize)?.take()?;
@@ -31,7 +31,7 @@ impl SharedReceives {
         Some(block)
     }
 
-    /// Whether as many frames waited as there were requests: somebody's may have found none.
+    /// Returns `true` if as many frames as requests waited: a peer may have found no request.
     fn ran_dry(&mut self) -> bool {
         self.taken += 1;
         let dry = self.taken == self.posted.len();
@@ -41,14 +41,14 @@ impl SharedReceives {
         dry
     }
 
-    /// Nothing waits to be taken in.
+    /// Records that no completion waits.
     pub(crate) const fn caught_up(&mut self) {
         self.taken = 0;
     }
 }
 
 impl<V: Verbs> Shared<V> {
-    /// The memory of a shared request that completed.
+    /// Returns the memory of a completed shared request.
     pub(crate) fn take_shared(&mut self, wr_id: u64) -> Option<Block> {
         let receives = self.receives.as_mut()?;
         let block = receives.take(wr_id)?;
@@ -56,7 +56,7 @@ impl<V: Verbs> Shared<V> {
         Some(block)
     }
 
-    /// Posts what the shared queue lacks, as far as there is memory.
+    /// Posts missing shared requests while memory is available.
     pub(crate) fn fill_shared(&mut self) {
         while let Some(slot) = self.receives.as_mut().and_then(|receives| receives.free.pop()) {
             let posted = self.frame_block().and_then(|block| {

@@ -1,101 +1,101 @@
-//! What channels and contexts count.
+//! Counters and status of channels and contexts.
 
 use core::net::Ipv6Addr;
 
 use crate::verbs::Qp;
 
-/// Counts of one channel.
+/// Counters of one channel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChannelStats {
-    /// Messages sent, not counting repeats on another carrier.
+    /// Messages sent, without retransmissions on another carrier.
     pub sent: u64,
-    /// Bytes of their bodies.
+    /// Bytes of the bodies sent.
     pub sent_bytes: u64,
-    /// Messages handed to the owner.
+    /// Messages delivered to the owner.
     pub received: u64,
-    /// Bytes of their bodies.
+    /// Bytes of the bodies received.
     pub received_bytes: u64,
-    /// Of both, those too long for a frame.
+    /// Messages sent or received that are too long for a frame.
     pub large: u64,
     /// ACK frames sent.
     pub acks: u64,
     /// NOPs sent.
     pub nops: u64,
-    /// Zero-byte WRITEs sent to see whether the peer is there.
+    /// Zero-byte WRITEs sent to probe the peer.
     pub probes: u64,
     /// Changes of the sending carrier.
     pub switches: u64,
-    /// Frames sent again by another carrier.
+    /// Frames retransmitted on another carrier.
     pub repeats: u64,
-    /// Receive requests that were late because there was no memory.
+    /// Receive requests posted late for lack of memory.
     pub starved: u64,
 }
 
-/// How far a channel is.
+/// The state of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChannelState {
-    /// The peer has not answered.
+    /// This end sent its offer; the peer has not answered.
     Offered,
-    /// The peer's first frame is awaited.
+    /// The queue pair is connected; the peer's first frame has not arrived.
     Connected,
     /// Both ends may send.
     Open,
-    /// This end closed it, and sends what waits.
+    /// This end closed it, and sends its backlog.
     Closing,
     /// The peer closed it.
     PeerClosed,
 }
 
-/// What a channel is like now.
+/// The current status of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChannelStatus {
-    /// How far it is.
+    /// The state.
     pub state: ChannelState,
-    /// Its queue pair.
+    /// The queue pair.
     pub qp: Qp,
-    /// The peer's address; its own until the peer has answered.
+    /// The peer's address; this end's own until the peer has answered.
     pub peer: Ipv6Addr,
     /// The peer's queue pair.
     pub peer_qp: Qp,
-    /// Counts since it began.
+    /// Counters since the channel began.
     pub stats: ChannelStats,
-    /// Frames under way.
+    /// Number of frames in flight.
     pub in_flight: u16,
-    /// Frames that may be.
+    /// Maximum number of frames in flight.
     pub depth: u16,
-    /// Messages that wait for the window.
+    /// Number of messages that wait for the window.
     pub backlog: u32,
-    /// Large messages that are being read.
+    /// Number of large messages being fetched.
     pub fetching: u32,
-    /// Requests that wait for their answer.
+    /// Number of requests that wait for the peer's response.
     pub asked: u32,
-    /// Requests that wait for this end's answer.
+    /// Number of requests that wait for this end's response.
     pub to_answer: u32,
-    /// Bytes of registered memory that it holds for receiving.
+    /// Bytes of registered memory in its receive requests.
     pub receive_bytes: u64,
-    /// How far the peer's clock is ahead, ns, as far as calls have told.
+    /// The peer's clock minus this end's in ns, as estimated from calls; `None` before the first estimate.
     pub clock_offset: Option<i64>,
-    /// Whether frames leave by the queue pair or by a stream.
+    /// The carrier of outgoing frames.
     pub carrier: crate::Carrier,
 }
 
-/// Counts of one context.
+/// Counters of one context.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ContextStats {
-    /// Channels that were begun.
+    /// Channels begun.
     pub channels: u64,
-    /// Channels that ended, for whatever reason.
+    /// Channels ended, for any reason.
     pub closed: u64,
-    /// Queue pairs made.
+    /// Queue pairs created.
     pub qps_created: u64,
     /// Queue pairs taken from the cache.
     pub qps_reused: u64,
-    /// Times that as many frames waited as the shared receive queue has requests: peers may have had to try again.
+    /// Times that as many frames waited as the shared receive queue has requests; peers may have retried.
     pub srq_dry: u64,
-    /// Polls that came later than `polling_warn`.
+    /// Polls later than `polling_warn`.
     pub slow_polls: u64,
-    /// Calls that took longer than `slow_threshold`.
+    /// Calls longer than `slow_threshold`.
     pub slow_calls: u64,
-    /// Messages that a filter rule struck.
+    /// Messages that a filter rule matched.
     pub filtered: u64,
 }

@@ -1,26 +1,26 @@
-//! Where a call's time goes (X-RDMA, section VI.A, method I): T2 - T1 - Toff and what follows from it.
+//! The decomposition of a call's duration (X-RDMA, section VI.A, method I), from T2 - T1 - Toff.
 
 use weft_units::{Duration, Instant};
 use weft_wire::Trace;
 
-/// Where the time of one traced call went.
+/// The components of one traced call's duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decomposition {
-    /// The request's way: T2 - T1 - Toff.
+    /// The request's transfer time: T2 - T1 - Toff.
     pub request: Duration,
-    /// At the peer: T3 - T2.
+    /// The time at the peer: T3 - T2.
     pub peer: Duration,
-    /// The response's way: T4 - T3 + Toff.
+    /// The response's transfer time: T4 - T3 + Toff.
     pub response: Duration,
-    /// How far the peer's clock is ahead, ns.
+    /// The peer's clock minus this end's, in ns.
     pub offset: i64,
 }
 
-/// How far the peer's clock is ahead of this one, from calls' timestamps (RFC 5905, section 8). The call with
-/// the shortest way of the last few is believed: what waited in a queue did not wait alike in both directions.
+/// The offset of the peer's clock, from calls' timestamps (RFC 5905, section 8). It is taken from the call with
+/// the shortest transfer time of the last few, because queueing delays differ between directions.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ClockOffset {
-    samples: [Option<Sample>; Self::KEPT],
+    samples: [Option<Sample>; Self::MAX_SAMPLES],
     next: usize,
 }
 
@@ -31,9 +31,9 @@ struct Sample {
 }
 
 impl ClockOffset {
-    const KEPT: usize = 16;
+    const MAX_SAMPLES: usize = 16;
 
-    /// Takes in an answered call that was sent at `sent` and whose answer came at `now`.
+    /// Decomposes a call that was sent at `sent` and whose response arrived at `now`.
     pub(crate) fn decompose(
         &mut self,
         sent: Instant,
@@ -42,14 +42,14 @@ impl ClockOffset {
     ) -> Decomposition {
         let (t1, t2) = (i128::from(sent.as_nanos()), i128::from(answer.received_at));
         let (t3, t4) = (i128::from(answer.sent_at), i128::from(now.as_nanos()));
-        // Stamps of a peer may be anything.
+        // A peer's timestamps may have any value.
         let peer = (t3 - t2).clamp(0, t4 - t1);
         let way = clamp(t4 - t1 - peer);
         let offset = (t2 - t1 + t3 - t4) / 2;
         let offset = offset.clamp(i64::MIN.into(), i64::MAX.into());
         let offset = i64::try_from(offset).expect("clamped");
         self.samples[self.next] = Some(Sample { offset, way });
-        self.next = (self.next + 1) % Self::KEPT;
+        self.next = (self.next + 1) % Self::MAX_SAMPLES;
         let offset = self.offset().unwrap_or(offset);
         let request = clamp(t2 - t1 - i128::from(offset)).min(way);
         Decomposition {
@@ -60,7 +60,7 @@ impl ClockOffset {
         }
     }
 
-    /// The offset that is believed, ns.
+    /// Returns the estimated offset in ns.
     pub(crate) fn offset(&self) -> Option<i64> {
         let best = self.samples.iter().flatten().min_by_key(|sample| sample.way);
         best.map(|sample| sample.offset)
@@ -102,7 +102,7 @@ mod tests {
                 offset: ahead,
             };
             assert_eq!(time, want);
-            // A request that waits in a queue does not move the clock, and is seen for what it is.
+            // A request that waits in a queue does not change the offset, and has its true transfer time.
             let time = call(&mut clock, 20_000_000_000, 90_000, 10_000, 2000, ahead);
             assert_eq!(time, Decomposition { request: nanos(90_000), ..want });
         }

@@ -1,5 +1,5 @@
-//! What the messaging layer asks of an RDMA device: reliable queue pairs, memory it may register, and one
-//! completion queue. `weft-rnic` answers it in process and in the simulator, any `libibverbs.so.1` on a host.
+//! The interface of an RDMA device: reliable queue pairs, registered memory, and one completion queue.
+//! `weft-rnic` implements it in process and in the simulator, any `libibverbs.so.1` on a host.
 
 use core::fmt;
 use core::net::Ipv6Addr;
@@ -12,96 +12,96 @@ use weft_wire::ChannelOffer;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Qp(pub u32);
 
-/// A piece of registered memory.
+/// A range of registered memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Slice {
-    /// Its first byte, as its region counts.
+    /// The address of its first byte in its region's address space.
     pub address: u64,
-    /// Its length, bytes.
+    /// Its length in bytes.
     pub len: u32,
-    /// The region's key for this host.
+    /// The region's local key.
     pub lkey: u32,
-    /// The region's key for peers.
+    /// The region's remote key.
     pub rkey: u32,
 }
 
 /// A memory region, registered for local writes and remote reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Region {
-    /// Its first byte, as the region counts.
+    /// The address of its first byte.
     pub address: u64,
-    /// Its length, bytes.
+    /// Its length in bytes.
     pub len: u64,
-    /// Its key for this host.
+    /// Its local key.
     pub lkey: u32,
-    /// Its key for peers.
+    /// Its remote key.
     pub rkey: u32,
 }
 
-/// Sizes of a queue pair.
+/// The sizes of a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QpSizes {
-    /// Send requests that wait or are under way.
+    /// Maximum number of send requests, waiting or in progress.
     pub send: u32,
-    /// Receive requests that wait.
+    /// Maximum number of receive requests.
     pub receive: u32,
-    /// READs under way, either direction.
+    /// Maximum number of READs in flight, in either direction.
     pub reads: u8,
-    /// Receive requests are those of the shared queue.
+    /// `true` if it uses the shared receive queue.
     pub shared: bool,
 }
 
-/// A request for a send queue.
+/// A work request for a send queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work<'a> {
-    /// SEND with immediate data, of pieces one after the other.
+    /// A SEND with immediate data, gathered from several slices.
     Send {
-        /// What is sent.
+        /// The slices in order.
         from: &'a [Slice],
         /// The immediate data.
         immediate: u32,
     },
-    /// READ of the peer's memory.
+    /// A READ of the peer's memory.
     Read {
-        /// Where the bytes go.
+        /// The local destination.
         to: Slice,
-        /// Where they lie at the peer.
+        /// The remote address.
         address: u64,
-        /// Their region's key.
+        /// The remote key.
         rkey: u32,
     },
-    /// WRITE of nothing: it only asks whether the peer's device answers.
+    /// A WRITE of zero bytes, which tests whether the peer's device responds.
     Probe,
 }
 
-/// What became of a work request.
+/// The completion of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Completion {
     /// Its queue pair.
     pub qp: Qp,
-    /// The number it was posted with.
+    /// The number of its work request.
     pub wr_id: u64,
-    /// What became of it.
+    /// Its status.
     pub status: Status,
-    /// Bytes received.
+    /// Number of bytes received.
     pub len: u32,
-    /// Immediate data that came with it.
+    /// The received immediate data.
     pub immediate: Option<u32>,
 }
 
-/// Why the device refused a command.
+/// An error of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{doing}: {why}{}", Code(*.code))]
 pub struct Refused {
-    /// What was asked for, as a user would say it.
+    /// The operation, in the user's terms.
     pub doing: &'static str,
     /// The device's reason.
     pub why: &'static str,
-    /// The error number of the device's library; 0 where there is none.
+    /// The error number of the device's library; 0 if there is none.
     pub code: i32,
 }
 
-/// An error number for those who read it.
+/// The display of an error number.
 struct Code(i32);
 
 impl fmt::Display for Code {
@@ -113,34 +113,34 @@ impl fmt::Display for Code {
     }
 }
 
-/// Where the memory cache has its memory from.
+/// The allocator of the memory cache.
 pub trait Registrar {
-    /// Memory, registered for local writes and remote reads.
+    /// Allocates memory that is registered for local writes and remote reads.
     ///
     /// # Errors
-    /// The host or the device has no room.
+    /// The host or the device has no memory left.
     fn allocate(&mut self, len: u64) -> Result<Region, Refused>;
 
-    /// Gives back what [`allocate`](Self::allocate) gave.
+    /// Frees memory that [`allocate`](Self::allocate) returned.
     fn free(&mut self, region: Region);
 }
 
-/// An RDMA device, as far as the messaging layer needs one.
+/// An RDMA device, as required by the messaging layer.
 pub trait Verbs: Registrar {
-    /// The address peers reach this device by.
+    /// Returns the address by which peers reach this device.
     fn gid(&self) -> Ipv6Addr;
 
-    /// Makes a reliable queue pair that completes in the context's queue and takes receive requests, but is
-    /// not connected.
+    /// Creates a reliable queue pair, which completes in the context's queue and accepts receive requests, but
+    /// is not connected.
     ///
     /// # Errors
-    /// The device has no room.
+    /// The device has no resources left.
     fn create_qp(&mut self, now: Instant, sizes: QpSizes) -> Result<Qp, Refused>;
 
-    /// Connects it: ready to receive and to send, `psn` being the first this end sends.
+    /// Connects a queue pair: it can receive and send, starting with `psn`.
     ///
     /// # Errors
-    /// The peer's address cannot be reached from this device.
+    /// The peer's address is unreachable from this device.
     fn connect_qp(
         &mut self,
         now: Instant,
@@ -149,25 +149,26 @@ pub trait Verbs: Registrar {
         peer: &ChannelOffer,
     ) -> Result<(), Refused>;
 
-    /// Makes it as [`create_qp`](Self::create_qp) left it; its requests are forgotten without completion.
+    /// Resets a queue pair to the state after [`create_qp`](Self::create_qp); its requests are discarded
+    /// without completion.
     ///
     /// # Errors
-    /// The device refuses; destroy it then.
+    /// The device refuses; the caller must destroy it.
     fn reset_qp(&mut self, now: Instant, qp: Qp) -> Result<(), Refused>;
 
-    /// Destroys it; its requests are forgotten without completion.
+    /// Destroys a queue pair; its requests are discarded without completion.
     fn destroy_qp(&mut self, now: Instant, qp: Qp);
 
-    /// Makes the receive queue that queue pairs may share.
+    /// Creates the receive queue that queue pairs may share.
     ///
     /// # Errors
-    /// The device has no room.
+    /// The device has no resources left.
     fn create_shared_receives(&mut self, requests: u32) -> Result<(), Refused>;
 
-    /// Destroys it, after the queue pairs that use it; its requests are forgotten.
+    /// Destroys the shared receive queue after the queue pairs that use it; its requests are discarded.
     fn destroy_shared_receives(&mut self);
 
-    /// Posts a receive request for whichever queue pair needs it first.
+    /// Posts a receive request that any queue pair of the shared queue may use.
     ///
     /// # Errors
     /// The queue is full.
@@ -176,13 +177,13 @@ pub trait Verbs: Registrar {
     /// Posts a receive request.
     ///
     /// # Errors
-    /// The queue is full, or the queue pair in error.
+    /// The queue is full, or the queue pair is in the error state.
     fn post_receive(&mut self, qp: Qp, wr_id: u64, to: Slice) -> Result<(), Refused>;
 
     /// Posts a send request.
     ///
     /// # Errors
-    /// The queue is full, or the queue pair in error.
+    /// The queue is full, or the queue pair is in the error state.
     fn post_send(
         &mut self,
         now: Instant,
@@ -192,18 +193,18 @@ pub trait Verbs: Registrar {
         signaled: bool,
     ) -> Result<(), Refused>;
 
-    /// The next completion.
+    /// Returns the next completion.
     fn poll(&mut self) -> Option<Completion>;
 
-    /// The bytes of a slice of memory that [`allocate`](Registrar::allocate) gave.
+    /// Returns the bytes of a slice of memory that [`allocate`](Registrar::allocate) returned.
     fn bytes(&self, slice: Slice) -> &[u8];
 
-    /// The same, to be written.
+    /// Returns the bytes of a slice for writing.
     fn bytes_mut(&mut self, slice: Slice) -> &mut [u8];
 }
 
-/// How often a peer that is not ready is asked again: never, for its window sees to it that it is, or for ever
-/// where its receive queue is shared.
+/// Returns the `rnr_retry` for a peer: 0 (never), because its window guarantees that it is ready, or 7
+/// (unlimited) if its receive queue is shared.
 pub const fn rnr_retry(peer: &ChannelOffer) -> u8 {
     if peer.shared { 7 } else { 0 }
 }

@@ -1,39 +1,39 @@
-//! The seq-ack window of both directions (X-RDMA, section V.B, algorithm 1). Numbers are the low 16 bits of
-//! counts that never wrap; windows are far smaller than half of them.
+//! The seq-ack windows of both directions (X-RDMA, section V.B, algorithm 1). Frames carry the low 16 bits of
+//! 64-bit counts; windows are far smaller than half of that range.
 
 use alloc::collections::VecDeque;
 
-/// Why a sequence word cannot be the peer's.
+/// An invalid sequence word from the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WindowError {
-    /// It acknowledges what was never sent.
+    /// It acknowledges a frame that was never sent.
     #[error("the peer acknowledges frame {ack}; {sent} were sent")]
     AckBeyondSent {
-        /// What it acknowledges, the low bits.
+        /// The acknowledgement, low bits.
         ack: u16,
-        /// How many were sent.
+        /// Number of frames sent.
         sent: u64,
     },
-    /// Its frame has not the number that comes next.
+    /// A frame's number is not the next one.
     #[error("the peer's frame has number {got}, expected {expected}")]
     OutOfSequence {
-        /// The frame's, the low bits.
+        /// The frame's number, low bits.
         got: u16,
-        /// The next one's, the low bits.
+        /// The next number, low bits.
         expected: u16,
     },
-    /// It has more under way than it was offered.
-    #[error("the peer has more than {depth} frames under way")]
+    /// The peer has more frames in flight than allowed.
+    #[error("the peer has more than {depth} frames in flight")]
     TooMany {
-        /// What it was offered.
+        /// The depth of its window.
         depth: u16,
     },
 }
 
-/// The sender's side: SEQ and ACKED of algorithm 1.
+/// The sender's window: SEQ and ACKED of algorithm 1.
 #[derive(Clone, Debug)]
 pub(crate) struct SendWindow<T> {
-    /// What is under way, oldest first.
+    /// The frames in flight, oldest first.
     frames: VecDeque<T>,
     acked: u64,
     depth: u16,
@@ -44,7 +44,7 @@ impl<T> SendWindow<T> {
         Self { frames: VecDeque::new(), acked: 0, depth }
     }
 
-    /// The next frame's number.
+    /// Returns the next frame's number.
     pub(crate) fn seq(&self) -> u64 {
         self.acked + self.frames.len() as u64
     }
@@ -57,12 +57,13 @@ impl<T> SendWindow<T> {
         u16::try_from(self.frames.len()).expect("no longer than the depth")
     }
 
-    /// Whether another message may leave. The last place is kept for what ends a deadlock (section V.B).
+    /// Returns `true` if a message may be sent. The last place is reserved for frames that end a deadlock
+    /// (section V.B).
     pub(crate) fn open(&self) -> bool {
         self.in_flight() + 1 < self.depth
     }
 
-    /// Whether a NOP, a close or a switch may leave.
+    /// Returns `true` if a NOP, a close or a switch may be sent.
     pub(crate) fn reserve_open(&self) -> bool {
         self.in_flight() < self.depth
     }
@@ -74,10 +75,10 @@ impl<T> SendWindow<T> {
         seq
     }
 
-    /// What `ack`, the low bits of a count, acknowledges newly, oldest first.
+    /// Removes and returns the frames that `ack`, the low bits of a count, newly acknowledges, oldest first.
     ///
     /// # Errors
-    /// It was never sent. An old count is not an error: carriers may deliver it late.
+    /// A frame was never sent. An old count is not an error: carriers may deliver it late.
     pub(crate) fn acknowledge(
         &mut self,
         ack: u16,
@@ -92,7 +93,7 @@ impl<T> SendWindow<T> {
         Ok(self.frames.drain(..usize::from(newly)))
     }
 
-    /// What is under way, with its numbers, oldest first.
+    /// Returns the frames in flight with their numbers, oldest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &T)> {
         (self.acked..).zip(&self.frames)
     }
@@ -102,24 +103,24 @@ impl<T> SendWindow<T> {
     }
 }
 
-/// The receiver's side: WTA, RTA and ACKED of algorithm 1.
+/// The receiver's window: WTA, RTA and ACKED of algorithm 1.
 #[derive(Clone, Debug)]
 pub(crate) struct ReceiveWindow {
-    /// Frames from `ready` on, and whether each is done with.
+    /// Frames from `ready` on: `true` for each finished one.
     done: VecDeque<bool>,
-    /// RTA: all frames before it are done with.
+    /// RTA: all frames before it are finished.
     ready: u64,
-    /// What the peer was told last.
-    told: u64,
+    /// The last count sent to the peer.
+    acknowledged: u64,
     depth: u16,
 }
 
 impl ReceiveWindow {
     pub(crate) const fn new(depth: u16) -> Self {
-        Self { done: VecDeque::new(), ready: 0, told: 0, depth }
+        Self { done: VecDeque::new(), ready: 0, acknowledged: 0, depth }
     }
 
-    /// The number of the frame that comes next: WTA.
+    /// Returns the next frame's number: WTA.
     pub(crate) fn expected(&self) -> u64 {
         self.ready + self.done.len() as u64
     }
@@ -128,23 +129,23 @@ impl ReceiveWindow {
         self.ready
     }
 
-    /// Takes in the frame with these low bits of its number.
+    /// Accepts the frame with these low bits of its number, and returns the number.
     ///
     /// # Errors
-    /// It is not the next one, or more than may be.
+    /// It is not the next frame, or exceeds the window.
     pub(crate) fn arrive(&mut self, seq: u16) -> Result<u64, WindowError> {
         let expected = self.expected();
         if seq != low(expected) {
             return Err(WindowError::OutOfSequence { got: seq, expected: low(expected) });
         }
-        if expected - self.told >= u64::from(self.depth) {
+        if expected - self.acknowledged >= u64::from(self.depth) {
             return Err(WindowError::TooMany { depth: self.depth });
         }
         self.done.push_back(false);
         Ok(expected)
     }
 
-    /// The application has the frame, and its buffer was replaced (`rdma_read_done`).
+    /// Marks a frame as finished: the application has received it, and its buffer was replaced (`rdma_read_done`).
     pub(crate) fn finish(&mut self, seq: u64) {
         let index = usize::try_from(seq - self.ready).expect("within the window");
         self.done[index] = true;
@@ -154,24 +155,24 @@ impl ReceiveWindow {
         }
     }
 
-    /// Whether all that came is done with.
+    /// Returns `true` if all received frames are finished.
     pub(crate) fn all_done(&self) -> bool {
         self.done.is_empty()
     }
 
-    /// Frames that are done with and that the peer does not know of.
-    pub(crate) const fn untold(&self) -> u64 {
-        self.ready - self.told
+    /// Returns the number of finished frames that are not acknowledged yet.
+    pub(crate) const fn unacknowledged(&self) -> u64 {
+        self.ready - self.acknowledged
     }
 
-    /// The count for a frame that leaves now.
-    pub(crate) const fn tell(&mut self) -> u16 {
-        self.told = self.ready;
+    /// Returns the count for an outgoing frame and marks it as sent.
+    pub(crate) const fn next_ack(&mut self) -> u16 {
+        self.acknowledged = self.ready;
         low(self.ready)
     }
 }
 
-/// The low bits that travel.
+/// Returns the low bits of a count, which frames carry.
 #[expect(clippy::cast_possible_truncation, reason = "the low half is what travels")]
 pub(crate) const fn low(count: u64) -> u16 {
     count as u16
@@ -225,10 +226,10 @@ mod tests {
         }
         window.finish(1);
         window.finish(2);
-        assert_eq!((window.ready(), window.untold()), (0, 0), "the first is missing");
+        assert_eq!((window.ready(), window.unacknowledged()), (0, 0), "the first is missing");
         window.finish(0);
-        assert_eq!((window.ready(), window.untold()), (3, 3));
-        assert_eq!((window.tell(), window.untold()), (3, 0));
+        assert_eq!((window.ready(), window.unacknowledged()), (3, 3));
+        assert_eq!((window.next_ack(), window.unacknowledged()), (3, 0));
     }
 
     #[test]
@@ -239,8 +240,12 @@ mod tests {
         window.arrive(1).unwrap();
         assert_eq!(window.arrive(2), Err(WindowError::TooMany { depth: 2 }));
         window.finish(0);
-        assert_eq!(window.arrive(2), Err(WindowError::TooMany { depth: 2 }), "not told yet");
-        window.tell();
+        assert_eq!(
+            window.arrive(2),
+            Err(WindowError::TooMany { depth: 2 }),
+            "not acknowledged yet"
+        );
+        window.next_ack();
         assert_eq!(window.arrive(2), Ok(2));
     }
 }

@@ -1,4 +1,4 @@
-//! A peer that lies, from scripts of a corpus and mutants of them.
+//! A malicious peer, from scripts of a corpus and their mutations.
 
 mod properties;
 

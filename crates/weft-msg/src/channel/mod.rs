@@ -1,4 +1,4 @@
-//! One channel: a queue pair, a window in each direction, and what waits for them.
+//! One channel: a queue pair, a window in each direction, and their waiting frames.
 
 use alloc::collections::VecDeque;
 
@@ -23,23 +23,23 @@ pub(crate) use fetch::Fetch;
 pub(crate) use outgoing::{Body, Outgoing, Stamp};
 pub(crate) use stream::Stream;
 
-/// How far a channel is.
+/// The state of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// The peer's offer is not there.
+    /// The peer's offer has not arrived.
     Offered,
-    /// The queue pair is connected; the peer's first frame will say that its own is.
+    /// The queue pair is connected; the peer's first frame will confirm that the peer's is too.
     Connected,
     /// Both ends may send.
     Open,
-    /// What waits is still sent, then the close.
+    /// The backlog is sent, then the close.
     Closing {
-        /// When the peer is no longer waited for.
+        /// The deadline for the peer's acknowledgement.
         until: Instant,
     },
-    /// The peer has closed; it waits for the acknowledgement of its close to leave.
+    /// The peer has closed; the acknowledgement of its close must still leave.
     PeerClosed {
-        /// When the acknowledgement is no longer waited for.
+        /// The deadline for the acknowledgement.
         until: Instant,
     },
 }
@@ -56,96 +56,96 @@ impl From<State> for ChannelState {
     }
 }
 
-/// What carries the frames of one direction.
+/// The carrier of one direction's frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Carrier {
     /// The queue pair.
     Rdma,
-    /// A TCP stream of the owner's (X-RDMA's Mock, section VI.C).
+    /// A TCP stream of the owner (X-RDMA's Mock, section VI.C).
     Stream,
 }
 
-/// A call that was made and not answered.
+/// A call without a response yet.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Asked {
+pub(crate) struct PendingCall {
     pub(crate) at: Instant,
-    /// When its frame left; a trace's T1.
+    /// The time at which its frame was sent; a trace's T1.
     pub(crate) sent_at: Option<Instant>,
 }
 
-/// A frame whose receive request is to be replaced. It is not done with before.
+/// A frame whose receive request must be replaced before the frame is finished.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Unposted {
-    /// An ACK frame has none.
+    /// The frame's number; `None` for an ACK frame.
     pub(crate) number: Option<u64>,
-    /// The owner has it.
+    /// `true` if the owner has received it.
     pub(crate) done: bool,
 }
 
 #[derive(Debug)]
 pub(crate) struct Channel {
     pub(crate) qp: Qp,
-    /// What this end said of itself.
+    /// This end's offer.
     pub(crate) offer: ChannelOffer,
-    /// What the peer said; zeros until it has.
+    /// The peer's offer; zeros until it arrives.
     pub(crate) peer: ChannelOffer,
     pub(crate) state: State,
     pub(crate) tx: SendWindow<Outgoing>,
     pub(crate) rx: ReceiveWindow,
     /// Messages that wait for the window.
     pub(crate) backlog: VecDeque<Outgoing>,
-    /// What each ACK frame acknowledged that the peer may not have seen.
+    /// The count of each ACK frame that the peer may not have received.
     pub(crate) unseen_acks: VecDeque<u64>,
-    /// Memory of receive requests, in the order they were posted.
+    /// Memory of posted receive requests, in order.
     pub(crate) posted: VecDeque<Block>,
-    /// Frames whose receive requests are not replaced yet, in the order they came.
+    /// Frames whose receive requests are not replaced yet, in order of arrival.
     pub(crate) unposted: VecDeque<Unposted>,
-    /// As many of the first of them as there was no memory for.
+    /// Number of the first of them for which there was no memory.
     pub(crate) late: usize,
-    /// What the peer may be told that this end knows to be acknowledged.
+    /// The acknowledgement count that this end may report to the peer as received.
     pub(crate) known: u64,
-    /// Large messages that are being read or wait for memory, in the order they came.
+    /// Large messages that are being read or wait for memory, in order of arrival.
     pub(crate) fetches: VecDeque<Fetch>,
-    /// READs under way.
+    /// Number of READs in flight.
     pub(crate) reading: u8,
-    /// Send requests since the last that was signalled.
+    /// Number of send requests since the last signalled one.
     pub(crate) unsignaled: u16,
-    /// Calls that wait for their answer.
-    pub(crate) asked: Calls<Asked>,
-    /// Requests that are not answered, and the trace of each.
+    /// Calls that wait for their response.
+    pub(crate) pending_calls: Calls<PendingCall>,
+    /// Requests that are not answered, each with its trace.
     pub(crate) to_answer: Calls<Option<Stamp>>,
-    /// Frames of requests that the owner has, beyond those it may leave unanswered.
+    /// Frames of delivered requests beyond the limit of unanswered ones.
     pub(crate) parked: VecDeque<u64>,
     pub(crate) clock: ClockOffset,
     pub(crate) stream: Stream,
-    pub(crate) last_heard: Instant,
-    /// When the peer was last known to have taken something, or the window was not full.
+    pub(crate) last_received: Instant,
+    /// The last time at which the peer acknowledged a frame or the window was not full.
     pub(crate) last_progress: Instant,
     pub(crate) probing: bool,
-    /// Since when a frame waits to be acknowledged.
+    /// The time since which a frame waits to be acknowledged.
     pub(crate) ack_owed_since: Option<Instant>,
-    /// A NOP came: the ACK is due now.
+    /// `true` if a NOP arrived: the ACK is due now.
     pub(crate) ack_now: bool,
-    /// The deadline the context has noted.
+    /// The deadline in the context's timers.
     pub(crate) timer: Option<Instant>,
-    /// It is in the context's list of channels to see to.
+    /// `true` if it is in the context's list of channels to service.
     pub(crate) touched: bool,
-    /// It is in the context's list of channels that wait for memory.
-    pub(crate) in_want: bool,
-    /// It is in the context's queue of channels that read.
+    /// `true` if it is in the context's list of channels that wait for memory.
+    pub(crate) in_memory_queue: bool,
+    /// `true` if it is in the context's queue of channels with READs.
     pub(crate) in_read_queue: bool,
     pub(crate) stats: ChannelStats,
-    /// How long answered calls took.
+    /// The durations of answered calls.
     pub(crate) calls: Histogram,
 }
 
 impl Channel {
     pub(crate) fn new(now: Instant, qp: Qp, offer: ChannelOffer) -> Self {
-        let nobody = ChannelOffer { depth: 0, ..offer };
+        let no_peer = ChannelOffer { depth: 0, ..offer };
         Self {
             qp,
             offer,
-            peer: nobody,
+            peer: no_peer,
             state: State::Offered,
             tx: SendWindow::new(0),
             rx: ReceiveWindow::new(offer.depth),
@@ -158,27 +158,27 @@ impl Channel {
             fetches: VecDeque::new(),
             reading: 0,
             unsignaled: 0,
-            asked: Calls::new(),
+            pending_calls: Calls::new(),
             to_answer: Calls::new(),
             parked: VecDeque::new(),
             clock: ClockOffset::default(),
             stream: Stream::default(),
-            last_heard: now,
+            last_received: now,
             last_progress: now,
             probing: false,
             ack_owed_since: None,
             ack_now: false,
             timer: None,
             touched: false,
-            in_want: false,
+            in_memory_queue: false,
             in_read_queue: false,
             stats: ChannelStats::default(),
             calls: Histogram::default(),
         }
     }
 
-    /// The peer's offer is there. Neither end sends more than it would take itself.
-    pub(crate) fn meet(&mut self, peer: &ChannelOffer) {
+    /// Applies the peer's offer. Neither end sends more than it would accept itself.
+    pub(crate) fn apply_offer(&mut self, peer: &ChannelOffer) {
         let own = &self.offer;
         self.peer = ChannelOffer {
             depth: peer.depth.min(own.depth),
@@ -190,14 +190,14 @@ impl Channel {
         self.state = State::Connected;
     }
 
-    /// When something is due next.
+    /// Returns the channel's next deadline.
     pub(crate) fn deadline(&self, config: &Config) -> Option<Instant> {
         let on_stream = self.stream.sending == Carrier::Stream;
         let alive = match (self.probing, on_stream) {
             _ if self.state == State::Offered => None,
-            (false, _) => Some(self.last_heard + config.keepalive),
-            (true, true) => Some(self.last_heard + config.keepalive * 2),
-            // The device says what became of a probe.
+            (false, _) => Some(self.last_received + config.keepalive),
+            (true, true) => Some(self.last_received + config.keepalive * 2),
+            // The device reports the result of a probe.
             (true, false) => None,
         };
         let owed = self.ack_owed_since.filter(|_| self.may_acknowledge());
@@ -211,12 +211,12 @@ impl Channel {
         [acknowledge, unlock, close].into_iter().fold(alive, sooner)
     }
 
-    /// Whether messages may still be handed in.
+    /// Returns `true` if the channel still accepts messages.
     pub(crate) const fn takes_messages(&self) -> bool {
         matches!(self.state, State::Offered | State::Connected | State::Open)
     }
 
-    /// Whether frames may leave.
+    /// Returns `true` if frames may be sent.
     pub(crate) const fn may_send(&self) -> bool {
         matches!(self.state, State::Open | State::Closing { .. })
     }

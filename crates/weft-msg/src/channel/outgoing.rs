@@ -1,4 +1,4 @@
-//! A frame that leaves: what it is made of, and where its bytes are.
+//! An outgoing frame: its fields and the location of its bytes.
 
 use weft_units::Instant;
 use weft_wire::{Call, FrameHeader, FrameKind, Trace};
@@ -7,33 +7,33 @@ use super::Carrier;
 use crate::memory::Block;
 use crate::verbs::Slice;
 
-/// A frame that waits or is under way.
+/// A frame that waits or is in flight.
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     pub(crate) kind: FrameKind,
     pub(crate) call: Call,
-    /// Number of the message, for its owner.
+    /// The message's number, for its owner.
     pub(crate) number: u64,
-    /// Bytes of the message's body.
+    /// The length of the message's body in bytes.
     pub(crate) length: u32,
-    /// The header, and the body where it was copied and is short.
+    /// The header, followed by the body if it was copied and is short.
     pub(crate) frame: Block,
-    /// The body elsewhere: memory that was lent, or a block that a long one was copied to.
+    /// A body elsewhere: lent memory, or a block with a copy of a long one.
     pub(crate) body: Option<Body>,
-    /// Stamp the frame with a trace.
+    /// The trace to stamp on the frame.
     pub(crate) trace: Option<Stamp>,
 }
 
-/// A body that is not in its frame.
+/// A body outside its frame.
 #[derive(Debug)]
 pub(crate) enum Body {
-    /// The owner's memory; it is told when it may use it again.
+    /// The owner's memory; `Delivered` returns it.
     Lent(Slice),
     /// A copy in the memory cache.
     Copied(Block, u32),
 }
 
-/// What a traced frame says besides the time it leaves at.
+/// The fields of a trace besides the time of sending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Stamp {
     pub(crate) id: u64,
@@ -41,9 +41,9 @@ pub(crate) struct Stamp {
 }
 
 impl Outgoing {
-    /// The frame's header, as it leaves now.
+    /// Returns the frame's header for sending now.
     pub(super) fn header(&self, now: Instant, known: u16, carrier: Carrier) -> FrameHeader {
-        // There is nothing to READ through on a stream: the body follows.
+        // A stream has no READ: the body follows the header.
         let kind = match (self.kind, carrier) {
             (FrameKind::Large, Carrier::Stream) => FrameKind::Small,
             (kind, _) => kind,
@@ -56,7 +56,7 @@ impl Outgoing {
         FrameHeader { kind, call: self.call, known, length: self.length, trace }
     }
 
-    /// Where the body is, lent or copied.
+    /// Returns the location of the body, lent or copied.
     pub(crate) fn at(&self) -> Slice {
         match &self.body {
             Some(elsewhere) => elsewhere.slice(),
@@ -64,7 +64,7 @@ impl Outgoing {
         }
     }
 
-    /// The body that was copied behind the header.
+    /// Returns the location of a body that was copied behind the header.
     fn copied_body(&self) -> Slice {
         let header = if self.trace.is_some() { FrameHeader::MAX_LEN } else { FrameHeader::LEN };
         let skip = u64::try_from(header).expect("a header");

@@ -1,9 +1,9 @@
-//! Frames that arrive, by whatever carrier.
+//! Incoming frames of both carriers.
 
 use weft_units::{Duration, Instant};
 use weft_wire::{Call, FrameHeader, FrameKind, RemoteBody, SequenceWord};
 
-use super::{Asked, Body, Carrier, Channel, Fetch, Stamp, State, Unposted};
+use super::{Body, Carrier, Channel, Fetch, PendingCall, Stamp, State, Unposted};
 use crate::context::{Shared, WorkId};
 use crate::event::{CloseReason, Event, Message, ProtocolError, Slow};
 use crate::filter::{Direction, Fault};
@@ -11,11 +11,11 @@ use crate::journal::Noted;
 use crate::memory::Block;
 use crate::verbs::{Completion, Slice, Verbs};
 
-/// Windows of fewer frames are small.
+/// Windows with fewer frames than this are small.
 const SMALL_WINDOW: u16 = 8;
 
 impl Channel {
-    /// Posts receive requests for all that the peer may have under way.
+    /// Posts receive requests for all frames that the peer may have in flight.
     pub(crate) fn post_receives<V: Verbs>(
         &mut self,
         shared: &mut Shared<V>,
@@ -42,15 +42,15 @@ impl Channel {
         shared.verbs.post_receive(self.qp, id, to).map_err(CloseReason::Device)
     }
 
-    /// Puts other memory in the place of what a frame took: now where the window is small, for its peer waits for
-    /// that, else when the channel is seen to, for the owner may wait for the frame.
+    /// Replaces the memory of a received frame: immediately if the window is small, because the peer may wait
+    /// for it; otherwise when the channel is serviced, because the owner may wait for the frame.
     fn replace_receive<V: Verbs>(
         &mut self,
         shared: &mut Shared<V>,
         number: Option<u64>,
     ) -> Result<(), CloseReason> {
         if shared.receives.is_some() {
-            // No frame waits for that: its peer may find the queue empty in any case.
+            // No frame waits for this replacement: a peer may find the shared queue empty in any case.
             return Ok(());
         }
         if self.offer.depth < SMALL_WINDOW
@@ -63,8 +63,8 @@ impl Channel {
         Ok(())
     }
 
-    /// Posts the receive requests that are missing. While there is no memory for them the peer's window stays that
-    /// much smaller.
+    /// Posts the missing receive requests. While there is no memory for them, the peer's window is smaller by
+    /// their number.
     pub(crate) fn replenish<V: Verbs>(
         &mut self,
         now: Instant,
@@ -85,21 +85,22 @@ impl Channel {
         Ok(())
     }
 
-    /// The owner has the frame; once its receive request is replaced too, it counts as done with.
+    /// Marks a frame as received by the owner; it is finished when its receive request is replaced too.
     pub(crate) fn finish(&mut self, now: Instant, seq: u64) {
-        // The frame that came last is done with first, mostly.
+        // The most recent frame is usually finished first.
         let unposted = self.unposted.iter_mut().rfind(|frame| frame.number == Some(seq));
         if let Some(frame) = unposted {
             frame.done = true;
             return;
         }
         self.rx.finish(seq);
-        if self.rx.untold() > 0 {
+        if self.rx.unacknowledged() > 0 {
             self.ack_owed_since.get_or_insert(now);
         }
     }
 
-    /// The owner has a message. One that leaves too many requests unanswered keeps its place in the window.
+    /// Finishes a message received by the owner, unless too many requests are unanswered: then it keeps its
+    /// place in the window.
     pub(super) fn finish_message<V: Verbs>(
         &mut self,
         now: Instant,
@@ -117,8 +118,8 @@ impl Channel {
         self.parked.push_back(seq);
     }
 
-    /// A request is answered, or never will be.
-    pub(crate) fn settle_request(&mut self, now: Instant, id: u64) {
+    /// Finishes a request that was answered or never will be.
+    pub(crate) fn finish_request(&mut self, now: Instant, id: u64) {
         if self.to_answer.remove(id).is_some()
             && let Some(seq) = self.parked.pop_front()
         {
@@ -126,7 +127,7 @@ impl Channel {
         }
     }
 
-    /// A receive request completed.
+    /// Handles a completed receive request.
     pub(crate) fn received<V: Verbs>(
         &mut self,
         now: Instant,
@@ -137,7 +138,7 @@ impl Channel {
         self.received_in(now, shared, completion, block)
     }
 
-    /// The same, in this memory.
+    /// Handles a completed receive request with this memory.
     pub(crate) fn received_in<V: Verbs>(
         &mut self,
         now: Instant,
@@ -145,7 +146,7 @@ impl Channel {
         completion: &Completion,
         block: Block,
     ) -> Result<(), CloseReason> {
-        self.last_heard = now;
+        self.last_received = now;
         let Some(word) = completion.immediate else {
             shared.memory.release(now, block);
             return Err(CloseReason::Protocol(ProtocolError::NoSequenceWord));
@@ -156,11 +157,11 @@ impl Channel {
             self.stream.early.push_back((block, got.len, word));
             return Ok(());
         }
-        self.take_in(now, shared, word, block, got)
+        self.ingest(now, shared, word, block, got)
     }
 
-    /// Takes in a frame of the queue pair.
-    pub(super) fn take_in<V: Verbs>(
+    /// Handles a frame from the queue pair.
+    pub(super) fn ingest<V: Verbs>(
         &mut self,
         now: Instant,
         shared: &mut Shared<V>,
@@ -169,15 +170,15 @@ impl Channel {
         got: Slice,
     ) -> Result<(), CloseReason> {
         let mut block = Some(block);
-        let outcome = self.take_frame(now, shared, word, &mut block, got);
-        // A message has it now, or nobody.
+        let outcome = self.handle_frame(now, shared, word, &mut block, got);
+        // Either a message owns the block now, or it is released.
         if let Some(block) = block {
             shared.memory.release(now, block);
         }
         outcome
     }
 
-    fn take_frame<V: Verbs>(
+    fn handle_frame<V: Verbs>(
         &mut self,
         now: Instant,
         shared: &mut Shared<V>,
@@ -201,7 +202,7 @@ impl Channel {
         self.learn_known();
         match header.kind {
             FrameKind::Small if header.length == len => {
-                let block = block.take().expect("nobody has it yet");
+                let block = block.take().expect("the block is not taken yet");
                 let message = Message { call: header.call, block, body };
                 self.deliver(now, shared, &header, message);
                 self.finish_message(now, shared, seq);
@@ -221,7 +222,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Checks a frame's number, and learns from its header.
+    /// Checks a frame's number and updates the state from its header.
     pub(super) fn arrive(
         &mut self,
         header: &FrameHeader,
@@ -236,16 +237,16 @@ impl Channel {
             return Err(broken(ProtocolError::TooLong { got: header.length, most }));
         }
         let seq = self.rx.arrive(word.seq).map_err(|error| broken(error.into()))?;
-        // What the peer knows of tells which ACK frames it has taken.
+        // The peer's `known` count shows which ACK frames it has received.
         let behind = crate::window::low(self.rx.ready()).wrapping_sub(header.known);
         let known = self.rx.ready().saturating_sub(behind.into());
-        while self.unseen_acks.front().is_some_and(|&told| told <= known) {
+        while self.unseen_acks.front().is_some_and(|&count| count <= known) {
             self.unseen_acks.pop_front();
         }
         Ok(seq)
     }
 
-    /// A frame that is no message.
+    /// Handles a control frame.
     pub(super) fn control(
         &mut self,
         now: Instant,
@@ -266,7 +267,7 @@ impl Channel {
         Ok(())
     }
 
-    /// What a frame's word acknowledges is done with.
+    /// Finishes the frames that a sequence word acknowledges.
     pub(super) fn take_ack<V: Verbs>(
         &mut self,
         now: Instant,
@@ -297,14 +298,14 @@ impl Channel {
         if finished { Err(CloseReason::Finished) } else { Ok(()) }
     }
 
-    /// An ACK frame's receive request is replaced as well: the peer may be told that it was seen.
+    /// Updates `known` once the receive requests of ACK frames are replaced: only then may this end confirm them.
     fn learn_known(&mut self) {
         if self.unposted.iter().all(|frame| frame.number.is_some()) {
             self.known = self.tx.acked();
         }
     }
 
-    /// A large message was announced.
+    /// Starts a fetch for an announced large message.
     fn begin_fetch(
         &mut self,
         now: Instant,
@@ -322,13 +323,13 @@ impl Channel {
             came_at: now,
             from,
             to: None,
-            asked: 0,
+            requested: 0,
             done: 0,
         });
         Ok(())
     }
 
-    /// Hands a complete message to the owner, unless a filter rule has it otherwise.
+    /// Delivers a complete message to the owner, unless a filter rule drops or delays it.
     pub(super) fn deliver<V: Verbs>(
         &mut self,
         now: Instant,
@@ -352,7 +353,7 @@ impl Channel {
         shared.events.push_back(Event::Message { channel: shared.current, message });
     }
 
-    /// Keeps the books of calls; false for an answer that nobody asked for.
+    /// Records a call. Returns `false` for a response without a request.
     fn note_call<V: Verbs>(
         &mut self,
         now: Instant,
@@ -368,7 +369,9 @@ impl Channel {
                 true
             }
             Call::Response(id) => {
-                let Some(Asked { at, sent_at }) = self.asked.remove(id) else { return false };
+                let Some(PendingCall { at, sent_at }) = self.pending_calls.remove(id) else {
+                    return false;
+                };
                 if let (Some(trace), Some(sent)) = (&header.trace, sent_at) {
                     let time = self.clock.decompose(sent, trace, now);
                     shared.events.push_back(Event::Traced { channel, id, time });

@@ -1,4 +1,4 @@
-//! Frames that leave: from the backlog through the window to a carrier.
+//! Outgoing frames: from the backlog through the window to a carrier.
 
 use weft_units::Instant;
 use weft_wire::{FrameKind, RemoteBody, SequenceWord};
@@ -11,7 +11,7 @@ use crate::verbs::{Slice, Verbs, Work};
 use crate::window::low;
 
 impl Channel {
-    /// Sends what the window lets out.
+    /// Sends frames from the backlog while the window is open.
     pub(crate) fn flush<V: Verbs>(
         &mut self,
         now: Instant,
@@ -25,19 +25,19 @@ impl Channel {
             if if message { !self.tx.open() } else { !self.tx.reserve_open() } {
                 break;
             }
-            let next = self.backlog.pop_front().expect("looked just now");
+            let next = self.backlog.pop_front().expect("the front was checked");
             self.launch(now, shared, next)?;
         }
         Ok(())
     }
 
-    /// Whether a message may leave at once, with nothing before it.
+    /// Returns `true` if a message may be sent immediately, because none waits before it.
     pub(crate) fn is_clear(&self) -> bool {
         let switching = self.stream.wanted != self.stream.sending;
         self.may_send() && self.backlog.is_empty() && self.tx.open() && !switching
     }
 
-    /// Lets one frame into the window and out.
+    /// Adds a frame to the window and sends it.
     pub(crate) fn launch<V: Verbs>(
         &mut self,
         now: Instant,
@@ -47,8 +47,8 @@ impl Channel {
         if self.tx.in_flight() == 0 {
             self.last_progress = now;
         }
-        if let Some(asked) = frame.call.request().and_then(|id| self.asked.get_mut(id)) {
-            asked.sent_at = Some(now);
+        if let Some(pending) = frame.call.request().and_then(|id| self.pending_calls.get_mut(id)) {
+            pending.sent_at = Some(now);
         }
         let switches = frame.kind == FrameKind::Switch;
         let seq = self.tx.seq();
@@ -62,7 +62,7 @@ impl Channel {
         Ok(())
     }
 
-    /// Puts a frame on the carrier.
+    /// Passes a frame to the carrier.
     pub(super) fn put<V: Verbs>(
         &mut self,
         now: Instant,
@@ -71,7 +71,7 @@ impl Channel {
         frame: &Outgoing,
     ) -> Result<(), CloseReason> {
         let header = frame.header(now, low(self.known), self.stream.sending);
-        let word = SequenceWord { seq: low(seq), ack: self.rx.tell() };
+        let word = SequenceWord { seq: low(seq), ack: self.rx.next_ack() };
         self.ack_owed_since = None;
         self.ack_now = false;
         if self.stream.sending == Carrier::Stream {
@@ -99,7 +99,7 @@ impl Channel {
         self.post(now, shared, WorkId::Send, work)
     }
 
-    /// Posts a SEND, signalled often enough for the send queue to empty.
+    /// Posts a SEND, signalled often enough for the send queue to be freed.
     fn post<V: Verbs>(
         &mut self,
         now: Instant,
@@ -118,7 +118,7 @@ impl Channel {
         posted.map_err(CloseReason::Device)
     }
 
-    /// Acknowledges what is owed, if it is due and no message did.
+    /// Sends an ACK frame if one is due and no message carried the acknowledgement.
     pub(crate) fn acknowledge_if_due<V: Verbs>(
         &mut self,
         now: Instant,
@@ -127,20 +127,20 @@ impl Channel {
         if !self.may_acknowledge() {
             return Ok(());
         }
-        let untold = self.rx.untold();
-        if untold == 0 && !self.ack_now {
+        let unacknowledged = self.rx.unacknowledged();
+        if unacknowledged == 0 && !self.ack_now {
             return Ok(());
         }
         let delay = shared.config.ack_delay;
         let late = self.ack_owed_since.is_some_and(|since| since + delay <= now);
-        let due = self.ack_now || late || untold >= u64::from(shared.config.ack_every);
+        let due = self.ack_now || late || unacknowledged >= u64::from(shared.config.ack_every);
         if !due {
             return Ok(());
         }
         self.send_ack(now, shared)
     }
 
-    /// Whether an ACK frame may leave: the peer surely has a receive request left for it.
+    /// Returns `true` if an ACK frame may be sent: the peer is certain to have a receive request for it.
     pub(super) fn may_acknowledge(&self) -> bool {
         let connected = self.may_send() || matches!(self.state, State::PeerClosed { .. });
         connected && self.unseen_acks.len() < usize::from(self.peer.ack_frames)
@@ -153,7 +153,7 @@ impl Channel {
     ) -> Result<(), CloseReason> {
         self.ack_now = false;
         self.ack_owed_since = None;
-        let word = SequenceWord { seq: low(self.tx.seq()), ack: self.rx.tell() };
+        let word = SequenceWord { seq: low(self.tx.seq()), ack: self.rx.next_ack() };
         self.stats.acks += 1;
         if self.stream.sending == Carrier::Stream {
             self.stream.put_ack(word);
@@ -165,13 +165,13 @@ impl Channel {
         self.post(now, shared, id, Work::Send { from: &[], immediate: word.immediate() })
     }
 
-    /// Asks whether the peer is there, if it has been silent for long (section V.A).
+    /// Probes the peer if nothing arrived from it for the keepalive time (section V.A).
     pub(crate) fn probe_if_due<V: Verbs>(
         &mut self,
         now: Instant,
         shared: &mut Shared<V>,
     ) -> Result<(), CloseReason> {
-        let silent = now.since(self.last_heard) >= shared.config.keepalive;
+        let silent = now.since(self.last_received) >= shared.config.keepalive;
         if !silent || self.probing || self.state == State::Offered {
             return Ok(());
         }
@@ -185,7 +185,8 @@ impl Channel {
         posted.map_err(CloseReason::Device)
     }
 
-    /// Breaks a deadlock: both windows full, and nobody left to say so (section V.B).
+    /// Sends a NOP to break a deadlock, in which both windows are full and no frame can carry an
+    /// acknowledgement (section V.B).
     pub(crate) fn nop_if_stuck<V: Verbs>(
         &mut self,
         now: Instant,
@@ -200,7 +201,7 @@ impl Channel {
         self.send_control(now, shared, FrameKind::Nop)
     }
 
-    /// Sends a frame that is no message, from the place that is kept for it.
+    /// Sends a control frame in the reserved place of the window.
     pub(crate) fn send_control<V: Verbs>(
         &mut self,
         now: Instant,

@@ -1,11 +1,11 @@
-//! The other carrier: a TCP stream of the owner's that takes the queue pair's place for a while, or for good
-//! when the queue pair broke (X-RDMA's Mock, section VI.C). Frames keep their numbers, so nothing is lost and
-//! nothing comes twice.
+//! The second carrier: a TCP stream of the owner that replaces the queue pair temporarily, or permanently when
+//! the queue pair broke (X-RDMA's Mock, section VI.C). Frames keep their numbers, so none is lost or delivered
+//! twice.
 //!
-//! On the stream a frame is its length and its word, 4 bytes each in network order, then header and body. Large
-//! messages travel whole. Who changes carrier says so with the last frame on the old one; frames on the new one
-//! wait for it. When the queue pair broke there is no last frame: [`FAILED_OVER`] stands in its place, and
-//! all that was not acknowledged is sent again.
+//! On the stream a frame consists of its length and its word, 4 bytes each in network byte order, then header
+//! and body. Large messages are sent whole. An end that changes its carrier announces this with the last frame
+//! on the old carrier; frames on the new one wait for it. If the queue pair broke, there is no last frame:
+//! [`FAILED_OVER`] replaces it, and all unacknowledged frames are retransmitted.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -22,32 +22,33 @@ use crate::memory::Block;
 use crate::verbs::{Slice, Verbs};
 use crate::window::{WindowError, low};
 
-/// A length that no frame has: the sender's queue pair is broken, and what follows was not acknowledged.
+/// A length that no frame has: the sender's queue pair is broken, and unacknowledged frames follow.
 const FAILED_OVER: u32 = u32::MAX;
 
-/// Bytes before a frame: its length and its word.
+/// Length in bytes of a frame's prefix: its length and its word.
 const PREFIX: usize = 8;
 
-/// What carries each direction, and what is on the stream.
+/// The carriers of both directions, and the stream's queues.
 #[derive(Debug)]
 pub(crate) struct Stream {
-    /// Whether the owner has one for this channel.
+    /// `true` if the owner has a stream for this channel.
     pub(crate) attached: bool,
-    /// Whether the queue pair can carry frames.
+    /// `true` if the queue pair is broken.
     pub(crate) rdma_lost: bool,
     pub(crate) sending: Carrier,
     pub(crate) receiving: Carrier,
-    /// What is to carry this end's frames.
+    /// The requested carrier of outgoing frames.
     pub(crate) wanted: Carrier,
-    /// Frames that wait to leave. They are copies: a peer that acknowledges what it has not got would have
-    /// memory sent that is another message's by then.
+    /// Frames that wait to be written. They are copies: if a peer acknowledges a frame that it has not
+    /// received, the frame's memory may already belong to another message.
     out: VecDeque<Vec<u8>>,
-    /// Bytes of the first that left.
+    /// Number of bytes of the first frame that are written.
     left: usize,
     input: Vec<u8>,
-    /// This end failed over and the peer has not said so: what it sent until then it sends again.
+    /// `true` after this end failed over, until the peer confirms it: frames before that are retransmitted, so
+    /// they are skipped.
     skipping: bool,
-    /// Frames of the queue pair that came before the stream's last one.
+    /// Frames of the queue pair that arrived before the stream's last one.
     pub(crate) early: VecDeque<(Block, u32, SequenceWord)>,
 }
 
@@ -69,7 +70,7 @@ impl Default for Stream {
 }
 
 impl Stream {
-    /// Puts a frame on the stream.
+    /// Queues a frame on the stream.
     pub(crate) fn put(
         &mut self,
         verbs: &impl Verbs,
@@ -89,14 +90,14 @@ impl Stream {
         self.out.push_back(bytes);
     }
 
-    /// Puts an ACK on the stream.
+    /// Queues an ACK on the stream.
     pub(crate) fn put_ack(&mut self, word: SequenceWord) {
         let mut bytes = alloc::vec![0; PREFIX];
         bytes[4..].copy_from_slice(&word.immediate().to_be_bytes());
         self.out.push_back(bytes);
     }
 
-    /// Fills `buffer` with what wants to leave next, and says with how many bytes.
+    /// Fills `buffer` with the next bytes to write. Returns their number.
     pub(crate) fn fill(&mut self, buffer: &mut [u8]) -> usize {
         let mut filled = 0;
         while let (Some(bytes), true) = (self.out.front(), filled < buffer.len()) {
@@ -116,19 +117,19 @@ impl Stream {
         !self.out.is_empty()
     }
 
-    /// Whether the channel ends if the stream does.
+    /// Returns `true` if the channel cannot continue without the stream.
     pub(crate) fn in_use(&self) -> bool {
         self.rdma_lost || self.sending == Carrier::Stream || self.receiving == Carrier::Stream
     }
 
-    /// Whether there are frames that were not taken in though it is their turn.
+    /// Returns `true` if frames are queued although it is their turn.
     pub(crate) fn waits_for_memory(&self) -> bool {
         self.receiving == Carrier::Stream && self.input.len() >= PREFIX
     }
 }
 
 impl Channel {
-    /// Takes in bytes of the stream.
+    /// Handles received bytes of the stream.
     pub(crate) fn stream_received<V: Verbs>(
         &mut self,
         now: Instant,
@@ -139,17 +140,17 @@ impl Channel {
             return Err(CloseReason::Protocol(ProtocolError::StreamOverrun));
         }
         self.stream.input.extend_from_slice(bytes);
-        self.last_heard = now;
+        self.last_received = now;
         self.read_stream(now, shared)
     }
 
-    /// Whether the stream may be read: no more waits for its turn than the longest frame has.
+    /// Returns `true` if the stream may be read: at most the longest frame may be queued.
     pub(crate) fn stream_has_room(&self) -> bool {
         let longest = PREFIX + FrameHeader::MAX_LEN + self.offer.longest as usize;
         self.stream.input.len() < longest
     }
 
-    /// Takes in the frames of the stream that are complete and whose turn it is.
+    /// Handles the complete frames of the stream whose turn it is.
     pub(crate) fn read_stream<V: Verbs>(
         &mut self,
         now: Instant,
@@ -169,7 +170,7 @@ impl Channel {
         outcome
     }
 
-    /// Takes in one frame and says how many bytes it had; 0 when it is not complete, not its turn, or there
+    /// Handles one frame and returns its number of bytes; 0 if it is incomplete, it is not its turn, or there
     /// is no memory for it.
     fn read_frame<V: Verbs>(
         &mut self,
@@ -201,12 +202,12 @@ impl Channel {
         }
         let word = SequenceWord::from_immediate(number(4));
         self.probing = false;
-        let taken = self.take_streamed(now, shared, word, frame)?;
+        let taken = self.ingest_streamed(now, shared, word, frame)?;
         Ok(if taken { PREFIX + len } else { 0 })
     }
 
-    /// Takes in a frame that the stream carried; false when there is no memory for it.
-    fn take_streamed<V: Verbs>(
+    /// Handles a frame from the stream. Returns `false` if there is no memory for it.
+    fn ingest_streamed<V: Verbs>(
         &mut self,
         now: Instant,
         shared: &mut Shared<V>,
@@ -227,7 +228,7 @@ impl Channel {
         }
         let ahead = word.seq.wrapping_sub(low(self.rx.expected()));
         if ahead > u16::MAX / 2 && self.stream.rdma_lost {
-            // Sent again, for its sender's queue pair broke before the acknowledgement came.
+            // The frame is a retransmission: the sender's queue pair broke before the acknowledgement arrived.
             let expected = self.rx.expected();
             let seq = expected.checked_sub(ahead.wrapping_neg().into());
             let out_of_sequence =
@@ -261,40 +262,40 @@ impl Channel {
         }
         self.known = self.tx.acked();
         if self.stream.receiving == Carrier::Rdma {
-            self.take_early(now, shared)?;
+            self.ingest_early(now, shared)?;
         }
         Ok(true)
     }
 
-    /// What the queue pair brought while the stream was still speaking.
-    fn take_early<V: Verbs>(
+    /// Handles frames that the queue pair delivered before the stream's last one.
+    fn ingest_early<V: Verbs>(
         &mut self,
         now: Instant,
         shared: &mut Shared<V>,
     ) -> Result<(), CloseReason> {
         while let Some((block, len, word)) = self.stream.early.pop_front() {
             let got = Slice { len, ..block.slice() };
-            self.take_in(now, shared, word, block, got)?;
+            self.ingest(now, shared, word, block, got)?;
         }
         Ok(())
     }
 
-    /// The peer's next frames come by the other carrier.
+    /// Switches the carrier of incoming frames.
     pub(super) fn peer_switched(&mut self) -> Result<(), CloseReason> {
         if self.stream.rdma_lost {
-            // It was said before the queue pair broke, and the stream is all there is.
+            // The peer sent the switch before the queue pair broke; only the stream is left.
             return Ok(());
         }
         if !self.stream.attached {
             return Err(CloseReason::Protocol(ProtocolError::NoStream));
         }
         self.stream.receiving = self.stream.receiving.other();
-        // This end goes along.
+        // This end switches too.
         self.stream.wanted = self.stream.receiving;
         Ok(())
     }
 
-    /// Changes the carrier, if that is wanted and there is room to say so.
+    /// Changes the carrier of outgoing frames if that was requested and the window has room for the switch.
     pub(crate) fn switch_if_wanted<V: Verbs>(
         &mut self,
         now: Instant,
@@ -306,13 +307,15 @@ impl Channel {
         self.send_control(now, shared, FrameKind::Switch)
     }
 
-    /// Whether the peer did not answer on the stream for so long that it must be gone.
+    /// Returns `true` if the peer did not answer on the stream for twice the keepalive time.
     pub(crate) fn stream_silent(&self, now: Instant, config: &Config) -> bool {
-        let patience = config.keepalive * 2;
-        self.probing && self.stream.sending == Carrier::Stream && self.last_heard + patience <= now
+        let timeout = config.keepalive * 2;
+        self.probing
+            && self.stream.sending == Carrier::Stream
+            && self.last_received + timeout <= now
     }
 
-    /// The queue pair broke: the stream carries on from what the peer is known to have.
+    /// Fails over to the stream after the queue pair broke, starting with the first unacknowledged frame.
     pub(crate) fn fail_over<V: Verbs>(
         &mut self,
         now: Instant,
@@ -329,7 +332,7 @@ impl Channel {
         shared.verbs.destroy_qp(now, self.qp);
         self.stream.rdma_lost = true;
         self.stream.skipping = true;
-        self.forget_reads(shared);
+        self.cancel_reads(shared);
         let early = self.stream.early.drain(..).map(|(block, ..)| block);
         for block in self.posted.drain(..).chain(early) {
             shared.memory.release(now, block);
@@ -344,7 +347,7 @@ impl Channel {
         self.stream.receiving = Carrier::Stream;
         self.stream.switch_to_stream();
         let word = |seq, ack| SequenceWord { seq: low(seq), ack };
-        let ack = self.rx.tell();
+        let ack = self.rx.next_ack();
         for (seq, frame) in self.tx.iter() {
             let header = frame.header(now, low(self.known), Carrier::Stream);
             self.stream.put(&shared.verbs, word(seq, ack), &header, frame);
@@ -357,10 +360,10 @@ impl Channel {
 }
 
 impl Stream {
-    /// What waited on the stream is sent again with the rest.
+    /// Discards queued frames, which are retransmitted with the others, and queues the marker.
     fn switch_to_stream(&mut self) {
         (self.sending, self.wanted) = (Carrier::Stream, Carrier::Stream);
-        // A frame of which a part has left must leave whole.
+        // A partially written frame must be completed.
         self.out.truncate(usize::from(self.left > 0));
         let mut marker = alloc::vec![0; PREFIX];
         marker[..4].copy_from_slice(&FAILED_OVER.to_be_bytes());

@@ -1,4 +1,4 @@
-//! Channels begin and end.
+//! The beginning and end of channels.
 
 use alloc::vec::Vec;
 use core::hash::Hasher;
@@ -16,33 +16,33 @@ use crate::journal::Noted;
 use crate::shared_receives::SharedReceives;
 use crate::verbs::{Qp, QpSizes, Refused, Verbs};
 
-/// Why a channel could not be made.
+/// An error in the set-up of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OfferError {
     /// The device has no room, or cannot reach the peer.
     #[error(transparent)]
     Device(#[from] Refused),
-    /// The peer's offer makes no sense.
+    /// The peer's offer is invalid.
     #[error("the peer's offer has {field} {got}, expected at least {least}")]
     Senseless {
-        /// Which field.
+        /// The field.
         field: &'static str,
-        /// What it says.
+        /// Its value.
         got: u32,
-        /// The least it may say.
+        /// The minimum.
         least: u32,
     },
-    /// There is no channel that waits for an offer.
+    /// No such channel waits for an offer.
     #[error("no such channel waits for its peer's offer")]
     NotWaiting,
 }
 
 impl<V: Verbs> Context<V> {
-    /// Begins a channel: the offer goes to the peer, whose answer is for [`establish`](Self::establish).
+    /// Begins a channel and returns its offer for the peer. Pass the peer's answer to [`establish`](Self::establish).
     ///
     /// # Errors
-    /// The device has no room.
+    /// The device has no resources left.
     pub fn offer(&mut self, now: Instant) -> Result<(ChannelId, ChannelOffer), OfferError> {
         let qp = self.take_qp(now)?;
         let config = &self.shared.config;
@@ -81,10 +81,10 @@ impl<V: Verbs> Context<V> {
         Ok((id, offer))
     }
 
-    /// The peer's answer to an offer came: the channel is open.
+    /// Opens an offered channel with the peer's answer.
     ///
     /// # Errors
-    /// The offer makes no sense, or the peer cannot be reached; the channel is gone then.
+    /// The peer's offer is invalid, or the peer is unreachable; the channel has ended then.
     pub fn establish(
         &mut self,
         now: Instant,
@@ -98,22 +98,22 @@ impl<V: Verbs> Context<V> {
         self.shared.current = id;
         self.shared.events.push_back(Event::Open { channel: id });
         self.shared.note(now, Some(peer), Noted::Opened);
-        // The peer's end opens with the first frame.
+        // The peer's end opens when it receives the first frame.
         self.with(now, id, |channel, shared| channel.send_control(now, shared, FrameKind::Nop));
-        self.attend(now);
+        self.service_touched(now);
         Ok(())
     }
 
-    /// A peer's offer came: the answer goes back. The channel is open when the peer's first frame is there.
+    /// Accepts a peer's offer and returns the answer. The channel opens when the peer's first frame arrives.
     ///
     /// # Errors
-    /// The offer makes no sense, the device has no room, or cannot reach the peer.
+    /// The offer is invalid, the device has no resources left, or it cannot reach the peer.
     pub fn accept(
         &mut self,
         now: Instant,
         peer: &ChannelOffer,
     ) -> Result<(ChannelId, ChannelOffer), OfferError> {
-        sensible(peer)?;
+        validate(peer)?;
         let (id, offer) = self.offer(now)?;
         self.connect(now, id, peer)?;
         self.note(id);
@@ -129,13 +129,13 @@ impl<V: Verbs> Context<V> {
         let waiting = self.channels.get_mut(id).filter(|channel| channel.state == State::Offered);
         let channel = waiting.ok_or(OfferError::NotWaiting)?;
         let psn = channel.offer.psn.into();
-        let connected = sensible(peer).and_then(|()| {
+        let connected = validate(peer).and_then(|()| {
             self.shared.verbs.connect_qp(now, channel.qp, psn, peer).map_err(OfferError::from)
         });
         match connected {
             Ok(()) => {
-                channel.meet(peer);
-                channel.last_heard = now;
+                channel.apply_offer(peer);
+                channel.last_received = now;
                 Ok(())
             }
             Err(error) => {
@@ -145,7 +145,7 @@ impl<V: Verbs> Context<V> {
         }
     }
 
-    /// Closes a channel: what was handed in is still sent, nothing more is taken. `Closed` follows.
+    /// Closes a channel: waiting messages are still sent, no new ones are accepted. `Closed` follows.
     pub fn close(&mut self, now: Instant, id: ChannelId) {
         let Some(channel) = self.channels.get_mut(id) else { return };
         match channel.state {
@@ -159,22 +159,22 @@ impl<V: Verbs> Context<V> {
             channel.backlog.push_back(close);
             Ok(())
         });
-        self.attend(now);
+        self.service_touched(now);
     }
 
-    /// Ends a channel at once; the peer finds out by itself.
+    /// Ends a channel immediately, without notifying the peer.
     pub fn abort(&mut self, now: Instant, id: ChannelId) {
         if self.channels.contains_key(id) {
             self.end(now, id, CloseReason::Aborted);
         }
     }
 
-    /// Channels there are.
+    /// Returns all channels.
     pub fn channels(&self) -> impl Iterator<Item = ChannelId> + '_ {
         self.channels.keys()
     }
 
-    /// Ends all channels and gives back all memory and queue pairs.
+    /// Ends all channels and frees all memory and queue pairs.
     pub fn shut_down(&mut self, now: Instant) {
         let all: Vec<_> = self.channels.keys().collect();
         all.into_iter().for_each(|id| self.end(now, id, CloseReason::Aborted));
@@ -204,9 +204,9 @@ impl<V: Verbs> Context<V> {
         self.shared.stats.closed += 1;
         self.activity += 1;
         self.by_qp.remove(&channel.qp);
-        // First of all the device forgets the memory.
+        // The queue pair is reset first, so that the device no longer uses the memory.
         if !channel.stream.rdma_lost {
-            self.give_back_qp(now, channel.qp);
+            self.return_qp(now, channel.qp);
         }
         let Shared { memory, reading, .. } = &mut self.shared;
         *reading -= u32::from(channel.reading);
@@ -219,7 +219,7 @@ impl<V: Verbs> Context<V> {
         waiting.for_each(|frame| self.shared.drop_frame(now, frame));
     }
 
-    /// A queue pair: one that another channel had, or a new one (section IV.E).
+    /// Returns a queue pair from the cache, or a new one (section IV.E).
     fn take_qp(&mut self, now: Instant) -> Result<Qp, Refused> {
         if let Some(qp) = self.qps.pop() {
             self.shared.stats.qps_reused += 1;
@@ -229,7 +229,7 @@ impl<V: Verbs> Context<V> {
         let config = &self.shared.config;
         let (depth, acks) = (u32::from(config.depth), u32::from(config.ack_frames()));
         let sizes = QpSizes {
-            // A request is gone from the queue when a later one that was signalled has completed.
+            // A request leaves the queue when a later signalled one completes.
             send: 2 * (depth + acks) + u32::from(config.reads) + 8,
             receive: depth + acks,
             reads: config.reads,
@@ -239,7 +239,7 @@ impl<V: Verbs> Context<V> {
         self.shared.verbs.create_qp(now, sizes)
     }
 
-    /// Makes and fills the queue that channels share, if there is to be one.
+    /// Creates and fills the shared receive queue, if it is configured.
     fn share_receives(&mut self) -> Result<(), Refused> {
         let Shared { verbs, config, receives, .. } = &mut self.shared;
         if config.srq > 0 && receives.is_none() {
@@ -250,7 +250,7 @@ impl<V: Verbs> Context<V> {
         Ok(())
     }
 
-    /// Destroys what the cache may no longer keep.
+    /// Destroys queue pairs beyond the cache's limit.
     pub(super) fn trim_qps(&mut self, now: Instant) {
         let keep = self.shared.config.qp_cache as usize;
         while self.qps.len() > keep
@@ -260,7 +260,7 @@ impl<V: Verbs> Context<V> {
         }
     }
 
-    fn give_back_qp(&mut self, now: Instant, qp: Qp) {
+    fn return_qp(&mut self, now: Instant, qp: Qp) {
         let room = self.qps.len() < self.shared.config.qp_cache as usize;
         if room && self.shared.verbs.reset_qp(now, qp).is_ok() {
             self.qps.push(qp);
@@ -271,7 +271,7 @@ impl<V: Verbs> Context<V> {
 }
 
 impl<V: Verbs> Shared<V> {
-    /// Gives back the memory of a frame that will not leave, or never be acknowledged.
+    /// Frees the memory of a frame that will not be sent or acknowledged.
     pub(super) fn drop_frame(&mut self, now: Instant, frame: Outgoing) {
         self.memory.release(now, frame.frame);
         if let Some(Body::Copied(block, _)) = frame.body {
@@ -281,7 +281,8 @@ impl<V: Verbs> Shared<V> {
 }
 
 impl Channel {
-    /// A close that the peer does not answer, and a peer that does not read the answer to its own.
+    /// Ends a channel whose close the peer does not acknowledge, or whose peer does not read the
+    /// acknowledgement of its own.
     pub(super) fn expire(&self, now: Instant, config: &Config) -> Result<(), CloseReason> {
         match self.state {
             State::Closing { until } if until <= now => Err(CloseReason::CloseTimedOut),
@@ -292,7 +293,7 @@ impl Channel {
     }
 }
 
-fn sensible(peer: &ChannelOffer) -> Result<(), OfferError> {
+fn validate(peer: &ChannelOffer) -> Result<(), OfferError> {
     let least = |field, got: u32, least: u32| {
         if got < least { Err(OfferError::Senseless { field, got, least }) } else { Ok(()) }
     };
@@ -302,7 +303,7 @@ fn sensible(peer: &ChannelOffer) -> Result<(), OfferError> {
     least("longest", peer.longest, peer.small)
 }
 
-/// A number for a channel that nobody can guess.
+/// Returns an unpredictable number for a channel.
 fn token(secret: &[u8; 16], id: ChannelId) -> u64 {
     let mut hasher = SipHasher24::new_with_key(secret);
     hasher.write_u64(id.data().as_ffi());

@@ -1,4 +1,4 @@
-//! Parameters, filters, carriers and counts: what is asked of a running context from outside its data path.
+//! Parameters, filters, carriers and counters: the control interface of a running context.
 
 use alloc::vec::Vec;
 
@@ -15,7 +15,7 @@ use crate::stats::{ChannelStatus, ContextStats};
 use crate::verbs::{Qp, Verbs};
 use crate::{Config, ConfigError};
 
-/// Why a channel's carrier does not change.
+/// An error that prevents a change of carrier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SwitchError {
@@ -25,21 +25,21 @@ pub enum SwitchError {
     /// No stream was attached to it.
     #[error("no stream is attached to the channel")]
     NoStream,
-    /// Its queue pair broke.
+    /// The queue pair is broken.
     #[error("the channel's queue pair is broken")]
     RdmaLost,
 }
 
 impl<V: Verbs> Context<V> {
-    /// The parameters.
+    /// Returns the parameters.
     pub const fn config(&self) -> &Config {
         &self.shared.config
     }
 
-    /// Gives an on-line parameter a value (`set_flag`).
+    /// Sets an on-line parameter (`set_flag`).
     ///
     /// # Errors
-    /// There is no such parameter, it is off-line, or the value is none of it.
+    /// There is no such parameter, it is off-line, or the value is invalid.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), ConfigError> {
         let shared = &mut self.shared;
         shared.config.set_online(name, value)?;
@@ -48,53 +48,53 @@ impl<V: Verbs> Context<V> {
             total: shared.config.memory_limit,
             keep: shared.config.memory_keep,
         });
-        // Deadlines may be sooner than they were noted.
+        // Deadlines may be earlier than the registered ones.
         let all: Vec<_> = self.channels.keys().collect();
         all.into_iter().for_each(|id| self.note(id));
         Ok(())
     }
 
-    /// Replaces the filter's rules; the first that strikes a message decides.
+    /// Replaces the filter's rules; the first rule that matches a message decides.
     pub fn set_filter(&mut self, rules: &[Rule]) {
         self.shared.filter.rules = rules.into();
     }
 
-    /// Counts since the context began.
+    /// Returns the counters since the context began.
     pub fn stats(&self) -> ContextStats {
         ContextStats { filtered: self.shared.filter.hits, ..self.shared.stats }
     }
 
-    /// What happened lately.
+    /// Returns the recent events.
     pub const fn journal(&self) -> &Journal {
         &self.shared.journal
     }
 
-    /// Grows whenever a message is handed in, something completes, or a channel begins or ends.
+    /// Returns a count that grows with every message submitted, completion, and beginning or end of a channel.
     pub const fn activity(&self) -> u64 {
         self.activity
     }
 
-    /// How long a channel's answered calls took, from request to response.
+    /// Returns the durations of a channel's answered calls, from request to response.
     pub fn calls(&self, id: ChannelId) -> Option<&Histogram> {
         self.channels.get(id).map(|channel| &channel.calls)
     }
 
-    /// Bytes of registered memory, and bytes of them in use.
+    /// Returns the number of registered bytes and the number in use.
     pub const fn memory(&self) -> (u64, u64) {
         self.shared.memory.bytes()
     }
 
-    /// Queue pairs that wait for the next channels.
+    /// Returns the number of cached queue pairs.
     pub const fn cached_qps(&self) -> usize {
         self.qps.len()
     }
 
-    /// The device.
+    /// Returns the device.
     pub const fn verbs(&self) -> &V {
         &self.shared.verbs
     }
 
-    /// The device, for its owner's own calls.
+    /// Returns the device for the owner's own calls.
     pub const fn verbs_mut(&mut self) -> &mut V {
         &mut self.shared.verbs
     }
@@ -104,7 +104,7 @@ impl<V: Verbs> Context<V> {
         self.channels[id].qp
     }
 
-    /// What a channel is like now.
+    /// Returns the current status of a channel.
     pub fn status(&self, id: ChannelId) -> Option<ChannelStatus> {
         let channel = self.channels.get(id)?;
         let count = |len: usize| u32::try_from(len).unwrap_or(u32::MAX);
@@ -119,7 +119,7 @@ impl<V: Verbs> Context<V> {
             depth: channel.peer.depth,
             backlog: count(channel.backlog.len()),
             fetching: count(channel.fetches.len()),
-            asked: count(channel.asked.len()),
+            asked: count(channel.pending_calls.len()),
             to_answer: count(channel.to_answer.len()),
             receive_bytes: channel.posted.len() as u64 * frame,
             clock_offset: channel.clock.offset(),
@@ -127,24 +127,25 @@ impl<V: Verbs> Context<V> {
         })
     }
 
-    /// A channel's token, which its peer knows: whoever shows it may attach a stream.
+    /// Returns the channel with this token. A peer that presents the token may attach a stream.
     pub fn channel_of_token(&self, token: u64) -> Option<ChannelId> {
         let mut all = self.channels.iter();
         all.find(|(_, channel)| channel.offer.token == token).map(|(id, _)| id)
     }
 
-    /// The token by which the peer knows its end of the channel.
+    /// Returns the peer's token of the channel.
     pub fn peer_token(&self, id: ChannelId) -> Option<u64> {
         self.channels.get(id).map(|channel| channel.peer.token)
     }
 
-    /// The owner has a stream to the channel's peer now. From then on a broken queue pair does not end it.
+    /// Records that the owner has a stream to the channel's peer. From then on a broken queue pair does not end
+    /// the channel. Returns `true` if the channel exists and had no stream.
     pub fn attach_stream(&mut self, id: ChannelId) -> bool {
         let channel = self.channels.get_mut(id);
         channel.is_some_and(|channel| !core::mem::replace(&mut channel.stream.attached, true))
     }
 
-    /// Has the channel's frames leave by the other carrier from now on, and the peer's too.
+    /// Switches the channel to the carrier `to`, in both directions.
     ///
     /// # Errors
     /// The channel is not open, has no stream, or its queue pair is broken.
@@ -159,17 +160,17 @@ impl<V: Verbs> Context<V> {
         }
         channel.stream.wanted = to;
         self.touch(id);
-        self.attend(now);
+        self.service_touched(now);
         Ok(())
     }
 
-    /// Takes in bytes of a channel's stream.
+    /// Handles received bytes of a channel's stream.
     pub fn handle_stream(&mut self, now: Instant, id: ChannelId, bytes: &[u8]) {
         self.with(now, id, |channel, shared| channel.stream_received(now, shared, bytes));
-        self.attend(now);
+        self.service_touched(now);
     }
 
-    /// A channel's stream ended.
+    /// Handles the end of a channel's stream.
     pub fn stream_ended(&mut self, now: Instant, id: ChannelId) {
         let Some(channel) = self.channels.get_mut(id) else { return };
         channel.stream.attached = false;
@@ -178,25 +179,25 @@ impl<V: Verbs> Context<V> {
         }
     }
 
-    /// Fills `buffer` with what wants to leave by a channel's stream next, and says with how many bytes.
+    /// Fills `buffer` with the next bytes to write to a channel's stream. Returns their number.
     pub fn poll_stream(&mut self, id: ChannelId, buffer: &mut [u8]) -> usize {
         let Some(channel) = self.channels.get_mut(id) else { return 0 };
         channel.stream.fill(buffer)
     }
 
-    /// Whether a channel's stream may be read: what comes too early waits, and is not to wait without bounds.
+    /// Returns `true` if a channel's stream may be read; the limit bounds the bytes queued before their turn.
     pub fn stream_wants_to_read(&self, id: ChannelId) -> bool {
         self.channels.get(id).is_some_and(Channel::stream_has_room)
     }
 
-    /// Whether bytes wait to leave by a channel's stream.
+    /// Returns `true` if bytes wait to be written to a channel's stream.
     pub fn stream_wants_to_write(&self, id: ChannelId) -> bool {
         self.channels.get(id).is_some_and(|channel| channel.stream.wants_to_write())
     }
 
-    /// Asks the peer for an acknowledgement now, as a keepalive that does not wait for silence.
+    /// Requests an acknowledgement from the peer immediately, without waiting for the keepalive time.
     pub fn nudge(&mut self, now: Instant, id: ChannelId) {
         self.with(now, id, |channel, shared| channel.send_control(now, shared, FrameKind::Nop));
-        self.attend(now);
+        self.service_touched(now);
     }
 }

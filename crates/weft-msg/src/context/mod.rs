@@ -1,5 +1,5 @@
-//! A context: the channels of one thread, their memory and queue pairs, and the one function that moves them
-//! all, [`Context::poll`] (X-RDMA, section IV).
+//! A context: the channels of one thread with their memory and queue pairs, driven by one function,
+//! [`Context::poll`] (X-RDMA, section IV).
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -27,39 +27,39 @@ pub(crate) use shared::{Shared, WorkId};
 pub use submit::Payload;
 
 slotmap::new_key_type! {
-    /// Names a channel of a context; no other channel has the name later.
+    /// A channel of a context; identifiers are never reused.
     pub struct ChannelId;
 }
 
-/// Completions that one poll handles, so that a busy device does not keep the owner from its own work.
+/// Maximum number of completions that one poll handles, so that a busy device does not block the owner.
 const BUDGET: usize = 256;
 
-/// The channels of one thread. It owns no clock, no thread and no socket: the owner polls it.
+/// The channels of one thread. It has no clock, thread or socket: the owner polls it.
 #[derive(Debug)]
 pub struct Context<V> {
     shared: Shared<V>,
     channels: SlotMap<ChannelId, Channel>,
-    /// Whose queue pairs take from the shared receive queue.
+    /// Channels by queue pair, for completions of the shared receive queue.
     by_qp: BTreeMap<Qp, ChannelId>,
-    /// Queue pairs for the next channels.
+    /// Cached queue pairs.
     qps: Vec<Qp>,
     timers: BTreeSet<(Instant, ChannelId)>,
-    /// Channels to see to at the end of this poll.
+    /// Channels to service at the end of this poll.
     touched: Vec<ChannelId>,
-    /// Channels that have fragments to ask for, each once.
+    /// Channels with fragments to request, each once.
     readers: VecDeque<ChannelId>,
     /// Channels that wait for memory, each once.
-    want: VecDeque<ChannelId>,
+    memory_waiters: VecDeque<ChannelId>,
     last_poll: Option<Instant>,
     next_number: u64,
-    /// What was completed, handed in or ended: grows whenever something happens.
+    /// Number of completions, submissions, and channels begun or ended.
     activity: u64,
     secret: [u8; 16],
 }
 
 impl<V: Verbs> Context<V> {
-    /// A context on a device. Everything random, such as the filter's draws, comes from `seed`; channels'
-    /// tokens from `secret`, which nobody else may know.
+    /// Returns a context on a device. All random choices, such as the filter's, derive from `seed`; channels'
+    /// tokens derive from `secret`, which must be known to nobody else.
     ///
     /// # Errors
     /// A parameter is out of range.
@@ -79,7 +79,7 @@ impl<V: Verbs> Context<V> {
             timers: BTreeSet::new(),
             touched: Vec::new(),
             readers: VecDeque::new(),
-            want: VecDeque::new(),
+            memory_waiters: VecDeque::new(),
             last_poll: None,
             next_number: 1,
             activity: 0,
@@ -87,16 +87,17 @@ impl<V: Verbs> Context<V> {
         })
     }
 
-    /// Takes in what the device completed, does what is due, and sends what may leave. Events follow. Says
-    /// whether there may be more to take in at once.
+    /// Handles the device's completions, expired timers and waiting frames; events follow. Returns `true` if
+    /// more completions may wait.
     pub fn poll(&mut self, now: Instant) -> bool {
         let more = self.take_in(now);
         self.tend(now);
         more
     }
 
-    /// The first half of [`poll`](Self::poll): takes in what the device completed. What follows from it, but for
-    /// events, waits for [`tend`](Self::tend), so that an owner who waited for a message has it sooner.
+    /// Performs the first half of [`poll`](Self::poll): handles the device's completions. Their consequences,
+    /// except events, wait for [`tend`](Self::tend), so that an owner that waits for a message receives it
+    /// earlier. Returns `true` if more completions may wait.
     pub fn take_in(&mut self, now: Instant) -> bool {
         let gap = self.last_poll.replace(now).map(|last| now.since(last));
         let mut handled = 0;
@@ -108,7 +109,7 @@ impl<V: Verbs> Context<V> {
         }
         if handled > 0 {
             self.activity += handled as u64;
-            self.watch(now, gap);
+            self.check_poll_gap(now, gap);
         }
         if handled < BUDGET {
             self.shared.receives.iter_mut().for_each(SharedReceives::caught_up);
@@ -116,52 +117,51 @@ impl<V: Verbs> Context<V> {
         handled == BUDGET
     }
 
-    /// The second half of [`poll`](Self::poll): does what is due, and sends what may leave.
+    /// Performs the second half of [`poll`](Self::poll): handles expired timers and sends waiting frames.
     pub fn tend(&mut self, now: Instant) {
         self.release_held(now);
         self.serve_timers(now);
         self.trim_qps(now);
         self.shared.fill_shared();
         self.replenish(now);
-        self.attend(now);
+        self.service_touched(now);
     }
 
-    /// What happened, oldest first.
+    /// Returns the next event, oldest first.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.shared.events.pop_front()
     }
 
-    /// Whether [`poll_event`](Self::poll_event) would say something.
+    /// Returns `true` if an event waits.
     pub fn has_event(&self) -> bool {
         !self.shared.events.is_empty()
     }
 
-    /// When [`poll`](Self::poll) is to be called at the latest, besides when the device has completions.
+    /// Returns the latest time for the next [`poll`](Self::poll) if the device has no completion before.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let timer = self.timers.first().map(|(at, _)| *at);
         let held = self.shared.held.keys().next().map(|(at, _)| *at);
         [timer, held, self.shared.memory.shrink_at()].into_iter().flatten().min()
     }
 
-    /// The owner is about to sleep until something completes: the time until the next poll is not held
-    /// against it.
+    /// Announces that the owner sleeps until the next completion: the time until the next poll does not count as late.
     pub const fn pause(&mut self) {
         self.last_poll = None;
     }
 
-    /// Tries again for channels that there was no memory for.
+    /// Retries for channels that wait for memory.
     fn replenish(&mut self, now: Instant) {
-        for _ in 0..self.want.len() {
-            let Some(id) = self.want.pop_front() else { break };
+        for _ in 0..self.memory_waiters.len() {
+            let Some(id) = self.memory_waiters.pop_front() else { break };
             self.with(now, id, |channel, shared| {
-                channel.in_want = false;
+                channel.in_memory_queue = false;
                 channel.replenish(now, shared)
             });
         }
     }
 
-    /// Completions waited for an owner that was elsewhere (section VI.A, method II).
-    fn watch(&mut self, now: Instant, gap: Option<Duration>) {
+    /// Detects completions that waited because the owner polled late (section VI.A, method II).
+    fn check_poll_gap(&mut self, now: Instant, gap: Option<Duration>) {
         if let Some(gap) = gap.filter(|&gap| gap > self.shared.config.polling_warn) {
             self.shared.stats.slow_polls += 1;
             self.shared.note(now, None, Noted::SlowPoll(gap));
@@ -187,12 +187,12 @@ impl<V: Verbs> Context<V> {
                 WorkId::LastAck => return Err(CloseReason::ByPeer),
                 WorkId::Send => {}
             }
-            channel.last_heard = now;
+            channel.last_received = now;
             Ok(())
         });
     }
 
-    /// A receive request of the shared queue completed.
+    /// Handles a completed receive request of the shared queue.
     fn complete_shared(&mut self, now: Instant, completion: &Completion) {
         let Some(block) = self.shared.take_shared(completion.wr_id) else { return };
         match self.by_qp.get(&completion.qp) {
@@ -211,7 +211,7 @@ impl<V: Verbs> Context<V> {
         self.shared.fill_shared();
     }
 
-    /// Has something done to a channel, and sees to what follows.
+    /// Runs `act` on a channel and handles its result.
     fn with<R>(
         &mut self,
         now: Instant,
@@ -232,7 +232,7 @@ impl<V: Verbs> Context<V> {
         }
     }
 
-    /// A channel's carrier failed, or its peer did.
+    /// Handles a failure of a channel's carrier or peer.
     fn fail(&mut self, now: Instant, id: ChannelId, reason: CloseReason) {
         let Some(channel) = self.channels.get_mut(id) else { return };
         let device = matches!(reason, CloseReason::PeerGone(_) | CloseReason::Device(_));
@@ -244,7 +244,7 @@ impl<V: Verbs> Context<V> {
             }
         }
         let reason = match channel.state {
-            // Its close crossed ours, or it has all and is gone.
+            // Either both ends closed, or the peer has received everything and ended the channel.
             State::PeerClosed { .. } => CloseReason::ByPeer,
             _ => reason,
         };
@@ -258,9 +258,9 @@ impl<V: Verbs> Context<V> {
         }
     }
 
-    /// Sees to the channels something happened to: sends, acknowledges, reads.
-    fn attend(&mut self, now: Instant) {
-        // What one channel does may touch it again, through an error.
+    /// Services the touched channels: sends, acknowledges, reads.
+    fn service_touched(&mut self, now: Instant) {
+        // Servicing one channel may touch it again after an error.
         while let Some(id) = self.touched.pop() {
             let Some(channel) = self.channels.get_mut(id) else { continue };
             channel.touched = false;
@@ -291,12 +291,12 @@ impl<V: Verbs> Context<V> {
         channel.expire(now, &shared.config)
     }
 
-    /// Notes when a channel is to be seen to again, and what it waits for.
+    /// Registers a channel's next deadline and the resources that it waits for.
     fn note(&mut self, id: ChannelId) {
         let Some(channel) = self.channels.get_mut(id) else { return };
         let wants = !channel.unposted.is_empty() || channel.stream.waits_for_memory();
-        if wants && !core::mem::replace(&mut channel.in_want, true) {
-            self.want.push_back(id);
+        if wants && !core::mem::replace(&mut channel.in_memory_queue, true) {
+            self.memory_waiters.push_back(id);
         }
         if !channel.in_read_queue && channel.wants_to_read(self.shared.config.reads) {
             channel.in_read_queue = true;
@@ -325,7 +325,7 @@ impl<V: Verbs> Context<V> {
         }
     }
 
-    /// Asks for fragments, a channel after the other, as many as the context may (section V.C).
+    /// Requests fragments, round-robin over channels, within the context's limit (section V.C).
     fn read(&mut self, now: Instant) {
         let reads = self.shared.config.reads;
         let mut waiting = self.readers.len();
@@ -346,8 +346,8 @@ impl<V: Verbs> Context<V> {
                 }
                 Ok(true) => {}
                 Ok(false) => {
-                    if !core::mem::replace(&mut channel.in_want, true) {
-                        self.want.push_back(id);
+                    if !core::mem::replace(&mut channel.in_memory_queue, true) {
+                        self.memory_waiters.push_back(id);
                     }
                 }
                 Err(reason) => self.fail(now, id, reason),
@@ -355,7 +355,7 @@ impl<V: Verbs> Context<V> {
         }
     }
 
-    /// Lets messages go that a filter rule held back.
+    /// Releases messages whose delay by a filter rule has expired.
     fn release_held(&mut self, now: Instant) {
         while let Some(entry) = self.shared.held.first_entry().filter(|entry| entry.key().0 <= now)
         {

@@ -1,4 +1,4 @@
-//! What the channels of a context share, and the numbers of their work.
+//! The state that the channels of a context share, and the encoding of work request numbers.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use core::net::Ipv6Addr;
@@ -18,7 +18,7 @@ use crate::shared_receives::SharedReceives;
 use crate::stats::ContextStats;
 use crate::verbs::{Refused, Slice, Verbs};
 
-/// What channels share.
+/// The shared state of channels.
 #[derive(Debug)]
 pub(crate) struct Shared<V> {
     pub(crate) verbs: V,
@@ -28,14 +28,14 @@ pub(crate) struct Shared<V> {
     pub(crate) filter: Filter,
     pub(crate) rng: Rng,
     pub(crate) stats: ContextStats,
-    /// The receive queue of all channels, where they share one.
+    /// The shared receive queue, if it is configured.
     pub(crate) receives: Option<SharedReceives>,
     pub(crate) journal: Journal,
-    /// READs under way.
+    /// Number of READs in flight.
     pub(crate) reading: u32,
-    /// The channel that is being seen to.
+    /// The channel being processed.
     pub(crate) current: ChannelId,
-    /// Messages that a filter rule delays.
+    /// Messages delayed by a filter rule.
     pub(super) held: BTreeMap<(Instant, u64), Held>,
     held_count: u64,
 }
@@ -46,21 +46,21 @@ pub(super) enum Held {
     Out(ChannelId, Outgoing),
 }
 
-/// What a completion is for.
+/// The kind of a work request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WorkId {
     Send = 0,
     Receive = 1,
     Read = 2,
     Probe = 3,
-    /// The ACK of the peer's close: nothing comes after it.
+    /// The ACK of the peer's close, which is the last frame.
     LastAck = 4,
-    /// A receive request of the queue that channels share: its number is not a channel's.
+    /// A request of the shared receive queue, whose number is not a channel's.
     SharedReceive = 5,
 }
 
 impl WorkId {
-    /// Bits that it takes of a number.
+    /// Number of bits that it takes in a work request number.
     pub(crate) const BITS: u32 = 3;
 }
 
@@ -89,24 +89,24 @@ impl<V: Verbs> Shared<V> {
         }
     }
 
-    /// Notes what happened, to the channel that is being seen to where it has a peer.
+    /// Records an event in the journal, with the channel being processed if `peer` is given.
     pub(crate) fn note(&mut self, at: Instant, peer: Option<Ipv6Addr>, what: Noted) {
         let channel = peer.map(|peer| (self.current, peer));
         self.journal.note(Note { at, channel, what });
     }
 
-    /// Bytes of memory that a frame may take.
+    /// Returns the maximum length of a frame in bytes.
     pub(crate) const fn frame_len(&self) -> u32 {
         frame_len(&self.config)
     }
 
-    /// Memory for a frame.
+    /// Allocates memory for a frame.
     pub(crate) fn frame_block(&mut self) -> Result<Block, Refused> {
         let len = self.frame_len();
         self.memory.allocate(&mut self.verbs, len)
     }
 
-    /// The number for a work request of the channel that is being seen to.
+    /// Returns a work request number for the channel being processed.
     pub(crate) fn work_id(&self, work: WorkId) -> u64 {
         let key = self.current.data().as_ffi();
         let (version, index) = (key >> 32, key & 0xffff_ffff);
@@ -114,14 +114,14 @@ impl<V: Verbs> Shared<V> {
         version << 32 | index << 3 | work as u64
     }
 
-    /// A frame that is no message.
+    /// Returns a control frame.
     pub(crate) fn control(&mut self, kind: FrameKind) -> Result<Outgoing, Refused> {
         let frame = self.frame_block()?;
         let (call, number, length) = (Call::OneWay, 0, 0);
         Ok(Outgoing { kind, call, number, length, frame, body: None, trace: None })
     }
 
-    /// Keeps a message for later.
+    /// Delays the delivery of a message.
     pub(crate) fn hold_back(&mut self, until: Instant, message: Message) {
         let held = Held::In(self.current, message);
         self.hold(until, held);
@@ -132,7 +132,7 @@ impl<V: Verbs> Shared<V> {
         self.held.insert((until, self.held_count), held);
     }
 
-    /// Changes one bit.
+    /// Flips one random bit.
     pub(crate) fn corrupt(&mut self, body: Slice) {
         if body.len > 0 {
             let bit = self.rng.below(u64::from(body.len) * 8);

@@ -1,10 +1,10 @@
-//! Messages are handed in, and received ones given back.
+//! Submission of messages, and release of received ones.
 
 use weft_units::Instant;
 use weft_wire::{Call, FrameHeader, FrameKind};
 
 use super::{ChannelId, Context, Held};
-use crate::channel::{Asked, Body, Channel, Outgoing, Stamp};
+use crate::channel::{Body, Channel, Outgoing, PendingCall, Stamp};
 use crate::event::{Message, SendError};
 use crate::filter::{Direction, Fault};
 use crate::memory::Block;
@@ -13,9 +13,9 @@ use crate::verbs::{Refused, Slice, Verbs};
 /// The body of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Payload<'a> {
-    /// Bytes that are copied now.
+    /// Bytes that are copied immediately.
     Copy(&'a [u8]),
-    /// Registered memory that is the message's until `Delivered` comes for it, or the channel is gone.
+    /// Registered memory that the message owns until `Delivered` arrives for it, or the channel ends.
     Lent(Slice),
 }
 
@@ -29,10 +29,10 @@ impl Payload<'_> {
 }
 
 impl<V: Verbs> Context<V> {
-    /// Sends a message and gives its number.
+    /// Sends a message and returns its number.
     ///
     /// # Errors
-    /// The channel is closed or full, the message too long, or there is no memory; nothing was sent.
+    /// The channel is closed or full, the message is too long, or there is no memory; nothing was sent.
     pub fn send(
         &mut self,
         now: Instant,
@@ -45,10 +45,10 @@ impl<V: Verbs> Context<V> {
         Ok(number)
     }
 
-    /// Sends a request and gives its number, which the response will have.
+    /// Sends a request and returns its number, which the response will carry.
     ///
     /// # Errors
-    /// As [`send`](Self::send).
+    /// The errors of [`send`](Self::send).
     pub fn request(
         &mut self,
         now: Instant,
@@ -64,10 +64,10 @@ impl<V: Verbs> Context<V> {
         Ok(id)
     }
 
-    /// Answers a request that came on this channel.
+    /// Responds to a request of this channel.
     ///
     /// # Errors
-    /// As [`send`](Self::send), and where there is no such request, or it was answered.
+    /// The errors of [`send`](Self::send), and `NoRequest` if there is no such request, or it was answered.
     pub fn respond(
         &mut self,
         now: Instant,
@@ -75,27 +75,27 @@ impl<V: Verbs> Context<V> {
         id: u64,
         body: Payload<'_>,
     ) -> Result<u64, SendError> {
-        let asked = self.channels.get(channel).ok_or(SendError::Closed)?;
-        let trace = *asked.to_answer.get(id).ok_or(SendError::NoRequest { id })?;
+        let requester = self.channels.get(channel).ok_or(SendError::Closed)?;
+        let trace = *requester.to_answer.get(id).ok_or(SendError::NoRequest { id })?;
         let number = self.next_number;
         self.submit(now, channel, Call::Response(id), number, trace, body)?;
         self.next_number += 1;
         Ok(number)
     }
 
-    /// A request that came will not be answered. Who made it hears nothing.
+    /// Discards a received request without a response. The requester is not notified.
     pub fn decline(&mut self, now: Instant, channel: ChannelId, id: u64) {
         self.with(now, channel, |channel, _| {
-            channel.settle_request(now, id);
+            channel.finish_request(now, id);
             Ok(())
         });
-        self.attend(now);
+        self.service_touched(now);
     }
 
-    /// A request's response is no longer wanted; it is dropped if it comes.
+    /// Cancels a request; its response will be dropped.
     pub fn forget(&mut self, channel: ChannelId, id: u64) {
         if let Some(channel) = self.channels.get_mut(channel) {
-            channel.asked.remove(id);
+            channel.pending_calls.remove(id);
         }
     }
 
@@ -119,9 +119,9 @@ impl<V: Verbs> Context<V> {
         let channel = self.channels.get_mut(id).ok_or(SendError::Closed)?;
         match call {
             Call::Request(id) => {
-                channel.asked.insert(id, Asked { at: now, sent_at: None });
+                channel.pending_calls.insert(id, PendingCall { at: now, sent_at: None });
             }
-            Call::Response(id) => channel.settle_request(now, id),
+            Call::Response(id) => channel.finish_request(now, id),
             Call::OneWay => {}
         }
         self.activity += 1;
@@ -138,7 +138,7 @@ impl<V: Verbs> Context<V> {
                 } else {
                     channel.backlog.push_back(frame);
                     self.touch(id);
-                    self.attend(now);
+                    self.service_touched(now);
                 }
                 if fault == Some(Fault::Corrupt) {
                     self.free_lent(id, number, body);
@@ -149,7 +149,7 @@ impl<V: Verbs> Context<V> {
         Ok(())
     }
 
-    /// Sends a message that waits for nothing.
+    /// Sends a message that need not wait.
     fn launch(&mut self, now: Instant, id: ChannelId, frame: Outgoing) {
         let Some(channel) = self.channels.get_mut(id) else { return };
         self.shared.current = id;
@@ -157,12 +157,12 @@ impl<V: Verbs> Context<V> {
             Ok(()) => self.note(id),
             Err(reason) => {
                 self.fail(now, id, reason);
-                self.attend(now);
+                self.service_touched(now);
             }
         }
     }
 
-    /// A filter rule dropped a message, or had a copy of it spoilt; its sender is none the wiser.
+    /// Returns lent memory after a filter rule dropped or copied its message; the sender cannot tell the difference.
     fn free_lent(&mut self, channel: ChannelId, number: u64, body: Payload<'_>) {
         if let Payload::Lent(_) = body {
             self.shared.events.push_back(crate::Event::Delivered { channel, number });
@@ -186,7 +186,7 @@ impl<V: Verbs> Context<V> {
         let body = match body {
             Payload::Lent(slice) if !corrupt => Some(Body::Lent(slice)),
             Payload::Lent(slice) => {
-                // The owner's memory is not to be touched.
+                // The owner's memory must not be modified.
                 let bytes = shared.verbs.bytes(slice).to_vec();
                 self.copy(&frame, kind, trace, &bytes)?
             }
@@ -199,7 +199,7 @@ impl<V: Verbs> Context<V> {
         Ok(outgoing)
     }
 
-    /// Copies a body behind its header, or a long one to a block of its own.
+    /// Copies a short body behind its header, or a long one into its own block.
     fn copy(
         &mut self,
         frame: &Block,
@@ -220,17 +220,17 @@ impl<V: Verbs> Context<V> {
         Ok(Some(Body::Copied(block, len)))
     }
 
-    /// The bytes of a message's body.
+    /// Returns the bytes of a message's body.
     pub fn body(&self, message: &Message) -> &[u8] {
         self.shared.verbs.bytes(message.body)
     }
 
-    /// Takes a message's memory back.
+    /// Releases a message's memory.
     pub fn release(&mut self, now: Instant, message: Message) {
         self.shared.memory.release(now, message.block);
     }
 
-    /// Registered memory of at least `len` bytes (`reg_mem`), to send from without a copy.
+    /// Allocates registered memory of at least `len` bytes (`reg_mem`), for sending without a copy.
     ///
     /// # Errors
     /// The memory cache is at its limit, or the device has no memory.
@@ -239,12 +239,12 @@ impl<V: Verbs> Context<V> {
         shared.memory.allocate(&mut shared.verbs, len)
     }
 
-    /// Takes registered memory back (`dereg_mem`). A message that was lent it must be delivered.
+    /// Frees registered memory (`dereg_mem`). A message that it was lent to must have been delivered.
     pub fn free(&mut self, now: Instant, block: Block) {
         self.shared.memory.release(now, block);
     }
 
-    /// The bytes of registered memory.
+    /// Returns the bytes of registered memory.
     pub fn bytes_mut(&mut self, block: &Block) -> &mut [u8] {
         self.shared.verbs.bytes_mut(block.slice())
     }
@@ -259,7 +259,7 @@ fn may_take(channel: &Channel, backlog: u32, len: u64) -> Result<(), SendError> 
         return Err(SendError::TooLong { got: len, most });
     }
     let waiting = u32::try_from(channel.backlog.len()).unwrap_or(u32::MAX);
-    // One that leaves at once does not wait.
+    // A message that is sent immediately does not wait.
     if waiting > 0 && waiting >= backlog || backlog == 0 && !channel.tx.open() {
         return Err(SendError::Full { waiting });
     }

@@ -1,11 +1,11 @@
-//! Requests, responses, and where their time goes.
+//! Requests, responses, and the components of their durations.
 
 use weft_units::Duration;
 
 use super::network::{Network, config};
 use crate::*;
 
-/// Answers every request that has come to a host with its body backwards.
+/// Answers every request received by a host with its reversed body.
 fn answer(network: &mut Network, host: usize) {
     let now = network.now;
     for (channel, call, mut body) in network.take_messages(host) {
@@ -47,7 +47,7 @@ fn every_request_gets_its_own_answer() {
 fn a_traced_call_tells_where_its_time_went() {
     let traced = Config { trace_every: 1, ..config() };
     let (mut network, a, _) = Network::pair(&traced);
-    // The first calls wait for the queue pairs' connections; later ones set the clock.
+    // The first calls wait for the queue pairs' connections; later ones determine the clock offset.
     let mut id = 0;
     for _ in 0..20 {
         let context = &mut network.hosts[0].context;
@@ -127,7 +127,7 @@ fn an_owner_that_answers_nothing_holds_its_peer_back_and_not_all_memory() {
     assert_eq!(status.to_answer as usize, ids.len());
     let told = |event: &Event| matches!(event, Event::Slow(Slow::Answers { waiting: 21, .. }));
     assert_eq!(network.hosts[1].events.iter().filter(|event| told(event)).count(), 1);
-    // Whether they are answered or declined, the rest follow.
+    // After responses or declined requests, the remaining requests arrive.
     let mut settled = 0;
     network.run_until(|network| {
         ids.extend(asked(network));

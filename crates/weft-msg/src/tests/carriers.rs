@@ -1,4 +1,4 @@
-//! A channel changes carrier under load, and loses and doubles nothing (X-RDMA, section VI.C).
+//! A channel changes its carrier under load without loss or duplication (X-RDMA, section VI.C).
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -8,7 +8,7 @@ use weft_units::{Duration, Seed};
 use super::network::{Network, config};
 use crate::*;
 
-/// Both ends send numbered messages, some of them large; what came of each.
+/// Numbered messages from both ends, some of them large, with their results.
 struct Traffic {
     sent: [u32; 2],
     came: [BTreeSet<u32>; 2],

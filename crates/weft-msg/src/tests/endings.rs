@@ -1,4 +1,4 @@
-//! Channels end, and leave nothing.
+//! The end of channels, which must free all resources.
 
 use alloc::vec::Vec;
 
@@ -60,7 +60,7 @@ fn a_dead_peer_is_noticed_within_the_keepalive_and_gives_everything_back() {
         let died = network.now;
         network.run_until(|network| network.closed(0, a).is_some());
         let noticed = network.now.since(died);
-        // The device gives its peer up after 50 ms.
+        // The device declares its peer unreachable after 50 ms.
         assert!(noticed <= Duration::from_millis(170), "{noticed}");
         assert!(matches!(network.closed(0, a), Some(CloseReason::PeerGone(_))));
         network.hosts[1].dead = false;

@@ -1,4 +1,4 @@
-//! A peer that speaks verbs and lies about everything above them.
+//! A peer with correct verbs that violates every protocol above them.
 
 use alloc::vec::Vec;
 
@@ -9,7 +9,7 @@ use super::network::{Network, config};
 use crate::verbs::{Verbs, Work};
 use crate::*;
 
-/// Has a host SEND any bytes with any immediate data.
+/// Makes a host SEND arbitrary bytes with arbitrary immediate data.
 fn forge(network: &mut Network, host: usize, channel: ChannelId, word: SequenceWord, bytes: &[u8]) {
     let context = &mut network.hosts[host].context;
     let qp = context.qp_of(channel);
@@ -18,7 +18,7 @@ fn forge(network: &mut Network, host: usize, channel: ChannelId, word: SequenceW
     let slice = Slice { len: u32::try_from(bytes.len()).unwrap(), ..block.slice() };
     let work = Work::Send { from: &[slice], immediate: word.immediate() };
     context.verbs_mut().post_send(network.now, qp, u64::MAX, work, false).unwrap();
-    // Its memory stays until the context goes: nobody says when it has left.
+    // The memory stays allocated until the context ends, because no completion reports that it was sent.
 }
 
 fn frame(kind: FrameKind, length: u32, rest: &[u8]) -> Vec<u8> {
@@ -75,7 +75,7 @@ fn a_body_that_may_not_be_read_ends_its_channel() {
     let lie = frame(FrameKind::Large, 50_000, &remote);
     forge(&mut network, 0, a, SequenceWord { seq: 1, ack: 0 }, &lie);
     network.run_until(|network| network.closed(1, b).is_some());
-    // The liar's context resets its queue pair, often before the refusal has left.
+    // The sender's context resets its queue pair, often before the NAK is sent.
     assert!(matches!(network.closed(1, b), Some(CloseReason::PeerGone(_))));
     assert_eq!(network.hosts[1].context.memory().1, 0);
 }
@@ -99,7 +99,7 @@ fn more_frames_than_were_offered_break_the_sender_s_channel_only() {
     network.run_until(|network| !network.take_messages(1).iter().all(|(id, ..)| *id == b));
 }
 
-/// A frame as it is on a stream.
+/// Encodes a frame for a stream.
 fn streamed(word: SequenceWord, frame: &[u8]) -> Vec<u8> {
     let len = u32::try_from(frame.len()).unwrap().to_be_bytes();
     [&len, &word.immediate().to_be_bytes(), frame].concat()
@@ -108,7 +108,7 @@ fn streamed(word: SequenceWord, frame: &[u8]) -> Vec<u8> {
 #[test]
 fn a_stream_that_repeats_what_never_was_ends_its_channel() {
     let small = frame(FrameKind::Small, 3, b"abc");
-    // From before the first frame, and a repeat though no queue pair broke.
+    // One frame precedes the first, and one is a retransmission although no queue pair broke.
     for (failed_over, seq) in [(true, 0x9000), (false, 0)] {
         let (mut network, _, b) = Network::pair(&config());
         network.run_for(Duration::from_millis(1));
@@ -142,7 +142,7 @@ fn a_stream_that_is_acknowledged_before_it_left_still_says_what_was_sent() {
     context.attach_stream(b);
     context.handle_stream(now, b, &[0xff; 8]);
     context.send(now, b, Payload::Copy(&[7; 100_000])).unwrap();
-    // The peer claims to have it, and its memory is given back.
+    // The peer acknowledges the message, and its memory is freed.
     context.handle_stream(now, b, &streamed(SequenceWord { seq: 1, ack: 1 }, &[]));
     context.poll(now + context.config().memory_keep);
     let mut out = alloc::vec![0; 200_000];

@@ -1,4 +1,4 @@
-//! Messages arrive whole, once, and leave nothing behind.
+//! Messages arrive complete and once, and free all resources.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -27,7 +27,7 @@ fn messages_of_every_length_arrive_once_both_ways() {
         came.iter().all(|came| came.len() == lens.len())
     });
     for (came, salt) in came.iter_mut().zip([2, 1]) {
-        // Those that are read may be overtaken (section IV.D).
+        // Messages that are fetched may be overtaken (section IV.D).
         came.sort_by_key(Vec::len);
         let want: Vec<_> = lens.iter().map(|&len| body(len, salt)).collect();
         assert_eq!(*came, want);

@@ -1,4 +1,4 @@
-//! Contexts on devices on a network, and what they must never do.
+//! Contexts on devices on a network, and the invariants that they must keep.
 
 mod calls;
 mod carriers;

@@ -1,4 +1,4 @@
-//! Hosts with one context each, the packets between them, and the streams.
+//! Hosts with one context each, and the network and streams between them.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -16,9 +16,9 @@ const ONE_WAY: Duration = Duration::from_micros(5);
 pub(super) struct Host {
     pub(super) context: Context<Rnic>,
     pub(super) events: Vec<Event>,
-    /// It does not poll: its application is stuck, its device is not.
+    /// `true` if its application is stuck and does not poll, while its device works.
     pub(super) stuck: bool,
-    /// Nothing reaches it or leaves it.
+    /// `true` if it neither receives nor sends packets.
     pub(super) dead: bool,
 }
 
@@ -33,12 +33,12 @@ struct OnWire {
 pub(super) struct Network {
     pub(super) hosts: Vec<Host>,
     pub(super) now: Instant,
-    /// Per thousand.
+    /// Number of packets lost per thousand.
     pub(super) loss: u64,
     /// Hosts whose packets are lost, while their streams are not.
     pub(super) no_rdma: BTreeSet<usize>,
     wire: BTreeMap<(Instant, u64), OnWire>,
-    /// Streams: which end belongs to which other end.
+    /// Streams: the other end of each end.
     streams: BTreeMap<(usize, ChannelId), (usize, ChannelId)>,
     sequence: u64,
     rng: Rng,
@@ -94,7 +94,7 @@ impl Network {
         (network, a, b)
     }
 
-    /// A channel from a host to another, not yet open at its server's end.
+    /// Connects two hosts and returns the channel's ends; the server's end is not open yet.
     pub(super) fn connect(&mut self, client: usize, server: usize) -> (ChannelId, ChannelId) {
         let now = self.now;
         let (id, offer) = self.hosts[client].context.offer(now).unwrap();
@@ -103,7 +103,7 @@ impl Network {
         (id, other)
     }
 
-    /// Gives a channel a stream.
+    /// Attaches a stream to a channel.
     pub(super) fn attach(&mut self, a: (usize, ChannelId), b: (usize, ChannelId)) {
         for (this, other) in [(a, b), (b, a)] {
             assert!(self.hosts[this.0].context.attach_stream(this.1));
@@ -127,7 +127,7 @@ impl Network {
             }
             let mut buffer = [0; 3000];
             loop {
-                // Cut anywhere, as TCP does.
+                // Reads end at arbitrary bytes, as in TCP.
                 let room = 1 + self.rng.index(buffer.len() - 1);
                 let len = self.hosts[host].context.poll_stream(channel, &mut buffer[..room]);
                 if len == 0 {
@@ -169,7 +169,7 @@ impl Network {
         }
     }
 
-    /// Moves to the next thing that happens, if it happens by `until`.
+    /// Advances to the next event. Returns `false` if there is none by `until`.
     fn step(&mut self, until: Instant) -> bool {
         self.poll();
         self.carry_streams();
@@ -204,7 +204,7 @@ impl Network {
         self.now = until;
     }
 
-    /// Runs until `done` says so; fails after ten seconds.
+    /// Runs until `done` returns `true`; fails after ten seconds.
     pub(super) fn run_until(&mut self, mut done: impl FnMut(&mut Self) -> bool) {
         let until = self.now + Duration::from_secs(10);
         while !done(self) {
@@ -212,7 +212,7 @@ impl Network {
         }
     }
 
-    /// Takes the messages that came to a host, in order, and gives their memory back.
+    /// Returns the messages received by a host, in order, and releases their memory.
     pub(super) fn take_messages(&mut self, host: usize) -> Vec<(ChannelId, Call, Vec<u8>)> {
         let now = self.now;
         let Host { context, events, .. } = &mut self.hosts[host];
@@ -233,7 +233,7 @@ impl Network {
         self.hosts[host].context.send(self.now, channel, Payload::Copy(body)).unwrap()
     }
 
-    /// Why a channel ended, if it did.
+    /// Returns the reason why a channel ended, if it did.
     pub(super) fn closed(&self, host: usize, channel: ChannelId) -> Option<CloseReason> {
         self.hosts[host].events.iter().find_map(|event| match event {
             Event::Closed { channel: closed, reason } if *closed == channel => Some(*reason),
@@ -241,7 +241,7 @@ impl Network {
         })
     }
 
-    /// Ends everything, and sees that nothing was kept.
+    /// Ends everything and checks that no resource remains allocated.
     pub(super) fn nothing_is_left(mut self) {
         for host in 0..self.hosts.len() {
             self.take_messages(host);
@@ -250,7 +250,7 @@ impl Network {
             all.into_iter().for_each(|channel| context.abort(self.now, channel));
             let shared = u64::from(context.config().srq);
             if shared > 0 {
-                // The shared queue keeps what it has until the context goes.
+                // The shared queue keeps its memory until the context ends.
                 let most = shared * u64::from(context.config().small + 1024);
                 assert!(context.memory().1 <= most, "host {host} still uses memory");
                 context.shut_down(self.now);

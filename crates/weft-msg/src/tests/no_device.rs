@@ -1,10 +1,10 @@
-//! A device that only has memory.
+//! A device with memory only.
 
 use alloc::vec::Vec;
 
 use crate::verbs::{Refused, Region, Registrar};
 
-/// It knows which regions there are.
+/// The list of allocated regions.
 #[derive(Debug, Default)]
 pub(crate) struct NoDevice {
     pub(crate) regions: Vec<Region>,

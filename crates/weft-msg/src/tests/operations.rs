@@ -1,4 +1,4 @@
-//! Any order of operations keeps the promises; a failure prints its seed.
+//! Random operations, which must keep all guarantees; a failure prints its seed.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -8,7 +8,7 @@ use weft_units::{Duration, Rng, Seed};
 use super::network::Network;
 use crate::*;
 
-/// What a channel's two ends sent and got.
+/// The messages that a channel's two ends sent and received.
 #[derive(Default)]
 struct Book {
     sent: BTreeSet<u64>,
@@ -19,9 +19,9 @@ struct Book {
 
 struct World {
     network: Network,
-    /// By the end that sends: host and channel.
+    /// Books by sending end: host and channel.
     books: BTreeMap<(usize, ChannelId), Book>,
-    /// The other end of each.
+    /// The other end of each end.
     peers: BTreeMap<(usize, ChannelId), (usize, ChannelId)>,
     seed: u64,
     next: u64,

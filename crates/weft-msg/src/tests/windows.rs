@@ -1,4 +1,4 @@
-//! No receiver is ever not ready, whoever is stuck (X-RDMA, section V.B).
+//! A receiver is always ready, even if its owner is stuck (X-RDMA, section V.B).
 
 use alloc::vec::Vec;
 
@@ -7,7 +7,7 @@ use weft_units::Duration;
 use super::network::{Network, config};
 use crate::*;
 
-/// Of each sender: more than twice its window.
+/// Number of messages of each sender: more than twice its window.
 const MESSAGES: u32 = 20;
 
 #[test]
@@ -80,7 +80,7 @@ fn a_shared_receive_queue_holds_memory_down_and_loses_nothing_where_it_runs_dry(
 
 #[test]
 fn both_windows_full_at_once_is_no_deadlock() {
-    // No ACK is due by count before the window is full, and none by time.
+    // No ACK is due by count before the window is full, and none is due by time.
     let config = Config {
         depth: 4,
         ack_every: 2000,
@@ -132,7 +132,7 @@ fn memory_that_runs_out_slows_the_peer_and_loses_nothing() {
     for _ in 0..100 {
         network.send(0, a, &[1; 4000]);
     }
-    // The owner keeps what comes until there is no memory for the next.
+    // The owner keeps received messages until there is no memory for the next.
     network.run_for(Duration::from_millis(50));
     let held = network.hosts[1].events.len();
     let mut came = 0;
