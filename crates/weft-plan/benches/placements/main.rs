@@ -9,7 +9,9 @@
 
 mod measure;
 
-use measure::{COUNTS, Counted, OF_EACH, PLACEMENTS, WAYS, figure_7a, figure_7b, figure_7c};
+use measure::{
+    COUNTS, Counted, PLACEMENTS, PLACEMENTS_EACH, WAYS, figure_7a, figure_7b, figure_7c,
+};
 use weft_testkit::{Value, figure_row};
 
 fn main() {
@@ -28,7 +30,7 @@ fn main() {
         }
     }
     println!(
-        "\nmean of {OF_EACH} placements of so many of 512 servers, and how much faster than the first"
+        "\nmean of {PLACEMENTS_EACH} placements by number of servers (of 512), and the gain over the first"
     );
     by_count(&a, &|row| {
         format!("{:>7.1} {:>+6.0} %", number(row, "bandwidth"), number(row, "more"))

@@ -15,7 +15,7 @@ pub(crate) const PLACEMENTS: u64 = 200;
 /// Numbers of servers of figure 7(a): from one block to a large job, of the larger cluster's 512.
 pub(crate) const COUNTS: [usize; 6] = [8, 20, 40, 80, 140, 200];
 /// Number of placements of each.
-pub(crate) const OF_EACH: u64 = 20;
+pub(crate) const PLACEMENTS_EACH: u64 = 20;
 
 /// The parts of a job's communication that a variant plans.
 pub(crate) struct Way {
@@ -53,7 +53,7 @@ pub(crate) fn figure_7a() -> Vec<Value> {
     for servers in COUNTS {
         let mut first = None;
         for way in &WAYS {
-            let rates = (0..OF_EACH).map(|placement| {
+            let rates = (0..PLACEMENTS_EACH).map(|placement| {
                 let job = job(&cluster, servers, placement);
                 bandwidth(&cluster, &job, way, placement, Counted::All)
             });
@@ -108,7 +108,7 @@ fn across(cluster: &Cluster, servers: usize, way: &Way) -> f64 {
         let counts = shares(cluster, &ring_hops(&order, &rings));
         100.0 * counts.cross_spine as f64 / counts.transfers as f64
     };
-    moments(&(0..OF_EACH).map(share).collect::<Vec<f64>>()).0
+    moments(&(0..PLACEMENTS_EACH).map(share).collect::<Vec<f64>>()).0
 }
 
 fn cluster(blocks: u32, servers: u32) -> Cluster {

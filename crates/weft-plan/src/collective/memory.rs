@@ -8,7 +8,7 @@ use super::{DataType, Reduction, Schedule, Step};
 
 /// A deadlock: a rank waits for a chunk that no rank sends.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("rank {rank} waits at step {step} of {steps} for what nobody sends")]
+#[error("rank {rank} waits at step {step} of {steps} for a chunk that no rank sends")]
 pub struct Stuck {
     /// The first waiting rank.
     pub rank: usize,
