@@ -1,6 +1,6 @@
-//! How long following flows, one move, and planning a job take at the size of whole clusters.
+//! Times of path lookups, of one move, and of planning a job, at the size of whole clusters.
 //!
-//! `cargo bench -p weft-route --bench path -- [GPUs …]`, 131072 unless said otherwise.
+//! `cargo bench -p weft-route --bench path -- [GPUs …]`; the default is 131072 GPUs.
 
 use std::collections::BTreeSet;
 use std::hint::black_box;
@@ -53,7 +53,7 @@ fn run(gpus: u32, hash: HashAlgorithm) {
     let mut rng = Seed(1).child("flows", 0).rng();
     let starts: Vec<(LinkId, FiveTuple)> =
         (0..8 * gpus).map(|_| flow(&fabric, &addresses, gpus, &mut rng)).collect();
-    // The best of five passes: others use the machine too.
+    // The best of five passes, because other processes use the machine too.
     let one_by_one = || {
         let path = |(first, tuple): &(LinkId, FiveTuple)| {
             black_box(fabric.path_from(Start::Link(*first), tuple)).links().len()
@@ -93,7 +93,7 @@ fn flow(fabric: &Fabric, addresses: &[u32], gpus: u32, rng: &mut Rng) -> (LinkId
     (links[rng.index(links.len())], tuple)
 }
 
-/// A thousand flows to one host that move together, at a leaf with all its uplinks as candidates.
+/// Times the move of a thousand flows to one host, at a leaf with all its uplinks as candidates.
 fn one_move(fabric: &Fabric, addresses: &[u32], gpus: u32, rng: &mut Rng) {
     let (first, one) = loop {
         let (first, tuple) = flow(fabric, addresses, gpus, rng);
@@ -112,7 +112,7 @@ fn one_move(fabric: &Fabric, addresses: &[u32], gpus: u32, rng: &mut Rng) {
             windows: 6,
         })
         .collect();
-    // The suspect is one that crosses the link.
+    // The link that the flows leave is full.
     let mut loads = vec![0u64; fabric.links()];
     loads[from.index()] = fabric.rate(from).as_bps();
     let next_hops = fabric.router(leaf).groups.iter().map(|group| group.members.len()).max();
@@ -129,7 +129,7 @@ fn one_move(fabric: &Fabric, addresses: &[u32], gpus: u32, rng: &mut Rng) {
     );
 }
 
-/// Every flow announced by new jobs.
+/// Times the announcement of all flows as one job.
 fn plan(fabric: Fabric, starts: &[(LinkId, FiveTuple)]) {
     let rate = BitRate::gbps(50).expect("it is not zero");
     let pair = |&(first, tuple): &(LinkId, FiveTuple)| Pair {

@@ -1,9 +1,9 @@
-//! Three levels of alarm, from marks in windows (Astral, section 4.1).
+//! Three levels of alarm, computed from ECN marks per window (Astral, section 4.1).
 //!
-//! The paper names three levels and gives two rules. *Low* is our reading: one window above the
-//! threshold. *Medium* is the paper's: three such windows in a row within a minute. *High* is five alarms
-//! within the interval between training phases, 10 to 30 s: one port has three windows of 10 s in
-//! that time, so alarms are counted over all ports of a router.
+//! The paper names three levels and gives two rules. *Low* is our reading: one window above the threshold. *Medium*
+//! is the paper's: three such windows in a row within a minute. *High* is five alarms within the interval between
+//! training phases, 10 to 30 s. One port has three windows of 10 s in that time, so alarms are counted over all ports
+//! of a router.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -14,26 +14,26 @@ use weft_units::Duration;
 use crate::fabric::{End, Fabric, LinkId, RouterId};
 use crate::telemetry::Telemetry;
 
-/// When there is an alarm.
+/// The thresholds of the alarm levels.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AlarmRules {
-    /// How long marks are counted for.
+    /// The length of a window in which marks are counted.
     pub window: Duration,
-    /// Marks in a window above which there is an alarm.
+    /// Number of marks in a window above which there is an alarm.
     pub marks: u64,
-    /// Windows in a row that make it medium.
+    /// Number of consecutive windows above the threshold that make the alarm medium.
     pub in_a_row: u32,
-    /// The time within which they are.
+    /// The time within which these windows lie.
     pub within: Duration,
-    /// The interval of training phases.
+    /// The interval between training phases.
     pub phase: Duration,
-    /// Windows above the threshold at a router's ports in that interval that make it high.
+    /// Number of windows above the threshold at a router's ports in that interval that make the alarm high.
     pub at_a_router: u32,
 }
 
 impl Default for AlarmRules {
-    /// The paper's, with the longest interval it gives.
+    /// The paper's values, with the longest interval that it gives.
     fn default() -> Self {
         Self {
             window: Duration::from_secs(10),
@@ -47,26 +47,26 @@ impl Default for AlarmRules {
 }
 
 impl AlarmRules {
-    /// How many windows fit into a span, at least one.
+    /// Returns the number of windows that fit into a span, at least one.
     pub fn windows(&self, span: Duration) -> u64 {
         (span.as_nanos() / self.window.as_nanos().max(1)).max(1)
     }
 }
 
-/// How bad it is.
+/// The severity of an alarm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Level {
     /// One window above the threshold.
     Low,
-    /// Several in a row: flows are moved.
+    /// Several consecutive windows: flows are moved.
     Medium,
-    /// Many ports of a router: flows are moved.
+    /// Many windows at the ports of a router: flows are moved.
     High,
 }
 
 impl Level {
-    /// What it is called.
+    /// Returns the level's name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Low => "low",
@@ -79,22 +79,22 @@ impl Level {
 /// An alarm at a port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Alarm {
-    /// How bad it is now.
+    /// The current level.
     pub level: Level,
-    /// The first window above the threshold.
+    /// The index of the first window above the threshold.
     pub since: u64,
-    /// The last.
+    /// The index of the last window above the threshold.
     pub window: u64,
-    /// Marks in the last.
+    /// Number of marks in the last window.
     pub marks: u64,
 }
 
-/// What a window changed.
+/// A change of an alarm at the end of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// A new alarm, or one that became worse.
+    /// An alarm began or its level rose.
     Raised(LinkId, Alarm),
-    /// An alarm is over.
+    /// An alarm ended.
     Cleared(LinkId, Alarm),
 }
 
@@ -103,17 +103,17 @@ pub enum Change {
 pub struct Alarms {
     rules: AlarmRules,
     raised: BTreeMap<LinkId, Alarm>,
-    /// By router, a window's number for each of its ports that was above the threshold then.
+    /// By router, the index of a window for each of its ports that was above the threshold then.
     lately: BTreeMap<RouterId, VecDeque<u64>>,
 }
 
 impl Alarms {
-    /// No alarm yet.
+    /// Creates an empty set of alarms.
     pub const fn new(rules: AlarmRules) -> Self {
         Self { rules, raised: BTreeMap::new(), lately: BTreeMap::new() }
     }
 
-    /// Alarms that last, by port.
+    /// Returns the current alarms, by port.
     pub const fn raised(&self) -> &BTreeMap<LinkId, Alarm> {
         &self.raised
     }
@@ -130,12 +130,12 @@ impl Alarms {
         (self.raised, self.lately) = (raised, lately);
     }
 
-    /// Forgets a port's alarm: its link is down.
+    /// Discards a port's alarm, because its link is down.
     pub fn forget(&mut self, link: LinkId) {
         self.raised.remove(&link);
     }
 
-    /// Looks at a window that is over. Ports that did not report it keep the alarm they have.
+    /// Evaluates a window that has ended and returns the changes. Ports that did not report it keep their alarm.
     pub fn evaluate(&mut self, index: u64, telemetry: &Telemetry, fabric: &Fabric) -> Vec<Change> {
         let above: Vec<(LinkId, u64, bool)> = telemetry
             .ports()
@@ -158,7 +158,7 @@ impl Alarms {
                 let level = self.level(link, index, telemetry, fabric);
                 let before = self.raised.get(&link).copied();
                 let since = before.map_or(index, |alarm| alarm.since);
-                // An alarm that lasts becomes no better before it is over.
+                // The level of an alarm does not fall while the alarm lasts.
                 let level = before.map_or(level, |before| before.level.max(level));
                 let alarm = Alarm { level, since, window: index, marks };
                 self.raised.insert(link, alarm);

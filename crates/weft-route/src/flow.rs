@@ -1,4 +1,4 @@
-//! Flows in words: `10.1.0.2:49152>10.2.0.2:4791/udp`, `[fd00:1::2]:49152>[fd00:2::2]:4791/udp`.
+//! Flows as text: `10.1.0.2:49152>10.2.0.2:4791/udp`, `[fd00:1::2]:49152>[fd00:2::2]:4791/udp`.
 
 use alloc::string::String;
 use core::fmt;
@@ -8,25 +8,25 @@ use core::str::FromStr;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use weft_topo::hash::{FiveTuple, FiveTuple6};
 
-/// A flow of either family, which people read and write.
+/// A flow of either address family, with a text form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Flow {
-    /// Of IPv4.
+    /// An IPv4 flow.
     V4(FiveTuple),
-    /// Of IPv6.
+    /// An IPv6 flow.
     V6(FiveTuple6),
 }
 
-/// A flow where it lies: what following one is asked with, so that five-tuples are not copied.
+/// A borrowed flow. Path lookups take it, so that five-tuples are not copied.
 #[derive(Clone, Copy, Debug)]
 pub enum FlowRef<'a> {
-    /// Of IPv4.
+    /// An IPv4 flow.
     V4(&'a FiveTuple),
-    /// Of IPv6.
+    /// An IPv6 flow.
     V6(&'a FiveTuple6),
 }
 
-/// Why a text is no flow.
+/// The error for a text that is not a flow.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{text:?} is no flow such as 10.1.0.2:49152>10.2.0.2:4791/udp or [fd00:1::2]:49152>[fd00:2::2]:4791/udp \
@@ -36,14 +36,14 @@ pub struct FlowError {
     text: String,
 }
 
-/// Source and destination port of RoCEv2 where none are given.
+/// The default source and destination ports, those of RoCEv2.
 const ROCE: (u16, u16) = (0xc000, 4791);
 
-/// Flow labels have 20 bits.
-const MOST_LABEL: u32 = 0xf_ffff;
+/// The maximum flow label, which has 20 bits.
+const MAX_FLOW_LABEL: u32 = 0xf_ffff;
 
 impl Flow {
-    /// The flow between two addresses, without a flow label; none if they are of different families.
+    /// Returns the flow between two addresses, without a flow label; `None` if they are of different families.
     pub fn new(
         (src, src_port): (IpAddr, u16),
         (dst, dst_port): (IpAddr, u16),
@@ -61,7 +61,7 @@ impl Flow {
         }
     }
 
-    /// Who sends it.
+    /// Returns the source address.
     pub const fn src(&self) -> IpAddr {
         match *self {
             Self::V4(FiveTuple { src, .. }) => IpAddr::V4(Ipv4Addr::from_bits(src)),
@@ -69,7 +69,7 @@ impl Flow {
         }
     }
 
-    /// Whom it is for.
+    /// Returns the destination address.
     pub const fn dst(&self) -> IpAddr {
         match *self {
             Self::V4(FiveTuple { dst, .. }) => IpAddr::V4(Ipv4Addr::from_bits(dst)),
@@ -77,7 +77,7 @@ impl Flow {
         }
     }
 
-    /// Its source and destination port.
+    /// Returns the source and destination ports.
     pub const fn ports(&self) -> (u16, u16) {
         match *self {
             Self::V4(FiveTuple { src_port, dst_port, .. })
@@ -85,7 +85,7 @@ impl Flow {
         }
     }
 
-    /// Its IP protocol: 17 for UDP, 6 for TCP.
+    /// Returns the IP protocol: 17 for UDP, 6 for TCP.
     pub const fn protocol(&self) -> u8 {
         match *self {
             Self::V4(FiveTuple { protocol, .. }) | Self::V6(FiveTuple6 { protocol, .. }) => {
@@ -94,7 +94,7 @@ impl Flow {
         }
     }
 
-    /// Its flow label, which IPv4 has not.
+    /// Returns the flow label; 0 for IPv4.
     const fn label(&self) -> u32 {
         match *self {
             Self::V4(_) => 0,
@@ -183,7 +183,7 @@ fn parse(text: &str) -> Option<Flow> {
     let flow = Flow::new(end(from, ROCE.0)?, end(to, ROCE.1)?, protocol)?;
     match (flow, label) {
         (flow, None) => Some(flow),
-        (Flow::V6(tuple), Some(flow_label)) if flow_label <= MOST_LABEL => {
+        (Flow::V6(tuple), Some(flow_label)) if flow_label <= MAX_FLOW_LABEL => {
             Some(Flow::V6(FiveTuple6 { flow_label, ..tuple }))
         }
         _ => None,
@@ -192,7 +192,7 @@ fn parse(text: &str) -> Option<Flow> {
 
 fn end(text: &str, port: u16) -> Option<(IpAddr, u16)> {
     let text = text.trim();
-    // IPv6 alone needs no brackets; with a port it does.
+    // An IPv6 address without a port needs no brackets.
     if let Ok(address) = text.parse::<Ipv6Addr>() {
         return Some((address.into(), port));
     }

@@ -1,47 +1,47 @@
-//! One controller at a time, without any of them trusting the other's clock.
+//! A lease that lets one controller act at a time, without trust in the clocks of the others.
 //!
-//! Three parts. A [`Register`] lies where all controllers reach it (a file under a lock, a key of a
-//! consistent store) and is changed by one at a time. A [`Holder`] is a controller's side: it takes the
-//! lease, renews it, and knows when it may no longer act. A [`Gate`] stands before routers and
-//! refuses what an earlier holder still sends: every change of holder raises the *epoch*, and every
-//! change of a route carries it (fencing tokens; Gray and Cheriton, *Leases*, 1989, has the times).
+//! It has three parts. A [`Register`] lies where all controllers reach it (a file under a lock, a key of a consistent
+//! store), and one controller changes it at a time. A [`Holder`] is a controller's side: it acquires the lease, renews
+//! it, and knows until when it may act. A [`Gate`] protects routers and refuses late changes of an earlier holder:
+//! every change of holder increments the *epoch*, and every change of a route carries it (fencing tokens; for the
+//! times see Gray and Cheriton, *Leases*, 1989).
 
 use alloc::string::String;
 
 use serde::{Deserialize, Serialize};
 use weft_units::{Duration, Instant};
 
-/// Who has the lease, in the register's own time.
+/// The lease and its holder, in the register's own time.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Register {
     /// The holder's name; empty before the first.
     pub holder: String,
-    /// How often the holder has changed.
+    /// Number of times that the lease was acquired anew.
     pub epoch: u64,
-    /// Until when it holds, in nanoseconds.
+    /// The end of the lease, in nanoseconds.
     pub until: u64,
 }
 
-/// The answer to somebody who asked for the lease.
+/// The register's answer to a request for the lease.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// They have it, under this epoch.
+    /// The requester holds the lease, under this epoch.
     Granted {
-        /// The number that their changes carry.
+        /// The epoch that its changes carry.
         epoch: u64,
     },
-    /// Somebody else has it.
+    /// Another controller holds the lease.
     Held {
-        /// Who.
+        /// The holder's name.
         by: String,
-        /// For how long still.
+        /// The remaining time of its lease.
         remaining: Duration,
     },
 }
 
 impl Register {
-    /// `name` asks for the lease for `term`, or for more of it.
+    /// Grants or renews the lease of `name` for `term`, unless another controller holds it.
     pub fn ask(&mut self, name: &str, term: Duration, now: Instant) -> Answer {
         let is_over = now.as_nanos() >= self.until;
         if self.holder != name {
@@ -52,14 +52,14 @@ impl Register {
             self.holder = String::from(name);
             self.epoch += 1;
         } else if is_over {
-            // It had lost it, though nobody took it: what it sent meanwhile shall not count.
+            // The lease had expired, though no other controller took it: changes sent meanwhile are refused.
             self.epoch += 1;
         }
         self.until = self.until.max((now + term).as_nanos());
         Answer::Granted { epoch: self.epoch }
     }
 
-    /// The holder gives the lease back before its time.
+    /// Ends the lease before its time, if `name` holds it under `epoch`.
     pub fn release(&mut self, name: &str, epoch: u64) {
         if self.holder == name && self.epoch == epoch {
             self.until = 0;
@@ -72,48 +72,48 @@ impl Register {
 pub struct Holder {
     name: String,
     term: Duration,
-    /// When the question was sent that has no answer yet.
+    /// The time of the pending request, if there is one.
     asked: Option<Instant>,
-    /// Epoch, and until when it is safe to act.
+    /// The epoch, and the time until which it is safe to act.
     held: Option<(u64, Instant)>,
     next: Instant,
 }
 
 impl Holder {
-    /// A controller that does not hold the lease. `name` is its own, different after each start.
+    /// Creates a controller's view without a lease. `name` must be unique, and different after each start.
     pub const fn new(name: String, term: Duration) -> Self {
         Self { name, term, asked: None, held: None, next: Instant::EPOCH }
     }
 
-    /// What it is called.
+    /// Returns the controller's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// For how long it asks.
+    /// Returns the duration that it requests.
     pub const fn term(&self) -> Duration {
         self.term
     }
 
-    /// When the register is to be asked next.
+    /// Returns the time of the next request to the register.
     pub const fn next(&self) -> Instant {
         self.next
     }
 
-    /// The epoch under which it may act now, if it may.
+    /// Returns the epoch under which the controller may act now; `None` if it may not.
     pub fn epoch(&self, now: Instant) -> Option<u64> {
         self.held.filter(|&(_, until)| now < until).map(|(epoch, _)| epoch)
     }
 
-    /// A question goes to the register now.
+    /// Notes that a request goes to the register now.
     pub fn ask(&mut self, now: Instant) {
-        // Answers to an earlier question are counted from that question, never from a later one.
+        // An answer to an earlier request counts from that request, never from a later one.
         self.asked = Some(self.asked.map_or(now, |before| before.min(now)));
         self.next = now + self.term / 3;
     }
 
-    /// The register's answer. The lease counts from when it was asked for, and a tenth of the term is
-    /// left to clocks that run unevenly.
+    /// Processes the register's answer. The lease counts from the time of the request, and a tenth of the term is
+    /// reserved for clocks that run at different rates.
     pub fn answered(&mut self, answer: &Answer, now: Instant) {
         let Some(asked) = self.asked.take() else { return };
         match answer {
@@ -127,34 +127,34 @@ impl Holder {
         }
     }
 
-    /// The question could not be asked; it will be again.
+    /// Notes that the request failed; it will be repeated.
     pub const fn failed(&mut self) {
         self.asked = None;
     }
 }
 
-/// What stands before a router.
+/// The check of epochs in front of a router.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Gate {
-    /// The highest epoch that was let through.
+    /// The highest epoch that was accepted.
     pub epoch: u64,
 }
 
-/// A change that came from a controller which has lost the lease.
+/// The refusal of a change from a controller that has lost the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("epoch {got} is over; a controller of epoch {now} has the lease")]
+#[error("epoch {got} is over; a controller with epoch {now} holds the lease")]
 pub struct Stale {
-    /// The change's.
+    /// The epoch of the change.
     pub got: u64,
-    /// The holder's.
+    /// The epoch of the holder.
     pub now: u64,
 }
 
 impl Gate {
-    /// Lets a change through unless a later epoch was seen.
+    /// Accepts a change unless a later epoch was seen.
     ///
     /// # Errors
-    /// `Stale` with both epochs.
+    /// Returns [`Stale`] with both epochs.
     pub const fn pass(&mut self, epoch: u64) -> Result<(), Stale> {
         if epoch < self.epoch {
             return Err(Stale { got: epoch, now: self.epoch });
@@ -197,15 +197,15 @@ mod tests {
         assert_eq!(gate.pass(1), Err(Stale { got: 1, now: 2 }));
     }
 
-    /// Controllers with clocks of their own, messages that are late or lost, processes that stand
-    /// still: never do two of them believe that they may act at one time.
+    /// With separate clocks, delayed or lost messages and stopped processes, two controllers never believe at the same
+    /// time that they may act.
     #[test]
     fn two_controllers_never_both_act() {
         for seed in 0..200 {
             let mut rng = Seed(seed).child("lease", 0).rng();
             let mut register = Register::default();
             let mut holders = ["a", "b", "c"].map(|name| Holder::new(name.into(), TERM));
-            // Each clock starts elsewhere; all run equally fast.
+            // Each clock has its own offset; all run at the same rate.
             let offsets = [0, 1, 2].map(|_| rng.below(1_000_000));
             let mut answers: [Option<(u64, Answer)>; 3] = [None, None, None];
             let mut acted = 0;
@@ -228,7 +228,7 @@ mod tests {
                         None => {}
                     }
                     if rng.chance(1, 400) {
-                        // It stands still for longer than a term: nothing happens in between.
+                        // The controller stops for longer than a term: nothing happens in between.
                         answers[number] = None;
                         holder.failed();
                     }

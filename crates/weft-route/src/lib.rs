@@ -1,17 +1,16 @@
 //! Steers flows through a fabric of ECMP routers: Astral's global route controller (section 4).
 //!
-//! * [`installed`] is what routers have installed, as data; [`Fabric`] the same in numbers, from which
-//!   [`Fabric::path`] follows a flow hop by hop, exactly.
+//! * [`installed`] is the installed state of routers, as data; [`Fabric`] is the same state as numbers, from which
+//!   [`Fabric::path`] predicts a flow's path exactly, hop by hop.
 //!
-//! * [`Telemetry`] cuts what ports report to windows, [`Alarms`] says where it is too much, [`Suspects`]
-//!   whose flows these are, [`decide`] where they could go.
-//! * [`Controller`] puts them together: it decides moves, sees whether they help, and undoes those that
-//!   do not.
-//! * [`simulate`] runs it on whole clusters of simulated switches.
+//! * [`Telemetry`] splits port reports into windows, [`Alarms`] detects congested ports, [`Suspects`] ranks the flows
+//!   that cross them, and [`decide`] finds other next hops for those flows.
+//! * [`Controller`] combines them: it decides moves, verifies that each move helps, and undoes those that do not.
+//! * [`simulate`] runs the controller on whole clusters of simulated switches.
 //! * [`lease`] lets one controller act at a time.
 //!
-//! Nothing here reads a clock, opens a socket or starts a thread: time, samples and tables come in as
-//! values, changes of routes go out as values.
+//! This crate never reads a clock, opens a socket or starts a thread: time, samples and tables come in as values,
+//! and changes of routes go out as values.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 

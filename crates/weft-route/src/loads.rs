@@ -1,12 +1,12 @@
-//! What links carry.
+//! The load of links.
 
 use alloc::collections::BTreeMap;
 
 use crate::fabric::{Fabric, LinkId};
 
-/// Bits a second on every link, as last reported; none where nothing was.
+/// The last reported load of every link, in bits per second.
 pub trait Loads {
-    /// The load of a link.
+    /// Returns the load of a link in bits per second; `None` if no report covers it.
     fn load(&self, link: LinkId) -> Option<u64>;
 }
 
@@ -22,9 +22,9 @@ impl Loads for [u64] {
     }
 }
 
-/// How full a link is with this load.
+/// Returns the utilisation of a link with this load, in thousandths of its capacity.
 pub(crate) fn per_mille(load: u64, fabric: &Fabric, link: LinkId) -> u32 {
-    // Beyond 18 Pb/s nothing is less full.
+    // The product saturates at loads beyond 18 Pb/s.
     let full = load.saturating_mul(1000) / fabric.rate(link).as_bps();
     u32::try_from(full).unwrap_or(u32::MAX)
 }

@@ -1,9 +1,8 @@
-//! Where flows could go instead (Astral, section 4.2, steps 2 to 4).
+//! The search for other next hops for congesting flows (Astral, section 4.2, steps 2 to 4).
 //!
-//! A switch forwards by destination, so a route for one address moves every flow to it: the suspect and
-//! the set *C* of others that this router sends there. A candidate is a set of next hops; all flows
-//! of the move are followed through it, hop by hop, and every link that gets more must stay below
-//! three quarters of what it carries.
+//! A switch forwards by destination, so a route for one address moves every flow to it: the suspect and the set *C*
+//! of other flows that this router sends there. A candidate is a set of next hops. All flows of the move are
+//! followed through it, hop by hop, and every link that gains load must stay below three quarters of its capacity.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -19,17 +18,17 @@ use crate::loads::{Loads, per_mille};
 use crate::path::{Path, Start};
 use crate::suspects::Suspect;
 
-/// What a move may do.
+/// The limits of a move.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MoveRules {
-    /// How full a link may become, in percent: the paper's 75. Where the link that flows leave is fuller
-    /// than that and the margin, another may become fuller too, by the margin less than that one.
+    /// The maximum utilisation of a link that gains load, in percent: 75 in the paper. If the link that flows leave
+    /// is fuller than this plus the margin, the limit is that link's utilisation less the margin.
     pub most_percent: u32,
-    /// By how much less full the fullest new link must be than the one that flows leave, in percent of
-    /// capacity: what keeps flows from going back and forth.
+    /// Minimum difference between the utilisation of the link that flows leave and of the fullest link that gains
+    /// load, in percentage points. It prevents flows from oscillating.
     pub margin_percent: u32,
-    /// Next hops that are tried, those with the most headroom first.
+    /// Number of single next hops that are tried, those with the most free bandwidth first.
     pub tries: usize,
 }
 
@@ -39,40 +38,40 @@ impl Default for MoveRules {
     }
 }
 
-/// A move that was found good.
+/// A move that satisfies the rules.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// The router whose route changes.
     pub router: RouterId,
-    /// The destination: a /32.
+    /// The destination, a /32 or /128.
     pub prefix: Prefix,
-    /// Its next hops from now on, in order.
+    /// The new next hops of the destination, in order.
     pub members: Vec<Member>,
-    /// The link that flows leave.
+    /// The congested link that the flows leave.
     pub from: LinkId,
-    /// All flows that move with what they send, the suspect first.
+    /// All flows that move with their rates in bits per second, the suspect first.
     pub flows: Vec<(Flow, u64)>,
-    /// What the links after the router lose that these flows are on now: bits a second.
+    /// The load that these flows put now on each link from the router on, in bits per second.
     pub losses: Vec<(LinkId, u64)>,
-    /// What is expected of every link that gets more or less: bits a second, by how much.
+    /// The expected change of load of each link that gains or loses, in bits per second.
     pub changes: Vec<(LinkId, i64)>,
-    /// How full the link is that flows leave, per mille of its capacity.
+    /// The utilisation of the link that flows leave, in thousandths of its capacity.
     pub before: u32,
-    /// How full the fullest link that gets more will be, per mille.
+    /// The expected utilisation of the fullest link that gains load, in thousandths.
     pub after: u32,
-    /// By how much the sum over links of their squared fullness falls, per mille squared: the measure by which moves
-    /// are compared.
+    /// The decrease of the sum over links of their squared utilisation, in squared thousandths. Moves are compared
+    /// by this value.
     pub relief: i64,
-    /// Why, in words and numbers.
+    /// The reason in words and numbers.
     pub reason: String,
 }
 
-/// Why no move was found, in words.
+/// The reason, in words, why no move was found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct NoMove(pub String);
 
-/// One set of next hops with what it would do.
+/// A set of next hops with its predicted effect.
 struct Candidate {
     members: Vec<Member>,
     changes: BTreeMap<LinkId, i64>,
@@ -82,8 +81,8 @@ struct Candidate {
 }
 
 impl Candidate {
-    /// Bits a second that leave a link.
-    fn takes(&self, link: LinkId) -> u64 {
+    /// Returns the load that leaves a link, in bits per second.
+    fn load_removed(&self, link: LinkId) -> u64 {
         self.changes.get(&link).map_or(0, |&change| change.saturating_neg().max(0).unsigned_abs())
     }
 
@@ -94,12 +93,12 @@ impl Candidate {
     }
 }
 
-/// Finds the best next hops that `router` could have for all its flows to the suspect's destination,
-/// so that they leave `from`, a link at or behind that router. The suspect is the first flow. No flow comes
-/// through a router `in_change`: where it would go from there is not known yet.
+/// Finds the best next hops that `router` can have for all its flows to the suspect's destination, so that they
+/// leave `from`, a link at or behind that router. The suspect is the first flow. No flow may come through a router
+/// in `in_change`, because the routes of that router are not known yet.
 ///
 /// # Errors
-/// Why there are none.
+/// Returns [`NoMove`] with the reason if no candidate satisfies the rules.
 pub fn decide<L: Loads + ?Sized>(
     fabric: &Fabric,
     loads: &L,
@@ -124,7 +123,7 @@ pub fn decide<L: Loads + ?Sized>(
     if next_hops.is_empty() {
         return Err(NoMove(format!("{name} has no other next hop for {prefix}")));
     }
-    // A link at 100 percent is not left so because the emptiest other would be at 80.
+    // Flows may leave a link at 100 percent even if the emptiest other link would be at 80.
     let limit = (rules.most_percent * 10).max(before.saturating_sub(rules.margin_percent * 10));
     let mut refused = Refusals::default();
     let mut best: Option<Candidate> = None;
@@ -141,7 +140,7 @@ pub fn decide<L: Loads + ?Sized>(
             refused.full += 1;
         } else if candidate.crosses(fabric, in_change) {
             refused.in_change += 1;
-        } else if candidate.takes(from) < (suspect.rate / 2).max(1) {
+        } else if candidate.load_removed(from) < (suspect.rate / 2).max(1) {
             refused.useless += 1;
         } else if candidate.after + rules.margin_percent * 10 > before {
             refused.margin += 1;
@@ -150,7 +149,7 @@ pub fn decide<L: Loads + ?Sized>(
         }
     }
     let Some(best) = best else {
-        return Err(NoMove(refused.words(fabric, flows, from, before, rules)));
+        return Err(NoMove(refused.describe(fabric, flows, from, before, rules)));
     };
     let reason = reason(fabric, from, flows, &best, before);
     Ok(Decision {
@@ -168,8 +167,8 @@ pub fn decide<L: Loads + ?Sized>(
     })
 }
 
-/// Next hops of the route that the destination has without a controller, but for the one it shall
-/// leave: those that are up, with their free bandwidth, the most first.
+/// Returns the next hops of the destination's unsteered route that are up, except `from`, with their free bandwidth
+/// in bits per second, the largest first.
 fn next_hops<L: Loads + ?Sized>(
     fabric: &Fabric,
     loads: &L,
@@ -198,7 +197,7 @@ fn next_hops<L: Loads + ?Sized>(
     found
 }
 
-/// Each next hop alone, and for several flows the first two, four, … and all of them.
+/// Returns each next hop alone and, for several flows, the first two, four, … and all of them.
 fn candidates(
     next_hops: &[(u64, LinkId, Member)],
     flows: usize,
@@ -212,7 +211,7 @@ fn candidates(
     alone.chain(sizes.map(|count| next_hops[..count].iter().map(|it| it.2.clone()).collect()))
 }
 
-/// What flows put on links from the router on, as they go now.
+/// Returns the load that flows put on each link from the router on, in bits per second, on their present paths.
 fn losses(
     fabric: &Fabric,
     router: RouterId,
@@ -230,13 +229,13 @@ fn losses(
     losses
 }
 
-/// Losses as changes.
-pub(crate) fn less(losses: impl Iterator<Item = (LinkId, u64)>) -> BTreeMap<LinkId, i64> {
+/// Returns losses as negative changes of load.
+pub(crate) fn negated(losses: impl Iterator<Item = (LinkId, u64)>) -> BTreeMap<LinkId, i64> {
     losses.map(|(link, rate)| (link, -i64::try_from(rate).unwrap_or(i64::MAX))).collect()
 }
 
-/// Follows all flows through a candidate; none where one of them would not arrive or a link's
-/// load is not known.
+/// Follows all flows through a candidate. Returns `None` if a flow would not arrive or the load of a link that gains
+/// is not known.
 fn follow<L: Loads + ?Sized>(
     fabric: &Fabric,
     loads: &L,
@@ -246,7 +245,7 @@ fn follow<L: Loads + ?Sized>(
     members: Vec<Member>,
     refused: &mut Refusals,
 ) -> Option<Candidate> {
-    let mut changes = less(losses.iter().map(|(&link, &rate)| (link, rate)));
+    let mut changes = negated(losses.iter().map(|(&link, &rate)| (link, rate)));
     let choose = fabric.chooser(router, &members)?;
     let (mut rates, mut arrive) = (flows.iter().map(|flow| flow.rate), true);
     let starts = flows.iter().map(|it| (Start::Link(choose.link(fabric, &it.flow)), &it.flow));
@@ -283,12 +282,12 @@ fn follow<L: Loads + ?Sized>(
     Some(Candidate { members, changes, after, fullest, relief })
 }
 
-/// A hundred times its capacity is as bad as any more.
+/// Returns the square of a utilisation, which is limited to a hundred times the capacity.
 fn square(per_mille: u32) -> i64 {
     i64::from(per_mille.min(100_000)).pow(2)
 }
 
-/// Why candidates were refused, counted.
+/// Counts of refused candidates, by reason.
 #[derive(Default)]
 struct Refusals {
     barred: usize,
@@ -301,7 +300,7 @@ struct Refusals {
 }
 
 impl Refusals {
-    fn words(
+    fn describe(
         &self,
         fabric: &Fabric,
         flows: &[Suspect],
@@ -317,12 +316,12 @@ impl Refusals {
             Percent(before),
         );
         for (count, why) in [
-            (self.full, "would fill a link beyond what it may carry"),
-            (self.margin, "are no better by the margin"),
-            (self.useless, "take nothing off the link"),
+            (self.full, "would fill a link beyond the limit"),
+            (self.margin, "do not lower the fullest link by the margin"),
+            (self.useless, "take too little off the link"),
             (self.broken, "do not lead to the destination"),
             (self.unknown, "cross links of unknown load"),
-            (self.barred, "were tried lately"),
+            (self.barred, "were tried recently"),
             (self.in_change, "lead through routers whose routes to it are being changed"),
         ] {
             if count > 0 {
@@ -375,7 +374,7 @@ mod tests {
 
     const TWO_BY_TWO: &str = include_str!("../tests/golden/installed/two-by-two.toml");
 
-    /// A flow of 30 Gb/s on the first of two uplinks of 100 Gb/s, which carry so many Gb/s each.
+    /// Decides for a flow of 30 Gb/s on the first of two uplinks of 100 Gb/s, which carry `s0` and `s1` Gb/s.
     fn decided(s0: u64, s1: u64) -> Result<u32, String> {
         let fabric = Fabric::new(toml::from_str::<Installed>(TWO_BY_TWO).unwrap()).unwrap();
         let uplink = |port| fabric.link_of_port(RouterId(0), port).unwrap();
@@ -397,13 +396,13 @@ mod tests {
     #[test]
     fn a_link_may_become_three_quarters_full_or_less_full_than_the_other_by_the_margin() {
         assert_eq!(decided(90, 40), Ok(700));
-        // Beyond 75 percent only from a link that is fuller still.
+        // A link may exceed 75 percent only if the link that flows leave is fuller still.
         assert_eq!(decided(100, 55), Ok(850));
         assert_eq!(decided(100, 65), Ok(950));
         for (s0, s1) in [(100, 66), (84, 50), (75, 41)] {
             let why = decided(s0, s1).unwrap_err();
-            let margin = "are no better by the margin";
-            let full = "would fill a link beyond what it may carry";
+            let margin = "do not lower the fullest link by the margin";
+            let full = "would fill a link beyond the limit";
             assert!(why.contains(full) || why.contains(margin), "{s0} {s1}: {why}");
         }
     }

@@ -1,52 +1,52 @@
-//! The way of a flow through a fabric, hop by hop, as its routers forward it.
+//! The path of a flow through a fabric, hop by hop, by its routers' forwarding tables.
 
 use core::fmt;
 
 use crate::fabric::{End, Fabric, Forward, HostId, LinkId, Packet, RouterId};
 use crate::flow::FlowRef;
 
-/// Links a path has at most: a packet that has crossed so many goes in circles. The deepest fabric
-/// (four tiers of switches) needs nine.
+/// Maximum number of links of a path: a packet that has crossed this many is in a loop. The deepest fabric (four tiers
+/// of switches) needs nine.
 pub const LONGEST: usize = 24;
 
-/// Where a flow goes.
+/// The path of a flow.
 #[derive(Clone, Copy)]
 pub struct Path {
     links: [LinkId; LONGEST],
     len: u8,
-    /// How it ends.
+    /// The end of the path.
     pub outcome: Outcome,
 }
 
-/// Where following a flow begins.
+/// The place where a path begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
     /// On a link, which is the first of the path.
     Link(LinkId),
-    /// In a router, before it has chosen.
+    /// In a router, before it has chosen a next hop.
     Router(RouterId),
 }
 
-/// How a path ends.
+/// The end of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// At the host with the destination's address.
+    /// The flow arrives at the host with the destination's address.
     Delivered(HostId),
-    /// At another host.
+    /// The flow arrives at another host.
     Astray(HostId),
-    /// Nobody has the source address, or by which of several cables the host sends is not known.
+    /// No host has the source address, or the host has several cables and the one it sends on is not known.
     UnknownSource,
     /// The router has no route.
     NoRoute(RouterId),
-    /// The router's route is to say that there is none.
+    /// The router's route for the destination is of type `unreachable`.
     Unreachable(RouterId),
-    /// The router's route is to drop it.
+    /// The router's route for the destination is of type `blackhole`.
     Blackhole(RouterId),
-    /// The link is chosen though it is down.
+    /// The router chooses a link that is down.
     Down(LinkId),
     /// The port has no cable.
     Uncabled(LinkId),
-    /// It goes in circles; it comes through this router again and again.
+    /// The flow is in a loop; this is a router of the loop.
     Loop(RouterId),
 }
 
@@ -54,13 +54,13 @@ impl Path {
     pub(crate) const EMPTY: Self =
         Self { links: [LinkId(0); LONGEST], len: 0, outcome: Outcome::UnknownSource };
 
-    /// The links, in order, the host's first. Where the path breaks off, the last is the one that could
-    /// not be crossed.
+    /// Returns the links in order, the host's first. If the path breaks off, the last link is the one that could not be
+    /// crossed.
     pub fn links(&self) -> &[LinkId] {
         &self.links[..usize::from(self.len)]
     }
 
-    /// Whether it arrives.
+    /// Returns `true` if the flow arrives at its destination.
     pub const fn arrives(&self) -> bool {
         matches!(self.outcome, Outcome::Delivered(_))
     }
@@ -91,8 +91,8 @@ impl fmt::Debug for Path {
 }
 
 impl Fabric {
-    /// The flow's path from the host that has its source address. A host with several cables sends
-    /// on one of them that only it knows: then use [`Self::path_from`].
+    /// Returns the flow's path from the host that has its source address. A host with several cables chooses among them
+    /// itself: use [`Self::path_from`] for it.
     pub fn path<'a>(&self, flow: impl Into<FlowRef<'a>>) -> Path {
         let flow = flow.into();
         match self.links_of_source(flow) {
@@ -101,7 +101,7 @@ impl Fabric {
         }
     }
 
-    /// The links on which the flow's source sends; none where the fabric does not have it.
+    /// Returns the links on which the flow's source sends; none if the fabric does not have that host.
     fn links_of_source(&self, flow: FlowRef<'_>) -> &[LinkId] {
         let host = match flow {
             FlowRef::V4(tuple) => self.source(tuple),
@@ -110,7 +110,7 @@ impl Fabric {
         host.map_or(&[], |host| self.links_of_host(host))
     }
 
-    /// The flow's path from a host's link on, or from a router on.
+    /// Returns the flow's path from a host's link on, or from a router on.
     ///
     /// # Panics
     /// If the fabric has no such link or router.
@@ -153,8 +153,8 @@ impl Fabric {
         path
     }
 
-    /// The flow's path from its source on, where that is one that crosses these links. Of a host with several
-    /// cables the first that leads there is taken.
+    /// Returns the flow's path from its source if it crosses all links of `through`. For a host with several cables it
+    /// returns the first such path.
     pub fn path_over<'a>(&self, flow: impl Into<FlowRef<'a>>, through: &[LinkId]) -> Option<Path> {
         let flow = flow.into();
         let links = self.links_of_source(flow);
@@ -162,7 +162,10 @@ impl Fabric {
         paths.find(|path| through.iter().all(|link| path.links().contains(link)))
     }
 
-    /// The router at the end of a link, or how the path ends there.
+    /// Returns the router at the end of a link.
+    ///
+    /// # Errors
+    /// The outcome of a path that ends there.
     #[inline]
     pub(crate) fn cross(&self, link: LinkId, packet: &impl Packet) -> Result<RouterId, Outcome> {
         match self.arrive(link) {
@@ -174,7 +177,7 @@ impl Fabric {
         }
     }
 
-    /// How a path ends, in words.
+    /// Returns an outcome in words, for display.
     pub const fn outcome(&self, outcome: Outcome) -> OutcomeName<'_> {
         OutcomeName { fabric: self, outcome }
     }
@@ -196,14 +199,16 @@ impl fmt::Display for OutcomeName<'_> {
             Outcome::Delivered(at) => write!(out, "arrives at {}", host(at)),
             Outcome::Astray(at) => write!(out, "ends at {}, which is another host", host(at)),
             Outcome::UnknownSource => {
-                out.write_str("the source is no host of the fabric, or one with several cables")
+                out.write_str("the source is no host of the fabric, or has several cables")
             }
             Outcome::NoRoute(at) => write!(out, "{} has no route for it", router(at)),
-            Outcome::Unreachable(at) => write!(out, "{} has it unreachable", router(at)),
-            Outcome::Blackhole(at) => write!(out, "{} drops it by its route", router(at)),
+            Outcome::Unreachable(at) => {
+                write!(out, "{} has an unreachable route for it", router(at))
+            }
+            Outcome::Blackhole(at) => write!(out, "{} drops it by a blackhole route", router(at)),
             Outcome::Down(link) => write!(out, "{} is down", fabric.name(link)),
             Outcome::Uncabled(link) => write!(out, "{}", fabric.name(link)),
-            Outcome::Loop(at) => write!(out, "goes in circles through {}", router(at)),
+            Outcome::Loop(at) => write!(out, "loops through {}", router(at)),
         }
     }
 }

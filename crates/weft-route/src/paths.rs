@@ -1,6 +1,6 @@
-//! Many flows at a time. In a large fabric tables are in no cache, and a hop is one wait for memory after the
-//! other. So several flows are followed in step, and what each of them reads next is asked for before any of them
-//! reads it: they wait together.
+//! Path lookup for many flows at a time. The tables of a large fabric do not fit into the caches, so each hop of a
+//! flow waits for memory. Several flows are therefore followed in step: the memory that each of them reads next is
+//! prefetched before any of them reads it, and their waits overlap.
 
 use alloc::vec::Vec;
 
@@ -8,24 +8,24 @@ use crate::fabric::{Base, End, Fabric, Forward, LinkId, Packet, RouterId};
 use crate::flow::FlowRef;
 use crate::path::{Outcome, Path, Start};
 
-/// Flows that are followed in step. Each waits for a line or two; processors wait for ten to twenty at once.
+/// Number of flows followed in step. Each waits for one or two cache lines; processors overlap ten to twenty misses.
 const LANES: usize = 16;
 
-/// A flow on its way.
+/// A flow that is being followed.
 struct Lane<'a, P> {
     packet: &'a P,
     base: Base,
     path: Path,
-    /// The link it is on, before it has crossed it; then the router it is in.
+    /// The link that the flow is on, before it crosses it; then `at` is the router that the flow is in.
     link: LinkId,
     at: RouterId,
-    /// Of the router's ranges of addresses, the destination's.
+    /// The index of the router's address range that contains the destination.
     range: usize,
 }
 
 impl Fabric {
-    /// The paths of flows, each from a host's link on or from a router on, in order. Of many flows this takes a
-    /// fraction of the time that [`Self::path_from`] takes for one after the other.
+    /// Passes the path of each flow to `each`, in order, from a host's link or from a router on. For many flows this
+    /// takes a fraction of the time of one [`Self::path_from`] per flow.
     ///
     /// # Panics
     /// If the fabric has no such link or router.
@@ -74,20 +74,20 @@ impl Fabric {
         }
     }
 
-    /// Follows lanes to their ends; `live` is room for the numbers of those that are on their way.
+    /// Follows lanes to their ends. `live` is a buffer for the indices of lanes that have not ended.
     fn follow_in_step<P: Packet>(&self, lanes: &mut [Lane<'_, P>], live: &mut Vec<usize>) {
         live.clear();
         live.extend((0..lanes.len()).filter(|&lane| lanes[lane].path.links().len() == 1));
-        live.iter().for_each(|&lane| self.fetch_arrival(lanes[lane].link));
+        live.iter().for_each(|&lane| self.prefetch_arrival(lanes[lane].link));
         live.retain(|&lane| self.enter(&mut lanes[lane]));
         live.extend((0..lanes.len()).filter(|&lane| lanes[lane].path.links().is_empty()));
         let family = P::family(self);
         while !live.is_empty() {
-            live.iter().for_each(|&lane| family.fetch_ranges(lanes[lane].at));
+            live.iter().for_each(|&lane| family.prefetch_ranges(lanes[lane].at));
             for &lane in live.iter() {
                 let lane = &mut lanes[lane];
                 lane.range = family.range(lane.at, lane.packet.dst());
-                family.fetch_way(lane.at, lane.range);
+                family.prefetch_action(lane.at, lane.range);
             }
             live.retain(|&lane| self.leave(&mut lanes[lane]));
             live.retain(|&lane| self.enter(&mut lanes[lane]));
@@ -101,14 +101,14 @@ impl Fabric {
         }
     }
 
-    /// Chooses the link by which a flow leaves its router; false where its path ends there.
+    /// Chooses the link by which a flow leaves its router. Returns `false` if the path ends in the router.
     #[inline]
     fn leave<P: Packet>(&self, lane: &mut Lane<'_, P>) -> bool {
         lane.path.outcome = match lane.packet.forward_in(self, lane.at, lane.range, &mut lane.base)
         {
             Forward::Link(link) if lane.path.push(link) => {
                 lane.link = link;
-                self.fetch_arrival(link);
+                self.prefetch_arrival(link);
                 return true;
             }
             Forward::Link(_) => Outcome::Loop(lane.at),
@@ -119,18 +119,18 @@ impl Fabric {
         false
     }
 
-    /// Crosses a flow's link; false where its path ends there. Whether a host is the right one is seen at the end.
+    /// Crosses a flow's link. Returns `false` if the path ends there. A host is compared with the destination later.
     #[inline]
     fn enter<P: Packet>(&self, lane: &mut Lane<'_, P>) -> bool {
         match self.arrive(lane.link) {
             Some(End::Router(router)) => {
                 lane.at = router;
-                P::family(self).fetch_router(router);
+                P::family(self).prefetch_router(router);
                 return true;
             }
             Some(End::Host(host)) => {
                 lane.path.outcome = Outcome::Astray(host);
-                P::family(self).fetch_address(host);
+                P::family(self).prefetch_address(host);
             }
             _ => {
                 let outcome = self.cross(lane.link, lane.packet);

@@ -1,8 +1,8 @@
-//! Who fills a port: flows by mean rate, from samples of packets (Astral, section 4.2, step 1).
+//! The flows that fill a port, ranked by mean rate from packet samples (Astral, section 4.2, step 1).
 //!
-//! One packet in `rate` is sampled. A flow of which `c` packets were seen sent about the sum of their
-//! lengths times `rate`, wrong by at most 196·√(1/c) percent in 19 cases of 20 (Phaal and Panchen,
-//! *Packet Sampling Basics*). It is a suspect if it was seen in at least two of six windows.
+//! One packet in `rate` is sampled. A flow with `c` sampled packets sent about the sum of their lengths times `rate`;
+//! the error is at most 196·√(1/c) percent in 19 cases of 20 (Phaal and Panchen, *Packet Sampling Basics*). A flow is
+//! a suspect if it was sampled in at least two of six windows.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -20,68 +20,68 @@ use crate::telemetry::Doubt;
 /// Sampled packets of one flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// When they were sampled.
+    /// The time at which they were sampled.
     pub at: Instant,
     /// The link on which they were sent.
     pub link: LinkId,
-    /// The link on which they came in, where that is known.
+    /// The link on which they were received, if known.
     pub input: Option<LinkId>,
-    /// Whose they are.
+    /// The flow of the packets.
     pub flow: Flow,
-    /// Bytes of all of them.
+    /// Total bytes of the packets.
     pub bytes: u32,
-    /// How many there are.
+    /// Number of packets.
     pub packets: u32,
-    /// One packet in so many is sampled.
+    /// The sampling rate: one packet in this many is sampled.
     pub rate: u32,
 }
 
-/// Who is suspected.
+/// The rules by which flows become suspects.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SuspectRules {
-    /// How many flows of a port, at most.
+    /// Maximum number of suspects of a port.
     pub top: usize,
-    /// Windows that are looked at.
+    /// Number of recent windows that are examined.
     pub of_windows: u64,
-    /// Windows of these in which a suspect was seen.
+    /// Minimum number of these windows in which a suspect was sampled.
     pub in_windows: usize,
-    /// Flows that are kept for a port.
+    /// Maximum number of flows that are kept for a port.
     pub most_flows: usize,
 }
 
 impl Default for SuspectRules {
-    /// The paper's two of six windows; it leaves N open.
+    /// Two of six windows, as in the paper; the paper leaves N open.
     fn default() -> Self {
         Self { top: 16, of_windows: 6, in_windows: 2, most_flows: 1 << 16 }
     }
 }
 
-/// A flow and what it sends.
+/// A flow with its estimated rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Suspect {
     /// The flow.
     pub flow: Flow,
-    /// Where its path is known from.
+    /// The place from which the flow's path is known.
     pub start: Start,
-    /// Bits a second, the mean over the windows since it was first seen.
+    /// Bits per second, the mean over the windows since the flow was first sampled.
     pub rate: u64,
-    /// How wrong that may be, in percent.
+    /// Maximum error of the rate, in percent.
     pub error_percent: u32,
-    /// In how many windows it was seen.
+    /// Number of windows in which the flow was sampled.
     pub windows: usize,
 }
 
-/// What was sampled of a flow at a port.
+/// The samples of a flow at a port.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Tally {
-    /// The link on which it came in.
+    /// The link on which the flow was received.
     pub(crate) input: Option<LinkId>,
-    /// Window, packets seen, bytes they stand for.
+    /// Window index, packets sampled, estimated bytes.
     seen: VecDeque<(u64, u64, u64)>,
 }
 
-/// Samples of all ports.
+/// The samples of all ports.
 #[derive(Clone, Debug)]
 pub struct Suspects {
     rules: SuspectRules,
@@ -89,11 +89,11 @@ pub struct Suspects {
     ports: BTreeMap<LinkId, Tallies>,
 }
 
-/// A port's flows by destination, which is what moves ask for.
+/// A port's flows, ordered by destination because moves look them up by destination.
 pub(crate) type Tallies = BTreeMap<(IpAddr, Flow), Tally>;
 
 impl Suspects {
-    /// Nobody is suspected yet.
+    /// Creates an empty collection of samples.
     pub const fn new(rules: SuspectRules, window: Duration) -> Self {
         Self { rules, window, ports: BTreeMap::new() }
     }
@@ -101,7 +101,7 @@ impl Suspects {
     /// Counts sampled packets.
     ///
     /// # Errors
-    /// Why they do not count.
+    /// Returns a [`Doubt`] if the sample is not counted.
     pub fn record(&mut self, sample: Sample, fabric: &Fabric) -> Result<(), Doubt> {
         let Sample { link, input, flow, bytes, packets, rate, .. } = sample;
         if link.index() >= fabric.links() || input.is_some_and(|it| it.index() >= fabric.links()) {
@@ -118,7 +118,7 @@ impl Suspects {
             tally.add(index, packets, u64::from(bytes) * u64::from(rate), self.rules.of_windows);
             return Ok(());
         }
-        // Paths are followed once a flow and port; when tables change, tallies are forgotten.
+        // A path is followed once per flow and port; when tables change, the tallies are discarded.
         let path = fabric.path_from(start, &flow);
         if !path.links().contains(&link) {
             return Err(Doubt::OffPath);
@@ -132,22 +132,22 @@ impl Suspects {
         Ok(())
     }
 
-    /// The heaviest flows of a port in the windows up to `index`, the heaviest first.
+    /// Returns the heaviest flows of a port in the windows up to `index`, the heaviest first.
     pub fn top(&self, link: LinkId, index: u64, fabric: &Fabric) -> Vec<Suspect> {
         let capacity = fabric.rate(link).as_bps();
         let of_port = self.ports.get(&link).into_iter().flatten();
         let flows = self.flows(of_port, link, index, fabric);
         let mut suspects: Vec<Suspect> = flows
             .filter(|suspect| suspect.windows >= self.rules.in_windows)
-            // A flow that fills the link more than twice over is a sample that lies.
+            // A rate above twice the link's capacity means false samples.
             .filter(|suspect| suspect.rate <= capacity.saturating_mul(2))
             .collect();
         suspects.sort_unstable_by_key(|suspect| (core::cmp::Reverse(suspect.rate), suspect.flow));
-        // Since they were sampled, some may have been moved away.
+        // Some flows may have been moved away since they were sampled.
         suspects.into_iter().filter(|it| crosses(fabric, it, link)).take(self.rules.top).collect()
     }
 
-    /// Every flow to a destination that was sampled at these ports.
+    /// Returns every flow to a destination that was sampled at these ports.
     pub fn to_destination(
         &self,
         links: impl Iterator<Item = LinkId>,
@@ -191,7 +191,7 @@ impl Suspects {
         })
     }
 
-    /// The last window in which a flow to a destination was sampled at these ports.
+    /// Returns the last window in which a flow to a destination was sampled at these ports.
     pub(crate) fn last_seen(
         &self,
         links: impl Iterator<Item = LinkId>,
@@ -202,18 +202,18 @@ impl Suspects {
         to_it.filter_map(|(_, tally)| tally.seen.back().map(|&(at, _, _)| at)).max()
     }
 
-    /// The last window in which a flow was sampled at a port.
+    /// Returns the last window in which a flow was sampled at a port.
     pub(crate) fn last_sampled(&self, link: LinkId, flow: Flow) -> Option<u64> {
         let tally = self.ports.get(&link)?.get(&(flow.dst(), flow))?;
         tally.seen.back().map(|&(at, _, _)| at)
     }
 
-    /// Whether nothing was sampled at these ports lately.
+    /// Returns `true` if no flow was sampled at these ports in the recent windows.
     pub(crate) fn is_silent(&self, mut links: impl Iterator<Item = LinkId>) -> bool {
         !links.any(|link| self.ports.contains_key(&link))
     }
 
-    /// Drops what is older than the windows that are looked at.
+    /// Discards samples that are older than the examined windows.
     pub fn expire(&mut self, index: u64) {
         let oldest = (index + 1).saturating_sub(self.rules.of_windows);
         for flows in self.ports.values_mut() {
@@ -222,7 +222,7 @@ impl Suspects {
         self.ports.retain(|_, flows| !flows.is_empty());
     }
 
-    /// Forgets the flows of some ports, whose router's tables have changed.
+    /// Discards the flows of these ports, whose router's tables have changed.
     pub fn forget(&mut self, links: impl Iterator<Item = LinkId>) {
         links.for_each(|link| {
             self.ports.remove(&link);
@@ -239,7 +239,7 @@ impl Suspects {
 }
 
 impl Tally {
-    /// The numbers of its windows.
+    /// Returns the indices of the windows with samples.
     pub(crate) fn indices(&self) -> impl Iterator<Item = u64> + '_ {
         self.seen.iter().map(|&(at, _, _)| at)
     }
@@ -259,7 +259,7 @@ impl Tally {
     }
 }
 
-/// A port's flows to one destination.
+/// Returns a port's flows to one destination.
 fn to(flows: &Tallies, destination: IpAddr) -> impl Iterator<Item = (&(IpAddr, Flow), &Tally)> {
     let v4 = FiveTuple { src: 0, dst: 0, src_port: 0, dst_port: 0, protocol: 0 };
     let none = Ipv6Addr::from_bits(u128::MAX);
@@ -274,12 +274,12 @@ fn to(flows: &Tallies, destination: IpAddr) -> impl Iterator<Item = (&(IpAddr, F
     flows.range((destination, Flow::V4(v4))..=(destination, Flow::V6(v6)))
 }
 
-/// Whether a flow still crosses the port at which it was sampled.
+/// Returns `true` if a flow still crosses the port at which it was sampled.
 fn crosses(fabric: &Fabric, flow: &Suspect, link: LinkId) -> bool {
     fabric.path_from(flow.start, &flow.flow).links().contains(&link)
 }
 
-/// Where a flow's path is known from: the link by which it came to the port's router, if it leads there.
+/// Returns the place from which a flow's path is known: the input link, if it leads to the port's router.
 fn start(fabric: &Fabric, link: LinkId, input: Option<LinkId>) -> Option<Start> {
     let End::Router(router) = fabric.from(link) else { return None };
     match input {
@@ -289,7 +289,7 @@ fn start(fabric: &Fabric, link: LinkId, input: Option<LinkId>) -> Option<Start> 
     }
 }
 
-/// 196·√(1/c), rounded up.
+/// Returns 196·√(1/c) in percent, rounded up.
 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is 0 to 196")]
 #[expect(clippy::cast_precision_loss, reason = "a count of samples is far below 2^52")]
 fn error_percent(packets: u64) -> u32 {
@@ -303,7 +303,7 @@ mod tests {
 
     #[test]
     fn a_hundred_and_thirty_seven_samples_a_second_are_right_to_six_percent_after_ten() {
-        // 180 Gb/s of 4 KB packets at 1 in 40,000 are 137 samples a second, 1,370 in ten.
+        // 180 Gb/s of 4 KB packets at 1 in 40,000 are 137 samples per second, 1,370 in ten seconds.
         assert_eq!(error_percent(1370), 6);
         assert_eq!(error_percent(1), 196);
     }

@@ -1,8 +1,8 @@
-//! What ports report, cut to windows: bytes sent and packets marked by ECN (Astral, section 4.1).
+//! Port reports split into windows: bytes sent and packets marked by ECN (Astral, section 4.1).
 //!
-//! Counters come in as routers keep them, growing for ever; the difference of two reports counts in
-//! the window in which the middle between them lies. What cannot be, or is not there, becomes a
-//! [`Doubt`] and is not counted: nothing is decided upon it.
+//! Routers report counters that only grow. The difference of two reports counts in the window that contains the
+//! middle between them. An impossible or missing report becomes a [`Doubt`] and is not counted, so no decision is
+//! based on it.
 
 use alloc::collections::{BTreeMap, VecDeque};
 
@@ -16,72 +16,72 @@ use crate::fabric::LinkId;
 pub struct PortReport {
     /// The link on which the port sends.
     pub link: LinkId,
-    /// When they were read, by one clock for all ports.
+    /// The time at which they were read, by one clock for all ports.
     pub at: Instant,
     /// Bytes sent since the router started.
     pub bytes: u64,
-    /// Packets marked by ECN on their way out since then.
+    /// Packets that ECN marked on their way out since then.
     pub marks: u64,
 }
 
-/// Why something that was reported is not acted upon.
+/// The reason why a report or sample is ignored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Doubt {
     /// The fabric has no such link.
     #[error("link {0} is not of this fabric")]
     NoSuchLink(u32),
-    /// The same instant again.
-    #[error("the report was there before")]
+    /// A report of the same instant as the last one.
+    #[error("the report repeats the last instant")]
     Repeated,
-    /// From before the last one.
+    /// A report from before the last one.
     #[error("the report is {0} older than the last")]
     OutOfOrder(Duration),
-    /// Counters went back: the router restarted, or counters were cleared.
-    #[error("the counters went back; counting starts again")]
+    /// The counters decreased: the router restarted, or the counters were cleared.
+    #[error("the counters decreased; counting restarts")]
     Reset,
     /// More bytes than the link can carry.
     #[error("{bytes} bytes in {span} are more than the link carries ({most})")]
     TooManyBytes {
-        /// How many were reported.
+        /// Number of bytes reported.
         bytes: u64,
-        /// In which time.
+        /// The time in which they were sent.
         span: Duration,
-        /// How many it could be.
+        /// Maximum number of bytes in that time.
         most: u64,
     },
     /// More marks than packets.
-    #[error("{marks} marked packets in {bytes} bytes cannot be")]
+    #[error("{marks} marked packets do not fit into {bytes} bytes")]
     TooManyMarks {
-        /// How many were reported.
+        /// Number of marked packets reported.
         marks: u64,
-        /// In how many bytes.
+        /// Number of bytes reported.
         bytes: u64,
     },
     /// The port did not report for longer than a window.
     #[error("nothing was reported for {0}; those windows stay empty")]
     Missing(Duration),
-    /// A sample of a flow that does not cross the port where it was taken: samples lie, or tables
-    /// have changed.
+    /// A sample of a flow that does not cross the port where it was taken: the sample is false, or the tables have
+    /// changed.
     #[error(
-        "the sampled flow does not cross the port by the tables known; they are to be read again"
+        "by the known tables the sampled flow does not cross the port; the tables will be read again"
     )]
     OffPath,
-    /// A sample that says nothing.
-    #[error("a sample of {bytes} bytes at 1 in {rate} says nothing")]
+    /// A sample without packets, bytes or a sampling rate.
+    #[error("a sample of {bytes} bytes at 1 in {rate} carries no information")]
     Empty {
-        /// Its packet's length.
+        /// Bytes of its packets.
         bytes: u32,
-        /// One in so many was sampled.
+        /// The sampling rate: one packet in this many.
         rate: u32,
     },
-    /// More flows than are kept for a port.
+    /// More flows than the maximum that is kept for a port.
     #[error("the port has more than {0} flows; this one is not kept")]
     TooManyFlows(usize),
 }
 
 impl Doubt {
-    /// What kind it is, in a word.
+    /// Returns the kind of doubt, as a word.
     pub const fn kind(&self) -> &'static str {
         match self {
             Self::NoSuchLink(_) => "no-such-link",
@@ -98,44 +98,44 @@ impl Doubt {
     }
 }
 
-/// What a port sent in one window.
+/// The traffic of a port in one window.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Window {
-    /// Which: time since the epoch in windows.
+    /// The index of the window: the time since the epoch, in windows.
     pub index: u64,
     /// Bytes sent.
     pub bytes: u64,
     /// Packets marked.
     pub marks: u64,
-    /// How much of the window was reported, in nanoseconds.
+    /// The part of the window that reports cover, in nanoseconds.
     pub covered: u64,
 }
 
 impl Window {
-    /// Mean bits a second.
+    /// Returns the mean rate in bits per second.
     pub fn rate(&self) -> u64 {
         let bits = u128::from(self.bytes) * 8_000_000_000;
         u64::try_from(bits / u128::from(self.covered.max(1))).unwrap_or(u64::MAX)
     }
 }
 
-/// One port's recent past.
+/// The recent reports of one port.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct History {
     /// The last report: nanoseconds, bytes, marks.
     last: (u64, u64, u64),
-    /// Windows, the newest last.
+    /// The recent windows, the newest last.
     windows: VecDeque<Window>,
 }
 
 impl History {
-    /// The numbers of its windows.
+    /// Returns the indices of its windows.
     pub(crate) fn indices(&self) -> impl Iterator<Item = u64> + '_ {
         self.windows.iter().map(|window| window.index)
     }
 }
 
-/// What all ports reported lately.
+/// The recent reports of all ports.
 #[derive(Clone, Debug)]
 pub struct Telemetry {
     window: Duration,
@@ -143,22 +143,22 @@ pub struct Telemetry {
     ports: BTreeMap<LinkId, History>,
 }
 
-/// The smallest packet: no more marks than packets of it fit into the bytes.
-const SMALLEST: u64 = 64;
-/// Reading a counter and stamping it are two moments; so much may lie between them.
-const SLACK: Duration = Duration::from_millis(100);
+/// Minimum size of a packet in bytes; it bounds the number of marks by the number of bytes.
+const MIN_PACKET_BYTES: u64 = 64;
+/// Tolerance for the delay between reading a counter and taking its timestamp.
+const TIMESTAMP_TOLERANCE: Duration = Duration::from_millis(100);
 
 impl Telemetry {
-    /// Nothing reported yet; the last `keep` windows of each port are remembered.
+    /// Creates an empty record that keeps the last `keep` windows of each port.
     ///
     /// # Panics
-    /// If a window has no length.
+    /// If `window` is zero.
     pub fn new(window: Duration, keep: usize) -> Self {
         assert!(window > Duration::ZERO, "a window has a length");
         Self { window, keep, ports: BTreeMap::new() }
     }
 
-    /// The window in which an instant lies.
+    /// Returns the index of the window that contains an instant.
     pub const fn index(&self, at: Instant) -> u64 {
         at.as_nanos() / self.window.as_nanos()
     }
@@ -166,8 +166,8 @@ impl Telemetry {
     /// Counts a report of a port whose link has this rate.
     ///
     /// # Errors
-    /// Why it is not counted. What it says is where the next report is compared with, unless it is
-    /// old.
+    /// Returns a [`Doubt`] if the report is not counted. The next report is compared with it all the same, unless it
+    /// is older than the last.
     pub fn record(&mut self, report: PortReport, rate: BitRate) -> Result<(), Doubt> {
         let now = (report.at.as_nanos(), report.bytes, report.marks);
         let Some(history) = self.ports.get_mut(&report.link) else {
@@ -187,11 +187,11 @@ impl Telemetry {
             return Err(Doubt::Reset);
         };
         let span = Duration::from_nanos(now.0 - at);
-        let ByteCount(most) = rate.bytes_in(span + SLACK + span / 50);
+        let ByteCount(most) = rate.bytes_in(span + TIMESTAMP_TOLERANCE + span / 50);
         if bytes > most {
             return Err(Doubt::TooManyBytes { bytes, span, most });
         }
-        if marks > bytes / SMALLEST {
+        if marks > bytes / MIN_PACKET_BYTES {
             return Err(Doubt::TooManyMarks { marks, bytes });
         }
         if span > self.window + self.window / 2 {
@@ -211,19 +211,19 @@ impl Telemetry {
         Ok(())
     }
 
-    /// What a port sent in a window; none if less than half of it was reported.
+    /// Returns a port's traffic in a window; `None` if reports cover less than half of it.
     pub fn window(&self, link: LinkId, index: u64) -> Option<&Window> {
         let windows = &self.ports.get(&link)?.windows;
         let window = windows.iter().rev().find(|window| window.index == index)?;
         (window.covered >= self.window.as_nanos() / 2).then_some(window)
     }
 
-    /// Every port that has reported.
+    /// Returns every port that has reported.
     pub fn ports(&self) -> impl Iterator<Item = LinkId> + '_ {
         self.ports.keys().copied()
     }
 
-    /// Forgets a port: its link was down or is another now.
+    /// Discards a port's reports, because its link was down or leads elsewhere now.
     pub fn forget(&mut self, link: LinkId) {
         self.ports.remove(&link);
     }
@@ -274,7 +274,7 @@ mod tests {
     fn what_cannot_be_is_named_and_not_counted() {
         let mut telemetry = telemetry();
         report(&mut telemetry, 0, 0, 0).unwrap();
-        // 100 Gb/s is 12.5 GB in a second.
+        // 100 Gb/s is 12.5 GB per second.
         let lie = report(&mut telemetry, 10, 200_000_000_000, 0).unwrap_err();
         assert!(matches!(lie, Doubt::TooManyBytes { .. }), "{lie}");
         assert_eq!(report(&mut telemetry, 10, 1, 0), Err(Doubt::Repeated));

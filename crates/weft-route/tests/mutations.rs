@@ -1,4 +1,4 @@
-//! Files of installed tables and written states, damaged.
+//! Damaged files of installed tables and of saved states.
 
 use std::path::Path;
 

@@ -1,7 +1,7 @@
-//! Whole clusters with the controller and without: Astral's figures 8(c) and 9.
+//! Whole clusters with and without the controller: Astral's figures 8(c) and 9.
 //!
-//! `cargo bench -p weft-route --bench clusters -- [rows by number …]`; `weft route simulate` runs the
-//! same with other numbers.
+//! `cargo bench -p weft-route --bench clusters -- [row numbers …]`; `weft route simulate` runs the same with other
+//! settings.
 
 mod measure;
 
@@ -11,7 +11,7 @@ use measure::{all_reduce, all_to_all, change, figures, run};
 use weft_route::simulate::{Outcome, Setup};
 use weft_testkit::figure_row;
 
-/// Clusters of the paper's size and beyond.
+/// Returns the settings of clusters of the paper's size and beyond.
 fn rows() -> Vec<Setup> {
     vec![
         all_reduce(4096),
@@ -47,7 +47,7 @@ fn main() {
             setup.gpus, setup.collective, on.routers, on.flows, setup.windows
         );
         show(&off, &on);
-        // Other seeds' rows are rounds of the same figure.
+        // Rows with other seeds are further rounds of the same figure.
         figures(&setup, &off, &on).iter().for_each(|(figure, row)| figure_row(figure, row));
         if setup.unplanned_percent > 0 {
             let whole = Setup { unplanned_percent: 0, failed_per_mille: 0, ..setup };
@@ -57,8 +57,8 @@ fn main() {
     }
 }
 
-/// What the same jobs reach where every flow has a way of its own: all ports planned, no cable down. Moves can do no
-/// better.
+/// Prints the upper bound of any moves: the same jobs with all ports planned and no cable down, so that every flow has
+/// its own path.
 fn bound(off: &Outcome, planned: &Outcome) {
     let (size, without) = off.bandwidth[0];
     let with = planned.bandwidth[0].1;

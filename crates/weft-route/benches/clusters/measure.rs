@@ -1,10 +1,10 @@
-//! Clusters with the controller and without, and what it gains.
+//! Settings and figures of the cluster benchmark.
 
 use weft_route::simulate::{Collective, Outcome, Setup, Simulation};
 use weft_testkit::{Value, json};
 
-/// The paper's test, as it describes it: collectives alone, all with the ports that a library draws at random,
-/// and the controller at work until there is no alarm. Groups of so many servers, half of the cluster's.
+/// Returns the paper's test as it describes it: collectives alone, all with random ports of a library, and the
+/// controller active until there is no alarm. Jobs have `job_servers` servers and use half of the cluster.
 pub(crate) fn all_to_all(job_servers: u32) -> Setup {
     Setup {
         job_servers,
@@ -17,7 +17,7 @@ pub(crate) fn all_to_all(job_servers: u32) -> Setup {
     }
 }
 
-/// A cluster whose jobs run all-reduces.
+/// Returns the settings of a cluster whose jobs run all-reduces.
 pub(crate) fn all_reduce(gpus: u32) -> Setup {
     Setup::new(gpus, Collective::AllReduce)
 }
@@ -27,12 +27,12 @@ pub(crate) fn run(setup: Setup) -> Outcome {
     Simulation::new(setup).expect("a cluster that can be built").run().expect("its jobs start")
 }
 
-/// How much more the second is than the first, %.
+/// Returns the change from the first value to the second, in percent.
 pub(crate) fn change(before: f64, after: f64) -> f64 {
     100.0 * (after / before - 1.0)
 }
 
-/// The rows of figures 8(c) and 9 that a cluster gives without the controller and with it, each with its figure's name.
+/// Returns a cluster's rows of figures 8(c) and 9, without and with the controller, each with its figure's name.
 /// Figures 8(a) and 8(b) are simulated packet by packet.
 pub(crate) fn figures(setup: &Setup, off: &Outcome, on: &Outcome) -> Vec<(&'static str, Value)> {
     let cluster = match setup.collective {
@@ -58,7 +58,7 @@ pub(crate) fn figures(setup: &Setup, off: &Outcome, on: &Outcome) -> Vec<(&'stat
     rows
 }
 
-/// Returns the share of alarms that were over after one, two and more rounds of moves, %.
+/// Returns the share of alarms that ended after at most one and two rounds of moves, in percent.
 fn rounds(cluster: &str, on: &Outcome) -> Value {
     let after = on.stats.cleared_after.map(|alarms| alarms as f64);
     let all = after.iter().sum::<f64>().max(1.0);

@@ -1,4 +1,4 @@
-//! What a controller wants done, and what it says of itself.
+//! The actions that a controller requests, and the events that it reports.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -7,51 +7,50 @@ use serde::{Deserialize, Serialize};
 
 use crate::installed::{Member, Prefix};
 
-/// Something for the owner to do. Doing it twice is as good as once.
+/// An action for the owner to carry out. Actions are idempotent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Action {
-    /// Give a router a route for one address, marked as steered, in place of an earlier one;
-    /// then call [`handle_answer`](super::Controller::handle_answer).
+    /// Install a route for one address at a router, marked as steered, in place of an earlier one; then call
+    /// [`handle_answer`](super::Controller::handle_answer).
     Apply {
-        /// The move it belongs to.
+        /// The number of the move.
         id: u64,
-        /// The lease's epoch: whoever applies it refuses an older one ([`Gate`](crate::lease::Gate)).
+        /// The epoch of the lease: older epochs must be refused ([`Gate`](crate::lease::Gate)).
         epoch: u64,
         /// The router.
         router: String,
-        /// The destination, a /32.
+        /// The destination, a /32 or /128.
         prefix: Prefix,
-        /// Its next hops, in order.
+        /// The next hops, in order.
         members: Vec<Member>,
     },
-    /// Take such a route away; then call [`handle_answer`](super::Controller::handle_answer).
+    /// Remove such a route; then call [`handle_answer`](super::Controller::handle_answer).
     Withdraw {
-        /// The move it belongs to.
+        /// The number of the move.
         id: u64,
-        /// The lease's epoch.
+        /// The epoch of the lease.
         epoch: u64,
         /// The router.
         router: String,
-        /// The destination, a /32.
+        /// The destination, a /32 or /128.
         prefix: Prefix,
     },
-    /// Read what a router has installed; then call
-    /// [`handle_tables`](super::Controller::handle_tables).
+    /// Read the installed state of a router; then call [`handle_tables`](super::Controller::handle_tables).
     Read {
         /// The router.
         router: String,
     },
 }
 
-/// What kind of thing happened.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
 pub enum What {
-    /// An alarm began or became worse.
+    /// An alarm began or its level rose.
     Alarm,
-    /// An alarm is over.
+    /// An alarm ended.
     Cleared,
     /// A move was decided.
     Move,
@@ -61,47 +60,47 @@ pub enum What {
     Applied,
     /// A move has helped.
     Kept,
-    /// A move did not help, or harmed: it is undone.
+    /// A move did not help, or did harm, and is being undone.
     Undo,
-    /// A move's flows are gone, and its route is taken away.
+    /// A move's flows have ended, and its route is being withdrawn.
     Idle,
-    /// An undone move is gone from the router.
+    /// A move was undone at the router.
     Undone,
-    /// A router refused a change, or did something else.
+    /// A router refused a change, or installed another route.
     Refused,
     /// A router does not answer.
     Silent,
-    /// Tables changed that the controller had not changed.
+    /// Tables differ from the controller's moves, or could not be used.
     Drift,
     /// A link went down or came back.
     Link,
-    /// Telemetry that is not acted upon.
+    /// A report or sample was ignored.
     Doubt,
-    /// After the last round there is still an alarm.
+    /// The alarm lasts after the last round of moves.
     GaveUp,
-    /// Ports were planned for a job, or it has ended.
+    /// Ports were planned for a job, or a job ended.
     Job,
 }
 
-/// How often what happened.
+/// Event counts since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Stats {
-    /// Alarms that began or became worse.
+    /// Number of alarms that began or whose level rose.
     pub alarms: u64,
-    /// Alarms that are over, by the rounds of moves they had: none, one, two, three or more.
+    /// Number of alarms that ended, by their rounds of moves: none, one, two, three or more.
     pub cleared_after: [u64; 4],
-    /// Moves that were decided.
+    /// Number of moves decided.
     pub moves: u64,
-    /// Moves that have helped.
+    /// Number of moves that helped.
     pub kept: u64,
-    /// Moves that were undone.
+    /// Number of moves that were undone.
     pub undone: u64,
-    /// Changes that routers refused.
+    /// Number of changes that routers refused.
     pub refused: u64,
-    /// Ports that were left alone after the last round.
+    /// Number of ports without further moves after the last round.
     pub gave_up: u64,
-    /// Reports and samples that were not acted upon.
+    /// Number of reports and samples ignored.
     pub doubts: u64,
 }
 
@@ -120,21 +119,21 @@ impl Stats {
     }
 }
 
-/// One line of what happened, for people and pages.
+/// An event, for logs and pages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Event {
-    /// When, in nanoseconds.
+    /// The time in nanoseconds.
     pub at: u64,
-    /// What.
+    /// The kind.
     pub what: What,
-    /// The router.
+    /// The router; empty if there is none.
     pub router: String,
-    /// The port, where it concerns one.
+    /// The port, if the event concerns one.
     #[serde(skip_serializing_if = "String::is_empty", default)]
     pub port: String,
-    /// The move, where it concerns one.
+    /// The move, if the event concerns one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub id: Option<u64>,
-    /// In words and numbers.
+    /// The details in words and numbers.
     pub text: String,
 }

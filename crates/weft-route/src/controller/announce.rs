@@ -1,4 +1,4 @@
-//! A new job says what it will send, and gets source ports whose paths are the least busy.
+//! The announcement of a new job: it gets source ports whose paths are the least busy.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -9,44 +9,44 @@ use core::ops::Range;
 use weft_plan::ports::{Entropy, least_busy};
 use weft_units::{Instant, Seed, prefetch};
 
-use super::job::MOST_FLOWS;
+use super::job::MAX_FLOWS;
 use super::{Controller, Job, JobError, JobFlow, Pair, What};
 use crate::fabric::LinkId;
 use crate::flow::Flow;
 use crate::loads::per_mille;
 use crate::path::{Outcome, Path, Start};
 
-/// What was planned for a job.
+/// The ports planned for a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Announced {
-    /// A source port for each flow, in the order in which they were given.
+    /// The source port of each flow, in the order in which the flows were given.
     pub ports: Vec<u16>,
-    /// How many of them had been planned before.
+    /// Number of flows that keep the port planned before.
     pub kept: usize,
-    /// The fullest link of the job's paths, and how full it will be, in thousandths.
+    /// The fullest link of the job's paths, and its expected utilisation in thousandths.
     pub fullest: (LinkId, u32),
 }
 
-/// Flows that are tried at a time: each with eight ports fills the lanes in which paths are followed more than once.
-const TOGETHER: usize = 4;
+/// Number of flows planned at a time: with eight ports each, they fill the lanes of a path lookup more than once.
+const FLOWS_AT_A_TIME: usize = 4;
 
-/// What is tried for some flows.
+/// The candidates of some flows.
 #[derive(Default)]
-struct Tried {
-    /// By flow, the cable of its sender, and which of those below are tried.
+struct Candidates {
+    /// By flow, the cable of its sender, and the range of its candidates in `flows` and `paths`.
     senders: Vec<(u32, Range<usize>)>,
     flows: Vec<(Start, Flow)>,
     paths: Vec<Path>,
 }
 
-impl Tried {
+impl Candidates {
     fn clear(&mut self) {
         self.senders.clear();
         self.flows.clear();
         self.paths.clear();
     }
 
-    /// Adds a flow with the port that it has and those that were drawn for it.
+    /// Adds a flow with its present port and those drawn for it.
     fn add(
         &mut self,
         pair: &Pair,
@@ -64,12 +64,12 @@ impl Tried {
 }
 
 impl Controller {
-    /// Source ports for a job's flows, by weft-plan's search for the least busy path among `tries`, on top of what links
-    /// are to carry already and of the job's flows before them. A job of the same name is taken for this one as it was
-    /// before, and no longer counts.
+    /// Plans source ports for a job's flows: weft-plan's search for the least busy path among `tries`, on top of the
+    /// load expected on links and of the job's flows before. A job of the same name is replaced, and its earlier load
+    /// does not count.
     ///
     /// # Errors
-    /// What is wrong with the job, or the first flow that cannot be sent; then nothing has changed.
+    /// Returns the fault of the job, or the first flow that cannot be sent; then nothing has changed.
     pub fn announce(
         &mut self,
         name: &str,
@@ -83,7 +83,7 @@ impl Controller {
         let others: usize = others.map(|(_, job)| job.flows.len()).sum();
         match pairs.len() {
             0 => return Err(JobError::Empty),
-            flows if flows + others > MOST_FLOWS => {
+            flows if flows + others > MAX_FLOWS => {
                 return Err(JobError::TooMany { flows, others });
             }
             _ => {}
@@ -102,7 +102,7 @@ impl Controller {
             full
         );
         self.keep_job(name, flows, full, index, now);
-        self.say(What::Job, "", "", None, text, now);
+        self.emit(What::Job, "", "", None, text, now);
         Ok(Announced { ports, kept, fullest: (link, full) })
     }
 
@@ -115,13 +115,14 @@ impl Controller {
         now: Instant,
     ) {
         flows.sort_unstable_by_key(|it| it.flow);
-        // One that is planned anew while it runs goes on.
+        // A job that is planned again while it runs stays a running job.
         let begun = self.jobs.get(name).is_some_and(|before| before.begun);
         let (announced, seen) = (now.as_nanos(), Some(index));
         self.jobs.insert(name.to_owned(), Job { announced, begun, fullest, flows, seen });
     }
 
-    /// A port for each flow, which is added to the loads; and the fullest link of their paths.
+    /// Chooses a port for each flow, adds the flow to the loads, and returns the flows and the fullest link of their
+    /// paths.
     fn choose(
         &self,
         pairs: &[Pair],
@@ -133,21 +134,21 @@ impl Controller {
         let limit = self.config.moves.most_percent * 10;
         let mut chosen = Vec::with_capacity(pairs.len());
         let mut fullest = (0, LinkId(0));
-        let mut tried = Tried::default();
-        for (first, some) in (0..).step_by(TOGETHER).zip(pairs.chunks(TOGETHER)) {
-            tried.clear();
+        let mut candidates = Candidates::default();
+        for (first, some) in (0..).step_by(FLOWS_AT_A_TIME).zip(pairs.chunks(FLOWS_AT_A_TIME)) {
+            candidates.clear();
             for (flow, pair) in (first..).zip(some) {
                 if pair.src.is_ipv4() != pair.dst.is_ipv4() {
                     return Err(JobError::Families { flow, pair: *pair });
                 }
                 let (cable, start) = self.sender(flow, pair)?;
                 let drawn = entropy.candidates(&mut rng).take(tries.max(1));
-                tried.add(pair, (cable, start), drawn, entropy);
+                candidates.add(pair, (cable, start), drawn, entropy);
             }
-            self.follow(&mut tried, loads);
-            for ((flow, pair), (cable, these)) in (first..).zip(some).zip(&tried.senders) {
-                let paths = &tried.paths[these.clone()];
-                let arriving = paths.iter().zip(&tried.flows[these.clone()]);
+            self.follow(&mut candidates, loads);
+            for ((flow, pair), (cable, range)) in (first..).zip(some).zip(&candidates.senders) {
+                let paths = &candidates.paths[range.clone()];
+                let arriving = paths.iter().zip(&candidates.flows[range.clone()]);
                 let arriving = arriving.filter(|(path, _)| path.arrives());
                 let cost = |path: &Path| self.cost(path, pair.rate.as_bps(), loads);
                 let found = least_busy(arriving.map(|it| (cost(it.0), it)), limit);
@@ -166,19 +167,19 @@ impl Controller {
         Ok((chosen, fullest))
     }
 
-    /// Follows all that is tried, though the first may do: together they take little longer than it alone.
-    fn follow(&self, tried: &mut Tried, loads: &[u64]) {
-        self.fabric.paths(tried.flows.iter().map(|(start, flow)| (*start, flow)), |path| {
+    /// Follows all candidates, though the first may suffice: all together take little longer than one.
+    fn follow(&self, candidates: &mut Candidates, loads: &[u64]) {
+        self.fabric.paths(candidates.flows.iter().map(|(start, flow)| (*start, flow)), |path| {
             path.links().iter().for_each(|&link| {
                 prefetch(&loads[link.index()]);
-                self.fabric.fetch_rate(link);
+                self.fabric.prefetch_rate(link);
             });
-            tried.paths.push(*path);
+            candidates.paths.push(*path);
         });
     }
 
-    /// How full a path's fullest link would be with so much more, and all of its links together. Cables that are the same
-    /// whatever the port do not count: the first, and the last to a host that has one.
+    /// Returns the utilisation of a path's fullest link with `rate` more, and the sum over its links. Links that are
+    /// the same for every port do not count: the first, and the last if the host has one cable.
     fn cost(&self, path: &Path, rate: u64, loads: &[u64]) -> (u32, u32) {
         let Outcome::Delivered(host) = path.outcome else { return (u32::MAX, u32::MAX) };
         let last = path.links().len() - usize::from(self.fabric.links_of_host(host).len() == 1);
@@ -189,12 +190,12 @@ impl Controller {
         full.fold((0, 0u32), |(most, sum), full| (most.max(full), sum.saturating_add(full)))
     }
 
-    /// What each link is to be counted on to carry without one job, in bits a second: at least what was measured and what
-    /// jobs will add that have not begun, and at least what all jobs send together, for those may pause.
+    /// Returns the load to expect on each link without the job `name`, in bits per second: at least the measured load
+    /// plus that of jobs that have not begun, and at least the sum of all jobs, because a job may pause.
     fn loads_without(&self, name: &str, index: u64) -> Vec<u64> {
         let mut carried = vec![0u64; self.fabric.links()];
         for link in self.telemetry.ports() {
-            // The last window may still be waiting for reports.
+            // Reports of the last window may not have arrived yet.
             let window =
                 (1..=2).find_map(|back| self.telemetry.window(link, index.checked_sub(back)?));
             carried[link.index()] = window.map_or(0, |it| it.rate());
@@ -222,7 +223,7 @@ impl Controller {
         carried.iter().zip(&promised).map(|(&carried, &promised)| carried.max(promised)).collect()
     }
 
-    /// Every link of every flow of a job as it goes now, with the flow's rate.
+    /// Calls `each` for every link of every flow of a job on its present path, with the flow's rate.
     fn each_link(&self, job: &Job, mut each: impl FnMut(LinkId, u64)) {
         let known = || job.flows.iter().filter_map(|it| Some((it, self.start_of(it)?)));
         let mut rates = known().map(|(it, _)| it.rate.as_bps());
@@ -232,7 +233,7 @@ impl Controller {
         });
     }
 
-    /// By which of its cables a flow's sender sends, and where its path begins.
+    /// Returns the cable on which a flow's sender sends, and the start of its path.
     fn sender(&self, flow: usize, pair: &Pair) -> Result<(u32, Start), JobError> {
         let host = self.fabric.host(pair.src);
         let links = host.map_or(&[][..], |host| self.fabric.links_of_host(host));

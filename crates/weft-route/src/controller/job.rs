@@ -1,4 +1,4 @@
-//! Jobs that were announced: what they will send counts before it is measured.
+//! Announced jobs: their load counts before it is measured.
 
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeMap;
@@ -20,150 +20,150 @@ use crate::path::Start;
 pub struct Pair {
     /// The sender's address.
     pub src: IpAddr,
-    /// By which of the sender's links; none for a host that has one.
+    /// The link on which the sender sends; none for a host with one link.
     pub first: Option<LinkId>,
     /// The receiver's address, of the same family.
     pub dst: IpAddr,
-    /// What it will send in a second.
+    /// The rate at which it will send.
     pub rate: BitRate,
-    /// The source port that was planned for it, which it keeps where that will do.
+    /// The source port planned before, which it keeps if its path is not too full.
     pub port: Option<u16>,
 }
 
-/// A job, from when it is announced to when it is withdrawn.
+/// A job, from its announcement to its withdrawal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Job {
-    /// When, in nanoseconds.
+    /// The time of the announcement, in nanoseconds.
     pub announced: u64,
-    /// Whether packets of it were sampled since.
+    /// `true` if packets of the job were sampled since.
     pub begun: bool,
-    /// How full its fullest link was to be, in thousandths.
+    /// The expected utilisation of its fullest link, in thousandths.
     pub fullest: u32,
     /// Its flows, in order of their five-tuples.
     pub flows: Vec<JobFlow>,
-    /// The last window in which it was sampled; none since a restart.
+    /// The last window in which the job was sampled; none since a restart.
     #[serde(skip)]
     pub(super) seen: Option<u64>,
 }
 
-/// A job's flow, with the port that it was given.
+/// A job's flow with its assigned port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct JobFlow {
     /// The flow.
     pub flow: Flow,
-    /// By which of its sender's cables, in the order of the fabric's links.
+    /// The index of its sender's cable, in the order of the fabric's links.
     pub cable: u32,
-    /// What it sends in a second.
+    /// The rate at which it sends.
     pub rate: BitRate,
 }
 
-/// Why a job's ports cannot be planned.
+/// The reason why a job's ports cannot be planned.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JobError {
-    /// A name that cannot be one.
-    #[error("{0:?} is no job's name: 1 to {LONGEST_NAME} letters, digits and any of -_.:/@")]
+    /// An invalid name.
+    #[error("{0:?} is no job's name: 1 to {MAX_NAME_LEN} letters, digits and any of -_.:/@")]
     Name(String),
-    /// Nothing to plan.
+    /// A job without flows.
     #[error("a job without flows has no ports")]
     Empty,
-    /// More than a controller keeps.
-    #[error("{flows} flows beside the {others} of other jobs; a controller keeps {MOST_FLOWS}")]
+    /// More flows than a controller keeps.
+    #[error("{flows} flows beside the {others} of other jobs; a controller keeps {MAX_FLOWS}")]
     TooMany {
-        /// What it has.
+        /// Number of flows of the job.
         flows: usize,
-        /// What jobs have that were announced before.
+        /// Number of flows of jobs announced before.
         others: usize,
     },
-    /// It was not announced, or has been withdrawn or forgotten.
+    /// The job was not announced, or was withdrawn or discarded.
     #[error("no job {name:?}; there are {}", list(known))]
     Unknown {
         /// The name.
         name: String,
-        /// Some of those that there are.
+        /// Some of the known jobs.
         known: Vec<String>,
     },
-    /// A sender that the fabric does not have, or that has several links.
+    /// A sender that the fabric does not have, or that has several links and names none.
     #[error("flow {flow}: {address} is no host of the fabric, or has several links and names none")]
     Sender {
-        /// Its place in the job.
+        /// The flow's index in the job.
         flow: usize,
         /// The sender.
         address: IpAddr,
     },
-    /// Between addresses of different families.
+    /// A flow between addresses of different families.
     #[error("flow {flow}: {} and {} are of different families", pair.src, pair.dst)]
     Families {
-        /// Its place in the job.
+        /// The flow's index in the job.
         flow: usize,
         /// The flow.
         pair: Pair,
     },
-    /// A flow that arrives by no port.
+    /// A flow that arrives with no tried port.
     #[error("flow {flow}: {outcome}")]
     NoWay {
-        /// Its place in the job.
+        /// The flow's index in the job.
         flow: usize,
-        /// How its path ends.
+        /// The outcome of its path, in words.
         outcome: String,
     },
-    /// Jobs of an earlier run that contradict themselves.
-    #[error("what is kept of jobs is damaged: {0}")]
+    /// Saved jobs that contradict themselves.
+    #[error("the saved jobs are damaged: {0}")]
     Damaged(&'static str),
 }
 
-/// Flows of all jobs together: those of a cluster of 262,144 GPUs with four each.
-pub(super) const MOST_FLOWS: usize = 1 << 20;
-const LONGEST_NAME: usize = 128;
-/// Of larger jobs, so many flows are looked for among what was sampled.
-const LOOKED_FOR: usize = 4096;
+/// Maximum number of flows of all jobs together: a cluster of 262,144 GPUs with four flows each.
+pub(super) const MAX_FLOWS: usize = 1 << 20;
+const MAX_NAME_LEN: usize = 128;
+/// Maximum number of a job's flows that are looked up among the samples.
+const MAX_FLOWS_LOOKED_UP: usize = 4096;
 
 fn list(names: &[String]) -> String {
     if names.is_empty() { "none".into() } else { names.join(", ") }
 }
 
 impl Job {
-    /// Whether a job may be called so.
+    /// Checks that a name is valid for a job.
     ///
     /// # Errors
-    /// `Name`.
+    /// Returns [`JobError::Name`].
     pub fn check_name(name: &str) -> Result<(), JobError> {
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.:/@".contains(&byte);
-        let is_name = (1..=LONGEST_NAME).contains(&name.len()) && name.bytes().all(fits);
+        let is_name = (1..=MAX_NAME_LEN).contains(&name.len()) && name.bytes().all(fits);
         if is_name { Ok(()) } else { Err(JobError::Name(name.to_owned())) }
     }
 }
 
 impl Controller {
-    /// Every job that was announced and not withdrawn, by name.
+    /// Returns the announced jobs, by name.
     pub const fn jobs(&self) -> &BTreeMap<String, Job> {
         &self.jobs
     }
 
-    /// A job has ended: its flows no longer count. Gives how many there were.
+    /// Removes a job that has ended, so that its flows no longer count. Returns the number of its flows.
     ///
     /// # Errors
-    /// `Unknown`.
+    /// Returns [`JobError::Unknown`].
     pub fn withdraw(&mut self, name: &str, now: Instant) -> Result<usize, JobError> {
         let Some(job) = self.jobs.remove(name) else {
             let known = self.jobs.keys().take(8).cloned().collect();
             return Err(JobError::Unknown { name: name.to_owned(), known });
         };
         let count = job.flows.len();
-        self.say(What::Job, "", "", None, format!("{name} withdrawn, {count} flows"), now);
+        self.emit(What::Job, "", "", None, format!("{name} withdrawn, {count} flows"), now);
         Ok(count)
     }
 
-    /// Takes up the jobs of an earlier run.
+    /// Restores the jobs of an earlier run.
     ///
     /// # Errors
-    /// `Name`, `TooMany` or `Damaged`; then nothing is taken up.
+    /// Returns `Name`, `TooMany` or `Damaged`; then nothing has changed.
     pub fn restore_jobs(&mut self, jobs: BTreeMap<String, Job>) -> Result<(), JobError> {
         jobs.keys().try_for_each(|name| Job::check_name(name))?;
         let flows = jobs.values().fold(0usize, |sum, job| sum.saturating_add(job.flows.len()));
-        if flows > MOST_FLOWS {
+        if flows > MAX_FLOWS {
             return Err(JobError::TooMany { flows, others: 0 });
         }
         if jobs.values().any(|job| !job.flows.is_sorted_by_key(|it| it.flow)) {
@@ -173,12 +173,12 @@ impl Controller {
         Ok(())
     }
 
-    /// Looks which jobs' packets were sampled, and forgets those of which none was for long: whoever announced them has
-    /// ended without a word.
+    /// Updates which jobs were sampled, and discards those that were not sampled for long: their owners ended without
+    /// a withdrawal.
     pub(super) fn watch_jobs(&mut self, index: u64, now: Instant) {
         let mut jobs = core::mem::take(&mut self.jobs);
         let span = self.config.alarm.windows(self.config.forget);
-        // Where nothing at all is sampled, that says nothing about jobs.
+        // If there are no samples at all, the absence of a job's samples means nothing.
         let is_silent = self.suspects.tallies().is_empty();
         jobs.retain(|name, job| {
             let last = self.last_sampled(job);
@@ -189,16 +189,16 @@ impl Controller {
             if is_gone {
                 let text =
                     format!("{name} forgotten: nothing of it was sampled for {span} windows");
-                self.say(What::Job, "", "", None, text, now);
+                self.emit(What::Job, "", "", None, text, now);
             }
             !is_gone
         });
         self.jobs = jobs;
     }
 
-    /// A window in which a job's packets were sampled lately; none where none were.
+    /// Returns a recent window in which a job's packets were sampled, if there is one.
     fn last_sampled(&self, job: &Job) -> Option<u64> {
-        let some = job.flows.iter().step_by(job.flows.len() / LOOKED_FOR + 1);
+        let some = job.flows.iter().step_by(job.flows.len() / MAX_FLOWS_LOOKED_UP + 1);
         some.filter_map(|it| {
             let path = self.fabric.path_from(self.start_of(it)?, &it.flow);
             path.links().iter().find_map(|&link| self.suspects.last_sampled(link, it.flow))
@@ -206,7 +206,7 @@ impl Controller {
         .next()
     }
 
-    /// Where a job's flow begins; nowhere, where its sender has gone or has fewer cables than it had.
+    /// Returns the start of a flow's path; `None` if its sender is gone or has fewer cables than before.
     pub(super) fn start_of(&self, it: &JobFlow) -> Option<Start> {
         let links = self.fabric.links_of_host(self.fabric.host(it.flow.src())?);
         links.get(it.cable as usize).copied().map(Start::Link)

@@ -1,14 +1,14 @@
-//! The controller: alarms in, changes of routes out, each of them looked after until it has helped
-//! or is undone.
+//! The controller: it takes alarms, decides changes of routes, and follows each change until it has helped or is
+//! undone.
 //!
-//! The owner moves bytes and tells the time; the controller decides. In: [`handle_report`],
-//! [`handle_sample`], [`handle_tables`], [`handle_answer`], [`handle_timeout`], [`set_lease`]. Out:
-//! [`poll_action`], [`poll_event`], [`poll_timeout`].
+//! The owner moves bytes and passes the time; the controller decides. In: [`handle_report`], [`handle_sample`],
+//! [`handle_tables`], [`handle_answer`], [`handle_timeout`], [`set_lease`]. Out: [`poll_action`], [`poll_event`],
+//! [`poll_timeout`].
 //!
-//! A move goes *applying → reading → verifying → kept*, or from anywhere to *undoing*. It is verified
-//! twice: the tables that were read back must lead its flows where they should go without filling a
-//! link, and in the next whole window the links concerned must mark less of what they carry. What had
-//! to be undone is not tried again for a while, and a port gets at most ten rounds an alarm.
+//! A move passes the stages *applying → reading → verifying → kept*, or goes from any of them to *undoing*. It is
+//! verified twice: by the tables that were read back, its flows must go as planned without filling a link; and in the
+//! next whole window, the links concerned must have fewer marks per byte. A move that was undone is not tried again for
+//! a while, and a port gets at most ten rounds per alarm.
 //!
 //! [`handle_report`]: Controller::handle_report
 //! [`handle_sample`]: Controller::handle_sample
@@ -54,32 +54,32 @@ use crate::moves::MoveRules;
 use crate::suspects::{Sample, SuspectRules, Suspects};
 use crate::telemetry::{Doubt, PortReport, Telemetry};
 
-/// What a controller does when.
+/// The thresholds, limits and times of a controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ControllerConfig {
-    /// When there is an alarm.
+    /// The thresholds of the alarm levels.
     pub alarm: AlarmRules,
-    /// Who is suspected.
+    /// The rules by which flows become suspects.
     pub suspects: SuspectRules,
-    /// Where flows may go.
+    /// The limits of moves.
     pub moves: MoveRules,
-    /// Rounds of moves for one alarm of one port, at most. Most alarms are over after one or two; a port with
+    /// Maximum number of rounds of moves for one alarm of one port. Most alarms end after one or two; a port with
     /// dozens of small flows needs more.
     pub rounds: u32,
-    /// Moves off a port in one round, at most; and flows that are tried in vain.
+    /// Maximum number of moves off a port in one round, and of flows for which no move is found.
     pub per_round: usize,
-    /// How long after a window's end its reports may still come.
+    /// The time after a window's end in which its reports may still arrive.
     pub grace: Duration,
-    /// How long a router may take to answer.
+    /// The time after which an unanswered request to a router is repeated.
     pub answer_within: Duration,
-    /// How long a router's route to a destination, and the flows that it moved, stay as they are, unless it is undone.
+    /// The time during which a router's route to a destination, and the flows that it moved, are not moved again.
     pub hold: Duration,
-    /// How long none of a move's flows may be seen before its route is taken away.
+    /// The time without a sample of a move's flows after which its route is withdrawn.
     pub idle: Duration,
-    /// How long a move that was undone or refused is not tried again.
+    /// The time during which a move that was undone or refused is not tried again.
     pub bar: Duration,
-    /// How long none of an announced job's flows may be sampled, while others are, before it is taken for ended.
+    /// The time without a sample of an announced job, while other flows are sampled, after which the job is discarded.
     pub forget: Duration,
 }
 
@@ -109,37 +109,37 @@ pub struct Controller {
     telemetry: Telemetry,
     alarms: Alarms,
     suspects: Suspects,
-    /// The lease's epoch, while it is held.
+    /// The epoch of the lease, while the controller holds it.
     epoch: Option<u64>,
-    /// The first window that has not been looked at.
+    /// The first window that has not been evaluated.
     next_window: Option<u64>,
-    /// At most one for each router and prefix.
+    /// The moves, at most one for each router and prefix.
     moves: BTreeMap<(String, Prefix), Move>,
     next_id: u64,
     barred: Vec<Barred>,
-    /// Jobs that were announced, by name.
+    /// The announced jobs, by name.
     jobs: BTreeMap<String, Job>,
-    /// Ports with an alarm that had rounds.
+    /// The rounds of alarmed ports.
     episodes: BTreeMap<LinkId, Episode>,
-    /// Changes that a router refused since it last took one, and until when it is left alone.
+    /// By router, the number of refusals in a row, and the time in nanoseconds until which it gets no moves.
     refusals: BTreeMap<String, (u32, u64)>,
-    /// Doubts that were told in this window.
+    /// The doubts that were reported in this window.
     doubted: BTreeSet<(LinkId, &'static str)>,
     stats: Stats,
     actions: VecDeque<Action>,
     events: VecDeque<Event>,
 }
 
-/// Windows of each port that are remembered.
-const REMEMBERED: usize = 8;
+/// Number of windows of each port that are kept.
+const WINDOWS_KEPT: usize = 8;
 
 impl Controller {
-    /// A controller of a fabric, which does nothing before it is given a lease.
+    /// Creates a controller of a fabric. It changes nothing before it is given a lease.
     pub fn new(config: ControllerConfig, fabric: Fabric) -> Self {
         let window = config.alarm.window.max(Duration::from_nanos(1));
         let config = ControllerConfig { alarm: AlarmRules { window, ..config.alarm }, ..config };
         Self {
-            telemetry: Telemetry::new(window, REMEMBERED),
+            telemetry: Telemetry::new(window, WINDOWS_KEPT),
             alarms: Alarms::new(config.alarm.clone()),
             suspects: Suspects::new(config.suspects.clone(), window),
             config,
@@ -159,37 +159,37 @@ impl Controller {
         }
     }
 
-    /// The fabric as last read.
+    /// Returns the fabric as last read.
     pub const fn fabric(&self) -> &Fabric {
         &self.fabric
     }
 
-    /// Alarms that last, by port.
+    /// Returns the current alarms, by port.
     pub const fn alarms(&self) -> &BTreeMap<LinkId, Alarm> {
         self.alarms.raised()
     }
 
-    /// Every move that is installed or on its way.
+    /// Returns every move that is installed or being applied or undone.
     pub fn moves(&self) -> impl Iterator<Item = &Move> {
         self.moves.values()
     }
 
-    /// How often what happened.
+    /// Returns the event counts.
     pub const fn stats(&self) -> &Stats {
         &self.stats
     }
 
-    /// What ports reported.
+    /// Returns the recent port reports.
     pub const fn telemetry(&self) -> &Telemetry {
         &self.telemetry
     }
 
-    /// What was sampled.
+    /// Returns the recent samples.
     pub const fn suspects(&self) -> &Suspects {
         &self.suspects
     }
 
-    /// The epoch of the lease, or that it is gone. Without one the controller watches only.
+    /// Sets the epoch of the lease; `None` means that it is lost. Without a lease the controller only observes.
     pub fn set_lease(&mut self, epoch: Option<u64>, now: Instant) {
         let began = self.epoch.is_none() && epoch.is_some();
         self.epoch = epoch;
@@ -200,7 +200,7 @@ impl Controller {
         }
     }
 
-    /// A port's counters.
+    /// Processes a port's counters.
     pub fn handle_report(&mut self, report: PortReport) {
         let result = if report.link.index() < self.fabric.links() {
             self.telemetry.record(report, self.fabric.rate(report.link))
@@ -214,15 +214,15 @@ impl Controller {
         }
     }
 
-    /// Sampled packets.
+    /// Processes sampled packets.
     pub fn handle_sample(&mut self, sample: Sample) {
         if let Err(doubt) = self.suspects.record(sample, &self.fabric) {
             self.doubt(sample.link, doubt, sample.at);
         }
     }
 
-    /// A router's answer to a change: that it was done, or why not. Answers to changes that nobody
-    /// waits for are ignored.
+    /// Processes a router's answer to a change: success, or the reason of a failure. Answers to changes that are not
+    /// pending are ignored.
     pub fn handle_answer(&mut self, id: u64, answer: Result<(), String>, now: Instant) {
         let Some(key) = self.key_of(id) else { return };
         let it = self.moves.get_mut(&key).expect("its key was found");
@@ -236,23 +236,23 @@ impl Controller {
                 self.actions.push_back(Action::Read { router: key.0 })
             }
             (Stage::Applying { .. }, Err(why)) => self.refused(&key, &why, now),
-            // What is to be undone stays so: it will be told again.
+            // A move to be undone stays so: the change will be sent again.
             (Stage::Undoing { .. }, Err(why)) => {
                 let text = format!("refuses to undo {}: {why}", key.1);
-                self.say(What::Refused, &key.0, "", Some(id), text, now);
+                self.emit(What::Refused, &key.0, "", Some(id), text, now);
             }
             _ => {}
         }
     }
 
-    /// Time has passed: at [`Self::poll_timeout`] or whenever.
+    /// Evaluates windows that have ended and repeats overdue requests. It may be called before [`Self::poll_timeout`].
     pub fn handle_timeout(&mut self, now: Instant) {
         self.barred.retain(|barred| barred.until > now.as_nanos());
-        self.remind(now);
+        self.resend_overdue(now);
         let Some(mut index) = self.next_window else { return };
-        // After a long sleep only the windows that are remembered are looked at.
+        // After a long pause only the windows that are kept are evaluated.
         let current = self.telemetry.index(now - self.config.grace);
-        index = index.max(current.saturating_sub(REMEMBERED as u64));
+        index = index.max(current.saturating_sub(WINDOWS_KEPT as u64));
         while index < current {
             self.end_window(index, now);
             index += 1;
@@ -260,7 +260,7 @@ impl Controller {
         self.next_window = Some(index);
     }
 
-    /// When [`Self::handle_timeout`] is to be called at the latest.
+    /// Returns the time at which [`Self::handle_timeout`] is due.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let window = self.config.alarm.window.as_nanos();
         let end = self.next_window.map(|index| index.saturating_add(1).saturating_mul(window));
@@ -274,20 +274,20 @@ impl Controller {
         waits.chain(end).min()
     }
 
-    /// What is to be done next.
+    /// Returns the next action for the owner to carry out.
     pub fn poll_action(&mut self) -> Option<Action> {
         self.actions.pop_front()
     }
 
-    /// What has happened.
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// A window is over: alarms, then what was moved, then what to move.
+    /// Ends a window: evaluates alarms, verifies moves, then plans moves.
     fn end_window(&mut self, index: u64, now: Instant) {
         for change in self.alarms.evaluate(index, &self.telemetry, &self.fabric) {
-            self.tell(change, now);
+            self.on_alarm_change(change, now);
         }
         if self.epoch.is_some() {
             self.verify(index, now);
@@ -299,7 +299,7 @@ impl Controller {
         self.doubted.clear();
     }
 
-    fn tell(&mut self, change: Change, now: Instant) {
+    fn on_alarm_change(&mut self, change: Change, now: Instant) {
         let (link, what, text) = match change {
             Change::Raised(link, alarm) => {
                 let text =
@@ -319,22 +319,22 @@ impl Controller {
             }
         };
         let (router, port) = self.port_name(link);
-        self.say(what, &router, &port, None, text, now);
+        self.emit(what, &router, &port, None, text, now);
     }
 
     fn doubt(&mut self, link: LinkId, doubt: Doubt, at: Instant) {
         self.stats.doubts = self.stats.doubts.saturating_add(1);
-        // Once a window is enough: whatever sends this will send it again.
+        // One event per window and kind is enough, because the sender will repeat the fault.
         if self.doubted.insert((link, doubt.kind())) {
             let (router, port) = self.port_name(link);
             if doubt == Doubt::OffPath && !router.is_empty() {
                 self.actions.push_back(Action::Read { router: router.clone() });
             }
-            self.say(What::Doubt, &router, &port, None, format!("{doubt}"), at);
+            self.emit(What::Doubt, &router, &port, None, format!("{doubt}"), at);
         }
     }
 
-    fn say(
+    fn emit(
         &mut self,
         what: What,
         router: &str,
@@ -365,7 +365,7 @@ impl Controller {
     }
 }
 
-/// Loads of the last window, with what moves since then will change.
+/// The loads of the last window, with the expected changes of later moves.
 struct Estimate<'a> {
     telemetry: &'a Telemetry,
     index: u64,

@@ -11,32 +11,32 @@ use crate::fabric::LinkId;
 use crate::flow::Flow;
 use crate::installed::{Member, Prefix, Route, Router, Target};
 
-/// Where a move stands.
+/// The stage of a move.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Stage {
-    /// The router was told; it has not answered.
+    /// The change was sent; the router has not answered.
     Applying {
-        /// When it was told, in nanoseconds.
+        /// The time at which it was sent, in nanoseconds.
         since: u64,
     },
-    /// The router said yes; its tables are being read.
+    /// The router confirmed the change; its tables are being read.
     Reading {
-        /// Since when, in nanoseconds.
+        /// The time of the confirmation, in nanoseconds.
         since: u64,
     },
-    /// It is installed; the next windows must show that it helps.
+    /// The route is installed; the next windows must show that it helps.
     Verifying {
-        /// The window in which it was seen installed.
+        /// The window in which it was found installed.
         window: u64,
     },
-    /// It has helped.
+    /// The move has helped.
     Kept,
-    /// The router was told to undo it.
+    /// The undoing change was sent.
     Undoing {
-        /// When, in nanoseconds.
+        /// The time at which it was sent, in nanoseconds.
         since: u64,
-        /// Why, in words.
+        /// The reason, in words.
         why: String,
     },
 }
@@ -44,57 +44,57 @@ pub enum Stage {
 /// A route that a controller gave to a router.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Move {
-    /// Its number.
+    /// The number of the move.
     pub id: u64,
     /// The router.
     pub router: String,
     /// The destination.
     pub prefix: Prefix,
-    /// Next hops from now on.
+    /// The new next hops.
     pub members: Vec<Member>,
-    /// The next hops of a move for the same destination before it; none without one.
+    /// The next hops of an earlier move for the same destination; none if there is none.
     pub previous: Option<Vec<Member>>,
-    /// The port that flows leave; empty for a move that was found installed.
+    /// The port that flows leave; empty for a route that was found installed.
     pub port: String,
-    /// The router of that port: this one, or one behind it.
+    /// The router of that port: this router, or one behind it.
     pub port_of: String,
-    /// The flows that move with what they sent, bits a second.
+    /// The flows that move with their rates, in bits per second.
     pub flows: Vec<(Flow, u64)>,
-    /// What they sent on links they have left: router, port, bits a second.
+    /// Their rates on the links that they left: router, port, bits per second.
     pub losses: Vec<(String, String, u64)>,
-    /// Why, in words and numbers.
+    /// The reason in words and numbers.
     pub reason: String,
-    /// When it was decided, in nanoseconds.
+    /// The time of the decision, in nanoseconds.
     pub decided: u64,
-    /// Where it stands.
+    /// The present stage.
     pub stage: Stage,
-    /// How often the router was told without answering.
+    /// Number of requests that the router did not answer.
     pub tries: u32,
-    /// How often it was installed again after others had removed it.
+    /// Number of times that the route was installed again after others had removed it.
     pub again: u32,
-    /// How full the left link was when it was decided, per mille.
+    /// The utilisation of the link that flows leave at the decision, in thousandths.
     pub before: u32,
-    /// What the links whose load it changes carried in the window before; none where one did not report.
+    /// The traffic of the links whose load it changes in the window before; none if one of them did not report.
     pub carried: Option<Carried>,
     /// The last window in which one of its flows was sampled.
     pub seen: u64,
-    /// What is expected of links: router, port, bits a second.
+    /// The expected changes of load: router, port, bits per second.
     pub changes: Vec<(String, String, i64)>,
 }
 
-/// What links carried in a window, all together.
+/// The traffic of some links in a window, summed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Carried {
-    /// Bytes sent.
+    /// Number of bytes sent.
     pub bytes: u64,
-    /// Packets marked by ECN.
+    /// Number of packets marked by ECN.
     pub marks: u64,
 }
 
 impl Carried {
-    /// Whether that is worse than `before`: more marks a byte, or as many and no byte more. A job that a
-    /// move lets run faster is marked more in all, and is not worse off for it.
+    /// Returns `true` if this is worse than `before`: more marks per byte, or as many and no more bytes. A job that
+    /// runs faster after a move gets more marks in total, which is not worse.
     pub(super) fn is_worse_than(self, before: Self) -> bool {
         let crosswise = |marks: u64, bytes: u64| u128::from(marks) * u128::from(bytes);
         match crosswise(self.marks, before.bytes).cmp(&crosswise(before.marks, self.bytes)) {
@@ -112,12 +112,12 @@ impl Display for Carried {
 }
 
 impl Move {
-    /// Whether it waits for a router or for a window.
+    /// Returns `true` if the move waits for a router or for a window.
     pub const fn is_open(&self) -> bool {
         !matches!(self.stage, Stage::Kept)
     }
 
-    /// What the router should have installed for the prefix: the members, or nothing.
+    /// Returns the members that the router should have installed for the prefix, if any.
     pub(super) fn expected(&self) -> Option<&[Member]> {
         match self.stage {
             Stage::Undoing { .. } => self.previous.as_deref(),
@@ -126,21 +126,21 @@ impl Move {
     }
 }
 
-/// The members that a router has installed for a steered prefix.
+/// Returns the members that a router has installed for a steered prefix.
 pub(super) fn steered(router: &Router, prefix: Prefix) -> Option<&[Member]> {
     let route = router.routes.iter().find(|route| route.steered && route.to == prefix)?;
     members(router, route)
 }
 
-/// The members of a route's group.
+/// Returns the members of a route's group.
 pub(super) fn members<'a>(router: &'a Router, route: &Route) -> Option<&'a [Member]> {
     let Target::Group(name) = &route.via else { return None };
     let group = router.groups.iter().find(|group| group.name == *name)?;
     Some(&group.members)
 }
 
-/// Whether two sets of next hops are the same ports with the same weights, in any order: the kernel
-/// and FRR have orders of their own.
+/// Returns `true` if two sets of next hops have the same ports with the same weights, in any order: the kernel and FRR
+/// use different orders.
 pub(super) fn alike(a: &[Member], b: &[Member]) -> bool {
     let key = |members: &[Member]| {
         let mut key: Vec<_> = members.iter().map(|it| (it.port.clone(), it.weight)).collect();
@@ -150,21 +150,21 @@ pub(super) fn alike(a: &[Member], b: &[Member]) -> bool {
     key(a) == key(b)
 }
 
-/// A move that is not to be repeated for a while.
+/// A move that is not to be tried again for a while.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Barred {
     pub(super) router: String,
     pub(super) prefix: Prefix,
     pub(super) members: Vec<Member>,
-    /// In nanoseconds.
+    /// The end of that time, in nanoseconds.
     pub(super) until: u64,
 }
 
-/// What is known of an alarmed port's rounds.
+/// The rounds of an alarmed port.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Episode {
     pub(super) link: LinkId,
     pub(super) rounds: u32,
-    /// What was last said of it, so that it is said once.
+    /// The text of its last event, so that it is not repeated.
     pub(super) said: String,
 }

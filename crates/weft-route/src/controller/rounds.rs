@@ -1,4 +1,4 @@
-//! Rounds of moves: for each alarmed port the heaviest flows, for as long as it stays too full.
+//! Rounds of moves: for each alarmed port, moves of its heaviest flows until the alarm ends.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
@@ -18,12 +18,13 @@ use crate::moves::{Decision, NoMove, decide};
 use crate::path::{Path, Start};
 use crate::suspects::Suspect;
 
-/// What moves of one destination leave as it is. Several may be under way at a time, by routers and flows of their own.
+/// The routers and flows that another move for one destination must not change. Moves of other routers and flows may
+/// run.
 #[derive(Default)]
-struct Settled<'a> {
-    /// Routers whose route was changed lately, or through which flows are about to come, with the move's number.
+struct Excluded<'a> {
+    /// Routers whose route changed recently, or that are about to get flows, with the number of the move.
     routers: BTreeMap<RouterId, u64>,
-    /// Those whose tables are not known to be as ordered yet.
+    /// Routers whose tables are not yet known to be as ordered.
     in_change: BTreeSet<RouterId>,
     /// Flows that were moved.
     flows: BTreeSet<&'a Flow>,
@@ -49,7 +50,7 @@ impl Controller {
         }
     }
 
-    /// Decides moves for one port, on top of what is `expected` of those before.
+    /// Decides moves for one port, on top of the `expected` changes of earlier moves.
     fn plan_round(
         &mut self,
         link: LinkId,
@@ -69,8 +70,8 @@ impl Controller {
             .rounds;
         if rounds >= self.config.rounds {
             let text =
-                format!("still an alarm after {rounds} rounds of moves; it is left as it is");
-            self.say_once(link, What::GaveUp, text, now);
+                format!("the alarm lasts after {rounds} rounds of moves; no more moves are made");
+            self.emit_once(link, What::GaveUp, text, now);
             return;
         }
         let (mut moved, mut failed, mut why) = (0, 0, None);
@@ -103,7 +104,7 @@ impl Controller {
             let why = why.unwrap_or_else(|| {
                 String::from("no flow was sampled in enough windows, so none is suspected")
             });
-            self.say_once(link, What::NoMove, why, now);
+            self.emit_once(link, What::NoMove, why, now);
         }
     }
 
@@ -115,9 +116,10 @@ impl Controller {
         now: Instant,
     ) -> Result<Decision, NoMove> {
         let prefix = Prefix::host(suspect.flow.dst());
-        let settled = self.settled(prefix, now);
-        // The paper moves flows at the leaf of their source, where all that it sends to the destination move at once.
-        // Routers behind it, down to the alarmed one, have fewer of them: of four that a leaf sends, a spine has one.
+        let excluded = self.excluded(prefix, now);
+        // The paper moves flows at the leaf of their source, where all flows from it to the destination move at once.
+        // Routers behind the leaf, up to the alarmed one, have fewer of them: of four that a leaf sends, a spine has
+        // one.
         let path = self.path_over(suspect, link);
         let path = path.unwrap_or_else(|| self.fabric.path_from(suspect.start, &suspect.flow));
         let (mut best, mut why): (Option<Decision>, _) = (None, None);
@@ -126,7 +128,7 @@ impl Controller {
                 && !self.is_left_alone(&self.fabric.router(router).name, now)
             {
                 let suspect = Suspect { start: Start::Link(before), ..*suspect };
-                match self.find_move_at(router, link, suspect, loads, &settled) {
+                match self.find_move_at(router, link, suspect, loads, &excluded) {
                     Ok(found) if best.as_ref().is_some_and(|it| it.relief >= found.relief) => {}
                     Ok(found) => best = Some(found),
                     Err(no_move) => why = why.or(Some(no_move)),
@@ -138,27 +140,30 @@ impl Controller {
         }
         best.ok_or_else(|| {
             why.unwrap_or_else(|| {
-                NoMove(format!("no router on the way of {} may be asked", suspect.flow))
+                NoMove(format!(
+                    "every router on the path of {} gets no moves after refusals",
+                    suspect.flow
+                ))
             })
         })
     }
 
-    fn settled(&self, prefix: Prefix, now: Instant) -> Settled<'_> {
-        let mut settled = Settled::default();
+    fn excluded(&self, prefix: Prefix, now: Instant) -> Excluded<'_> {
+        let mut excluded = Excluded::default();
         for it in self.moves.values().filter(|it| it.prefix == prefix) {
             let Some(router) = self.fabric.find(&it.router) else { continue };
             if it.is_open() || self.is_held(it, now) {
-                settled.routers.insert(router, it.id);
-                settled.flows.extend(it.flows.iter().map(|(flow, _)| flow));
+                excluded.routers.insert(router, it.id);
+                excluded.flows.extend(it.flows.iter().map(|(flow, _)| flow));
             }
             if it.is_open() && !matches!(it.stage, Stage::Verifying { .. }) {
-                settled.in_change.insert(router);
+                excluded.in_change.insert(router);
                 let gaining = it.changes.iter().filter(|(_, _, change)| *change > 0);
                 let through = gaining.filter_map(|(name, _, _)| self.fabric.find(name));
-                settled.routers.extend(through.map(|router| (router, it.id)));
+                excluded.routers.extend(through.map(|router| (router, it.id)));
             }
         }
-        settled
+        excluded
     }
 
     fn find_move_at(
@@ -167,16 +172,18 @@ impl Controller {
         link: LinkId,
         suspect: Suspect,
         loads: &Estimate<'_>,
-        settled: &Settled<'_>,
+        excluded: &Excluded<'_>,
     ) -> Result<Decision, NoMove> {
         let prefix = Prefix::host(suspect.flow.dst());
-        if let Some(id) = settled.routers.get(&router) {
-            return Err(NoMove(format!("{prefix} is being moved or was lately, by move {id}")));
+        if let Some(id) = excluded.routers.get(&router) {
+            return Err(NoMove(format!(
+                "{prefix} is being moved or was moved recently, by move {id}"
+            )));
         }
         let (destination, links) = (suspect.flow.dst(), self.fabric.links_of(router));
         let mut flows = alloc::vec![suspect];
         let mut all = self.suspects.to_destination(links, destination, loads.index, &self.fabric);
-        // Flows that only the alarmed port saw, if they come through this router.
+        // Add flows that only the alarmed port sampled, if they come through this router.
         let behind = self.suspects.to_destination(
             [link].into_iter(),
             destination,
@@ -187,8 +194,8 @@ impl Controller {
         all.sort_unstable_by_key(|other| (other.flow, core::cmp::Reverse(other.rate)));
         all.dedup_by_key(|other| other.flow);
         flows.extend(all.into_iter().filter(|other| other.flow != suspect.flow));
-        if let Some(it) = flows.iter().find(|it| settled.flows.contains(&it.flow)) {
-            return Err(NoMove(format!("{} is being moved or was lately", it.flow)));
+        if let Some(it) = flows.iter().find(|it| excluded.flows.contains(&it.flow)) {
+            return Err(NoMove(format!("{} is being moved or was moved recently", it.flow)));
         }
         let is_barred = |router: &str, prefix, members: &[Member]| {
             let same = |it: &Barred| {
@@ -197,18 +204,18 @@ impl Controller {
             self.barred.iter().any(same)
         };
         let at = (router, link);
-        decide(&self.fabric, loads, at, &flows, &settled.in_change, is_barred, &self.config.moves)
+        decide(&self.fabric, loads, at, &flows, &excluded.in_change, is_barred, &self.config.moves)
     }
 
-    /// The flow as `router` sees it, if it comes through it on its way to `link`.
+    /// Returns the flow as `router` receives it, if it crosses that router on its way to `link`.
     fn through(&self, router: RouterId, link: LinkId, flow: Suspect) -> Option<Suspect> {
         let path = self.path_over(&flow, link)?;
         let at = path.links().iter().position(|&it| self.fabric.to(it) == End::Router(router))?;
         Some(Suspect { start: Start::Link(path.links()[at]), ..flow })
     }
 
-    /// The way of a flow that was sampled on `link`. By which cable its host sends is told by where the flow came in:
-    /// asked for `link` alone, a cable that it does not use leads there often enough.
+    /// Returns the path of a flow that was sampled on `link`. The input link determines the cable on which its host
+    /// sends: with `link` alone, a cable that the flow does not use would often match.
     fn path_over(&self, flow: &Suspect, link: LinkId) -> Option<Path> {
         match flow.start {
             Start::Link(input) => self.fabric.path_over(&flow.flow, &[input, link]),
@@ -224,7 +231,7 @@ impl Controller {
         now.since(Instant::from_nanos(it.decided)) < self.config.hold && !it.flows.is_empty()
     }
 
-    /// Changes of load that the window does not show yet.
+    /// Returns the changes of load that the window does not show yet, in bits per second.
     pub(super) fn expected(&self, index: u64) -> BTreeMap<LinkId, i64> {
         let mut expected: BTreeMap<LinkId, i64> = BTreeMap::new();
         for it in self.moves.values() {
@@ -272,7 +279,7 @@ impl Controller {
             prefix: decision.prefix,
             members,
         });
-        self.say(What::Move, &router, "", Some(id), decision.reason.clone(), now);
+        self.emit(What::Move, &router, "", Some(id), decision.reason.clone(), now);
         let it = Move {
             id,
             router,
@@ -296,14 +303,15 @@ impl Controller {
         self.moves.insert(key, it);
     }
 
-    /// A router refused a move: it stays as it was, and is left alone after the third time.
+    /// Ends a move that a router refused; the route stays as before. After three refusals the router gets no moves for
+    /// a while.
     pub(super) fn refused(&mut self, key: &(String, Prefix), why: &str, now: Instant) {
         let Some(it) = self.moves.remove(key) else { return };
         let count = self.refusals.get(&key.0).map_or(1, |&(count, _)| count.saturating_add(1));
         let until = if count >= 3 { (now + self.config.bar).as_nanos() } else { 0 };
         self.refusals.insert(key.0.clone(), (count, until));
         let text = format!("refuses {} by {}: {why}", key.1, ports(&it.members));
-        self.say(What::Refused, &key.0, "", Some(it.id), text, now);
+        self.emit(What::Refused, &key.0, "", Some(it.id), text, now);
         self.bar(&it, now);
         if let Some(members) = it.previous.clone() {
             self.moves
@@ -320,12 +328,12 @@ impl Controller {
         });
     }
 
-    fn say_once(&mut self, link: LinkId, what: What, text: String, now: Instant) {
+    fn emit_once(&mut self, link: LinkId, what: What, text: String, now: Instant) {
         let (router, port) = self.port_name(link);
         let episode = self.episodes.entry(link).or_default();
         if episode.said != text {
             episode.said.clone_from(&text);
-            self.say(what, &router, &port, None, text, now);
+            self.emit(what, &router, &port, None, text, now);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What a controller knows, to be written down and taken up again after a restart.
+//! A controller's state, saved for a restart.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::string::String;
@@ -14,13 +14,13 @@ use crate::flow::Flow;
 use crate::suspects::Tally;
 use crate::telemetry::History;
 
-/// A controller's memory. Moves are in names; what ports reported is in the numbers of one fabric
-/// and counts only where its cables are the same.
+/// A controller's state. Moves are stored by names. Measurements are stored by the link numbers of one fabric and are
+/// used only if the new fabric's names are the same.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct State {
     version: u32,
-    /// Of routers' and ports' names, in order.
+    /// A fingerprint of the names of routers and ports, in order.
     fabric: u64,
     moves: Vec<Move>,
     next_id: u64,
@@ -31,7 +31,7 @@ pub struct State {
     measured: Measured,
 }
 
-/// What ports reported, by the numbers of one fabric.
+/// The measurements, by the numbers of one fabric.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Measured {
@@ -42,29 +42,29 @@ struct Measured {
     samples: Vec<(LinkId, Flow, Tally)>,
 }
 
-/// Why a state is not taken up.
+/// The reason why a state is not restored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum StateError {
-    /// Another version wrote it.
+    /// Another version wrote the state.
     #[error(
-        "the state is of version {got}, this controller reads version {VERSION}; start without it: installed moves are found"
+        "the state is of version {got}, this controller reads version {VERSION}; start without it: installed moves are adopted"
     )]
     Version {
         /// Its version.
         got: u32,
     },
-    /// It contradicts itself.
-    #[error("the state is damaged ({0}); start without it: installed moves are found")]
+    /// The state contradicts itself.
+    #[error("the state is damaged ({0}); start without it: installed moves are adopted")]
     Damaged(&'static str),
 }
 
 const VERSION: u32 = 2;
-/// Windows have lower numbers: in nanoseconds, those of 584 years would not fit.
+/// Upper bound of window indices; a clock of 64 bits in nanoseconds ends after 584 years.
 const LAST_WINDOW: u64 = 1 << 62;
 
 impl State {
-    /// Every number of a window in it.
+    /// Returns every window index in the state.
     fn windows(&self) -> impl Iterator<Item = u64> + '_ {
         let Measured { alarms, lately, ports, samples, .. } = &self.measured;
         let moves = self.moves.iter().flat_map(|it| match it.stage {
@@ -86,7 +86,7 @@ impl State {
 }
 
 impl Controller {
-    /// What the controller knows now.
+    /// Returns the present state.
     pub fn state(&self) -> State {
         State {
             version: VERSION,
@@ -117,11 +117,11 @@ impl Controller {
         }
     }
 
-    /// A controller that goes on where another one was. It has no lease; once it is given one, it says
-    /// again what was not answered.
+    /// Creates a controller that continues from a state. It has no lease; when it is given one, it repeats the requests
+    /// that were not answered.
     ///
     /// # Errors
-    /// Why the state cannot be used.
+    /// Returns the reason if the state cannot be used.
     pub fn restore(
         config: ControllerConfig,
         fabric: Fabric,
@@ -131,7 +131,7 @@ impl Controller {
             return Err(StateError::Version { got: state.version });
         }
         if state.windows().any(|window| window >= LAST_WINDOW) {
-            return Err(StateError::Damaged("a window's number is beyond all time"));
+            return Err(StateError::Damaged("a window's number is too large"));
         }
         let is_same = fingerprint(&fabric) == state.fabric;
         let mut controller = Self::new(config, fabric);
@@ -147,12 +147,12 @@ impl Controller {
         controller.next_window = state.next_window;
         controller.stats = state.stats;
         if is_same {
-            controller.remember(state.measured)?;
+            controller.restore_measured(state.measured)?;
         }
         Ok(controller)
     }
 
-    fn remember(&mut self, measured: Measured) -> Result<(), StateError> {
+    fn restore_measured(&mut self, measured: Measured) -> Result<(), StateError> {
         let Measured { episodes, alarms, lately, ports, samples } = measured;
         let links = self.fabric.links();
         let routers = self.fabric.router_ids().count();
@@ -177,13 +177,13 @@ impl Controller {
         Ok(())
     }
 
-    /// Says again what routers have not answered, after a restart or a new lease.
+    /// Repeats the requests that routers have not answered, after a restart or with a new lease.
     pub(super) fn resume(&mut self) {
         let open: Vec<_> =
             self.moves.iter().filter(|(_, it)| it.is_open()).map(|(key, _)| key.clone()).collect();
         for key in open {
             match &self.moves[&key].stage {
-                Stage::Applying { .. } | Stage::Undoing { .. } => self.tell_router(&key),
+                Stage::Applying { .. } | Stage::Undoing { .. } => self.send_change(&key),
                 Stage::Reading { .. } => self.actions.push_back(Action::Read { router: key.0 }),
                 Stage::Verifying { .. } | Stage::Kept => {}
             }
@@ -191,7 +191,7 @@ impl Controller {
     }
 }
 
-/// FNV-1a of the names of all routers and ports, in order.
+/// Returns the FNV-1a hash of the names of all routers and ports, in order.
 fn fingerprint(fabric: &Fabric) -> u64 {
     let mut hash = 0xcbf2_9ce4_8422_2325u64;
     let mut add = |text: &str| {

@@ -1,4 +1,4 @@
-//! Tables that were read again: what a move waited for, what others changed, links that failed.
+//! The comparison of tables that were read again with moves: pending moves, changes by others, failed links.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -13,18 +13,18 @@ use super::{Controller, Estimate, Move, Stage, What};
 use crate::fabric::{End, Fabric, LinkId};
 use crate::installed::{Installed, InstalledError, PortState, Prefix, Router};
 use crate::loads::{Loads, per_mille};
-use crate::moves::less;
+use crate::moves::negated;
 use crate::path::Start;
 
-/// How often a move that others removed is installed again.
-const REASSERTIONS: u32 = 3;
+/// Maximum number of times that a move is installed again after others removed it.
+const MAX_REINSTALLS: u32 = 3;
 
 impl Controller {
-    /// What a router has installed now.
+    /// Processes the installed state of a router.
     ///
     /// # Errors
-    /// Why that cannot be; the last good state stays. Where the router has other ports than before,
-    /// the whole fabric is to be read again and given to [`Self::handle_fabric`].
+    /// Returns the fault of the state; the last good state stays. If the router has other ports than before, the whole
+    /// fabric has to be read again and passed to [`Self::handle_fabric`].
     pub fn handle_tables(&mut self, router: Router, now: Instant) -> Result<(), InstalledError> {
         let name = router.name.clone();
         let states = |router: &Router| -> Vec<PortState> {
@@ -33,8 +33,8 @@ impl Controller {
         let before = self.fabric.installed().router(&name).map(&states).unwrap_or_default();
         let after = states(&router);
         if let Err(error) = self.fabric.replace(router) {
-            let text = format!("what was read is not taken over: {error}");
-            self.say(What::Drift, &name, "", None, text, now);
+            let text = format!("the tables that were read are not used: {error}");
+            self.emit(What::Drift, &name, "", None, text, now);
             return Err(error);
         }
         let changed: Vec<usize> =
@@ -49,8 +49,8 @@ impl Controller {
         Ok(())
     }
 
-    /// The whole fabric, read again because cables or routers have changed. What ports reported and
-    /// samples are forgotten; moves stay.
+    /// Replaces the whole fabric, read again because cables or routers have changed. Port reports and samples are
+    /// discarded; moves stay.
     pub fn handle_fabric(&mut self, fabric: Fabric, now: Instant) {
         let fresh = Self::new(self.config.clone(), fabric);
         let old = core::mem::replace(self, fresh);
@@ -77,8 +77,7 @@ impl Controller {
         names
     }
 
-    /// Takes over steered routes that are installed and that it does not know of: from before a
-    /// restart, or another controller's.
+    /// Adopts installed steered routes that are not in its moves: from before a restart, or from another controller.
     pub(super) fn adopt(&mut self, now: Instant) {
         let installed: &Installed = self.fabric.installed();
         let mut found = Vec::new();
@@ -96,7 +95,7 @@ impl Controller {
             let id = self.next_id;
             self.next_id = self.next_id.saturating_add(1);
             let reason = format!("{prefix} by {}, found installed", ports(&members));
-            self.say(What::Drift, &router, "", Some(id), reason.clone(), now);
+            self.emit(What::Drift, &router, "", Some(id), reason.clone(), now);
             let key = (router.clone(), prefix);
             let it = Move {
                 id,
@@ -134,7 +133,7 @@ impl Controller {
             PortState::NoCarrier => "the port has no carrier",
             PortState::Down => "the port is down",
         };
-        self.say(What::Link, name, &port, None, text.into(), now);
+        self.emit(What::Link, name, &port, None, text.into(), now);
         if let Some(link) = self.fabric.link_of_port(router, &port) {
             self.telemetry.forget(link);
             self.alarms.forget(link);
@@ -142,7 +141,7 @@ impl Controller {
         }
     }
 
-    /// Compares a router's steered routes with what its moves expect.
+    /// Compares a router's steered routes with those that its moves expect.
     fn compare(&mut self, name: &str, now: Instant) {
         let Some(number) = self.fabric.find(name) else { return };
         let of_router: Vec<(String, Prefix)> =
@@ -163,12 +162,16 @@ impl Controller {
                     .any(|port| port.name == member.port && port.state == PortState::Up)
             });
             match (&it.stage, is_there) {
-                // Not answered yet, or an answer that came before the table changed: it will come.
+                // The answer is pending, or came before the table changed and will come again.
                 (Stage::Applying { .. }, _) | (Stage::Verifying { .. } | Stage::Kept, true) => {}
                 (Stage::Undoing { .. }, false) => {}
                 (Stage::Reading { .. }, true) => self.installed(&key, now),
                 (Stage::Reading { .. }, false) => {
-                    self.refused(&key, "it said yes, but its table has another route", now);
+                    self.refused(
+                        &key,
+                        "it confirmed the change, but its table has another route",
+                        now,
+                    );
                 }
                 (Stage::Undoing { .. }, true) => self.undone(&key, now),
                 (Stage::Verifying { .. } | Stage::Kept, false) => self.lost(&key, is_up, now),
@@ -176,18 +179,18 @@ impl Controller {
         }
     }
 
-    /// The router has it. Where do its flows go by the tables as they are?
+    /// Marks a move as installed and predicts the load of its flows by the present tables.
     fn installed(&mut self, key: &(String, Prefix), now: Instant) {
         let window = self.telemetry.index(now);
         let it = self.moves.get_mut(key).expect("its key was found");
         (it.stage, it.tries) = (Stage::Verifying { window }, 0);
         let (id, before) = (it.id, it.before);
-        self.say(What::Applied, &key.0, "", Some(id), format!("{} is installed", key.1), now);
-        // Members may have come into another order than they were given in: what counts is what is
-        // installed, so flows are followed again.
+        self.emit(What::Applied, &key.0, "", Some(id), format!("{} is installed", key.1), now);
+        // The installed order of members may differ from the order sent, and decides the paths: flows are followed
+        // again.
         let changes = self.followed(&self.moves[key]);
-        // On top of what links carried when it was decided: routers may take a window or two to answer, and then the
-        // flows have moved already.
+        // The base is the load at the time of the decision: routers may take a window or two to answer, and by then the
+        // flows have moved.
         let decided = Instant::from_nanos(self.moves[key].decided);
         let index = self.telemetry.index(decided).saturating_sub(1);
         let nothing = BTreeMap::new();
@@ -206,7 +209,7 @@ impl Controller {
         });
         let named =
             named.filter(|(router, _, change)| !router.is_empty() && *change != 0).collect();
-        // What is installed again was measured there before.
+        // A route that is installed again was verified before.
         let is_new = self.moves[key].again == 0;
         self.moves.get_mut(key).expect("its key was found").changes = named;
         if is_new {
@@ -219,12 +222,12 @@ impl Controller {
         }
     }
 
-    /// What a move changes by the tables as they are.
+    /// Returns the changes of load of a move by the present tables.
     fn followed(&self, it: &Move) -> BTreeMap<LinkId, i64> {
         let losses = it.losses.iter();
         let losses =
             losses.filter_map(|(router, port, rate)| Some((self.link(router, port)?, *rate)));
-        let mut changes = less(losses);
+        let mut changes = negated(losses);
         let Some(router) = self.fabric.find(&it.router) else { return changes };
         for (flow, rate) in &it.flows {
             let rate = i64::try_from(*rate).unwrap_or(i64::MAX);
@@ -238,31 +241,31 @@ impl Controller {
 
     fn undone(&mut self, key: &(String, Prefix), now: Instant) {
         let Some(it) = self.moves.remove(key) else { return };
-        self.say(What::Undone, &key.0, "", Some(it.id), format!("{} is as it was", key.1), now);
+        self.emit(What::Undone, &key.0, "", Some(it.id), format!("{} is as it was", key.1), now);
         if let Some(members) = it.previous.clone() {
             let stage = Stage::Kept;
             self.moves.insert(key.clone(), Move { members, previous: None, stage, tries: 0, ..it });
         }
     }
 
-    /// Somebody else, or a failed link, has removed or changed a steered route.
+    /// Handles a steered route that others, or a failed link, have removed or changed.
     fn lost(&mut self, key: &(String, Prefix), is_up: bool, now: Instant) {
         let it = self.moves.get_mut(key).expect("its key was found");
         it.again = it.again.saturating_add(1);
         let id = it.id;
-        if is_up && it.again <= REASSERTIONS {
+        if is_up && it.again <= MAX_REINSTALLS {
             it.stage = Stage::Applying { since: now.as_nanos() };
             let text = format!("{} is not installed any more; it is installed again", key.1);
-            self.say(What::Drift, &key.0, "", Some(id), text, now);
-            self.tell_router(key);
+            self.emit(What::Drift, &key.0, "", Some(id), text, now);
+            self.send_change(key);
         } else {
             self.moves.remove(key);
             let text = format!("{} is not installed any more; the move is given up", key.1);
-            self.say(What::Drift, &key.0, "", Some(id), text, now);
+            self.emit(What::Drift, &key.0, "", Some(id), text, now);
         }
     }
 
-    /// Undoes moves whose flows do not arrive by the tables as they are now: a link on the way is down.
+    /// Undoes moves whose flows do not arrive by the present tables, because a link on their path is down.
     fn undo_broken(&mut self, now: Instant) {
         let broken: Vec<((String, Prefix), String)> = self
             .moves

@@ -1,4 +1,4 @@
-//! One fabric, told by hand what its ports carry: what the controller does with it.
+//! Tests of the controller on one fabric with counters and samples made by hand.
 
 use alloc::string::ToString;
 use alloc::vec::Vec;
@@ -12,20 +12,20 @@ use crate::{Flow, RouterId};
 const TWO_BY_TWO: &str = include_str!("../../tests/golden/installed/two-by-two.toml");
 const WINDOW: u64 = 10;
 
-/// A controller with its switches, and counters that go on from window to window.
-struct Desk {
+/// A controller with its switches, and counters that grow from window to window.
+struct Harness {
     controller: Controller,
     switches: Switches,
     counters: Vec<(u64, u64)>,
     window: u64,
-    /// How fast the job goes, in percent of 30 Gb/s a flow.
+    /// The rate of the job, in percent of 30 Gb/s per flow.
     pace: u64,
-    /// Two flows that the leaf's hash sends by s0.
+    /// Two flows that the leaf's hash sends to s0.
     flows: [Flow; 2],
     events: Vec<Event>,
 }
 
-impl Desk {
+impl Harness {
     fn new() -> Self {
         let fabric = Fabric::new(toml::from_str::<Installed>(TWO_BY_TWO).unwrap()).unwrap();
         let s0 = fabric.link_of_port(RouterId(0), "s0").unwrap();
@@ -36,7 +36,7 @@ impl Desk {
         controller.set_lease(Some(1), Instant::EPOCH);
         let counters = alloc::vec![(0, 0); fabric.links()];
         let switches = Switches::new(fabric);
-        let mut desk = Self {
+        let mut harness = Self {
             controller,
             switches,
             counters,
@@ -45,8 +45,8 @@ impl Desk {
             flows,
             events: Vec::new(),
         };
-        desk.report();
-        desk
+        harness.report();
+        harness
     }
 
     fn link(&self, router: &str, port: &str) -> LinkId {
@@ -71,8 +71,8 @@ impl Desk {
         }
     }
 
-    /// A window in which the two flows send 30 Gb/s each at full pace, others as much by s0, and this many packets are marked on the
-    /// leaf's s0 and s1 while a flow is there.
+    /// Runs a window. The two flows send 30 Gb/s each at full pace, other flows send as much to s0, and `marks` packets
+    /// are marked on the leaf's s0 and s1 while a flow uses the port.
     fn window(&mut self, marks: [u64; 2]) {
         self.window += 1;
         let sent = 375_000_000 * self.pace;
@@ -106,7 +106,7 @@ impl Desk {
         self.controller.handle_timeout(now);
     }
 
-    /// Does what the controller wants; which changes that were.
+    /// Carries out the controller's actions and returns the changes among them.
     fn work(&mut self) -> Vec<Action> {
         let mut changes = Vec::new();
         let now = self.now();
@@ -128,7 +128,7 @@ impl Desk {
         changes
     }
 
-    /// Three windows with marks, after which there is a move.
+    /// Runs three windows with marks, after which there is a move, and returns its changes.
     fn until_moved(&mut self) -> Vec<Action> {
         for _ in 0..2 {
             self.window([1000, 0]);
@@ -138,9 +138,9 @@ impl Desk {
         self.work()
     }
 
-    fn says(&self, what: What) -> Vec<&str> {
-        let said = self.events.iter().filter(|event| event.what == what);
-        said.map(|event| event.text.as_str()).collect()
+    fn texts(&self, what: What) -> Vec<&str> {
+        let events = self.events.iter().filter(|event| event.what == what);
+        events.map(|event| event.text.as_str()).collect()
     }
 
     fn steered(&self) -> Vec<(String, Vec<String>)> {
@@ -157,76 +157,79 @@ impl Desk {
 
 #[test]
 fn three_windows_of_marks_move_the_flows_and_their_fall_keeps_them_moved() {
-    let mut desk = Desk::new();
-    let changes = desk.until_moved();
+    let mut harness = Harness::new();
+    let changes = harness.until_moved();
     let [Action::Apply { router, prefix, members, epoch: 1, .. }] = &changes[..] else {
-        panic!("{changes:?} {:?}", desk.events);
+        panic!("{changes:?} {:?}", harness.events);
     };
-    // Both flows go to one host, so they move together, to what others leave free.
+    // Both flows go to one host, so they move together, to the port with free bandwidth.
     assert_eq!((router.as_str(), prefix.to_string().as_str()), ("leaf-0", "10.2.0.2/32"));
     assert_eq!(members.iter().map(|it| it.port.as_str()).collect::<Vec<_>>(), ["s1"]);
-    let words = desk.says(What::Move).concat();
+    let words = harness.texts(What::Move).concat();
     assert!(words.starts_with("leaf-0 s0 → spine-0 is 90.0 % full; 10.1.0.2:"), "{words}");
     assert!(words.ends_with("→ leaf-1, 60.0 % full"), "{words}");
-    desk.window([0, 0]);
-    desk.work();
-    desk.window([0, 0]);
-    desk.work();
-    assert_eq!(desk.says(What::Kept).len(), 1, "{:?}", desk.events);
-    assert_eq!(desk.says(What::Cleared), ["medium alarm over after 3 windows"]);
-    assert_eq!(desk.controller.stats().cleared_after, [0, 1, 0, 0]);
+    harness.window([0, 0]);
+    harness.work();
+    harness.window([0, 0]);
+    harness.work();
+    assert_eq!(harness.texts(What::Kept).len(), 1, "{:?}", harness.events);
+    assert_eq!(harness.texts(What::Cleared), ["medium alarm over after 3 windows"]);
+    assert_eq!(harness.controller.stats().cleared_after, [0, 1, 0, 0]);
 }
 
 #[test]
 fn a_move_that_does_not_help_is_undone_and_not_repeated() {
-    let mut desk = Desk::new();
-    desk.until_moved();
-    assert_eq!(desk.steered().len(), 1);
-    // Marks rise where flows went: the move made it worse.
-    desk.window([0, 5000]);
-    assert_eq!(desk.work(), []);
-    desk.window([0, 5000]);
-    let changes = desk.work();
+    let mut harness = Harness::new();
+    harness.until_moved();
+    assert_eq!(harness.steered().len(), 1);
+    // Marks rise at the port that the flows went to: the move made it worse.
+    harness.window([0, 5000]);
+    assert_eq!(harness.work(), []);
+    harness.window([0, 5000]);
+    let changes = harness.work();
     assert!(matches!(&changes[..], [Action::Withdraw { .. }]), "{changes:?}");
-    assert!(desk.steered().is_empty());
-    assert_eq!(desk.says(What::Undo), ["5000 marks in 187500 MB, 1000 marks in 187500 MB before"]);
-    assert_eq!(desk.says(What::Undone).len(), 1);
+    assert!(harness.steered().is_empty());
+    assert_eq!(
+        harness.texts(What::Undo),
+        ["5000 marks in 187500 MB, 1000 marks in 187500 MB before"]
+    );
+    assert_eq!(harness.texts(What::Undone).len(), 1);
     for _ in 0..20 {
-        desk.window([1000, 0]);
-        assert_eq!(desk.work(), [], "the same move again");
+        harness.window([1000, 0]);
+        assert_eq!(harness.work(), [], "the same move again");
     }
-    let refusal = desk.says(What::NoMove).concat();
-    assert!(refusal.contains("were tried lately"), "{refusal}");
+    let refusal = harness.texts(What::NoMove).concat();
+    assert!(refusal.contains("were tried recently"), "{refusal}");
 }
 
-/// What a job gains by a move it sends, so marks rise with it; only more of them a byte are a harm.
+/// A job that gains by a move sends more, so its marks rise too; only more marks per byte are harmful.
 #[test]
 fn a_move_that_lets_its_job_run_faster_is_judged_by_marks_a_byte() {
     for (marks, what) in [(1190, What::Kept), (1210, What::Undo)] {
-        let mut desk = Desk::new();
-        desk.until_moved();
-        desk.pace = 120;
-        desk.window([0, marks]);
-        desk.work();
-        desk.window([0, marks]);
-        desk.work();
+        let mut harness = Harness::new();
+        harness.until_moved();
+        harness.pace = 120;
+        harness.window([0, marks]);
+        harness.work();
+        harness.window([0, marks]);
+        harness.work();
         let words = alloc::format!("{marks} marks in 225000 MB, 1000 marks in 187500 MB before");
-        assert_eq!(desk.says(what), [words], "{:?}", desk.events);
+        assert_eq!(harness.texts(what), [words], "{:?}", harness.events);
     }
 }
 
 #[test]
 fn without_the_lease_it_watches_and_with_a_new_one_it_finds_what_is_installed() {
-    let mut desk = Desk::new();
-    desk.controller.set_lease(None, desk.now());
-    assert_eq!(desk.until_moved(), []);
-    assert_eq!(desk.says(What::Alarm).len(), 2);
-    desk.controller.set_lease(Some(2), desk.now());
-    desk.window([1000, 0]);
-    assert_eq!(desk.work().len(), 1);
-    // Another controller, which knows nothing, finds the move; the gate refuses the first one's epoch.
-    let mut other = Controller::new(ControllerConfig::default(), desk.switches.fabric.clone());
-    other.set_lease(Some(3), desk.now());
+    let mut harness = Harness::new();
+    harness.controller.set_lease(None, harness.now());
+    assert_eq!(harness.until_moved(), []);
+    assert_eq!(harness.texts(What::Alarm).len(), 2);
+    harness.controller.set_lease(Some(2), harness.now());
+    harness.window([1000, 0]);
+    assert_eq!(harness.work().len(), 1);
+    // Another controller without state finds the move; the gate refuses the first controller's epoch.
+    let mut other = Controller::new(ControllerConfig::default(), harness.switches.fabric.clone());
+    other.set_lease(Some(3), harness.now());
     assert_eq!(other.moves().map(|it| it.stage.clone()).collect::<Vec<_>>(), [Stage::Kept]);
     let router = "leaf-0".to_string();
     let withdraw = |epoch| Action::Withdraw {
@@ -235,27 +238,27 @@ fn without_the_lease_it_watches_and_with_a_new_one_it_finds_what_is_installed() 
         router: router.clone(),
         prefix: Prefix::host([10, 2, 0, 2]),
     };
-    desk.switches.apply(&withdraw(3)).unwrap();
-    let refusal = desk.switches.apply(&withdraw(2)).unwrap_err();
-    assert_eq!(refusal, "epoch 2 is over; a controller of epoch 3 has the lease");
+    harness.switches.apply(&withdraw(3)).unwrap();
+    let refusal = harness.switches.apply(&withdraw(2)).unwrap_err();
+    assert_eq!(refusal, "epoch 2 is over; a controller with epoch 3 holds the lease");
 }
 
 #[test]
 fn what_others_remove_is_installed_again_three_times() {
-    let mut desk = Desk::new();
-    desk.until_moved();
-    desk.window([0, 0]);
-    desk.window([0, 0]);
-    desk.work();
+    let mut harness = Harness::new();
+    harness.until_moved();
+    harness.window([0, 0]);
+    harness.window([0, 0]);
+    harness.work();
     for round in 0..5 {
-        let number = desk.switches.fabric.find("leaf-0").unwrap();
-        let mut router = desk.switches.fabric.router(number).clone();
+        let number = harness.switches.fabric.find("leaf-0").unwrap();
+        let mut router = harness.switches.fabric.router(number).clone();
         remove(&mut router, Prefix::host([10, 2, 0, 2]));
-        desk.switches.fabric.replace(router.clone()).unwrap();
-        desk.controller.handle_tables(router, desk.now()).unwrap();
-        let changes = desk.work();
-        assert_eq!(desk.steered().len(), usize::from(round < 3), "round {round}: {changes:?}");
-        if desk.steered().is_empty() {
+        harness.switches.fabric.replace(router.clone()).unwrap();
+        harness.controller.handle_tables(router, harness.now()).unwrap();
+        let changes = harness.work();
+        assert_eq!(harness.steered().len(), usize::from(round < 3), "round {round}: {changes:?}");
+        if harness.steered().is_empty() {
             break;
         }
     }
@@ -263,82 +266,84 @@ fn what_others_remove_is_installed_again_three_times() {
 
 #[test]
 fn a_failed_link_undoes_the_moves_that_lead_over_it() {
-    let mut desk = Desk::new();
-    desk.until_moved();
-    desk.window([0, 0]);
-    desk.window([0, 0]);
-    desk.work();
-    let (_, ports) = desk.steered().remove(0);
+    let mut harness = Harness::new();
+    harness.until_moved();
+    harness.window([0, 0]);
+    harness.window([0, 0]);
+    harness.work();
+    let (_, ports) = harness.steered().remove(0);
     let spine = alloc::format!("spine-{}", &ports[0][1..]);
-    let number = desk.switches.fabric.find(&spine).unwrap();
-    let mut router = desk.switches.fabric.router(number).clone();
+    let number = harness.switches.fabric.find(&spine).unwrap();
+    let mut router = harness.switches.fabric.router(number).clone();
     router.ports[1].state = PortState::Down;
-    desk.switches.fabric.replace(router.clone()).unwrap();
-    desk.controller.handle_tables(router, desk.now()).unwrap();
-    let changes = desk.work();
-    assert!(matches!(&changes[..], [Action::Withdraw { .. }]), "{changes:?} {:?}", desk.events);
-    assert_eq!(desk.says(What::Link), ["the port is down"]);
+    harness.switches.fabric.replace(router.clone()).unwrap();
+    harness.controller.handle_tables(router, harness.now()).unwrap();
+    let changes = harness.work();
+    assert!(matches!(&changes[..], [Action::Withdraw { .. }]), "{changes:?} {:?}", harness.events);
+    assert_eq!(harness.texts(What::Link), ["the port is down"]);
 }
 
 #[test]
 fn a_router_that_refuses_is_left_alone_and_one_that_is_silent_is_undone() {
-    let mut desk = Desk::new();
+    let mut harness = Harness::new();
     for _ in 0..3 {
-        desk.window([1000, 0]);
+        harness.window([1000, 0]);
     }
-    let Some(Action::Apply { id, .. }) = desk.controller.poll_action() else { panic!("no move") };
-    let now = desk.now();
-    desk.controller.handle_answer(id, Err("table full".into()), now);
-    desk.work();
-    assert!(desk.says(What::Refused)[0].ends_with("table full"));
-    assert!(desk.steered().is_empty() && desk.controller.moves().count() == 0);
+    let Some(Action::Apply { id, .. }) = harness.controller.poll_action() else {
+        panic!("no move")
+    };
+    let now = harness.now();
+    harness.controller.handle_answer(id, Err("table full".into()), now);
+    harness.work();
+    assert!(harness.texts(What::Refused)[0].ends_with("table full"));
+    assert!(harness.steered().is_empty() && harness.controller.moves().count() == 0);
 
-    let mut desk = Desk::new();
+    let mut harness = Harness::new();
     for _ in 0..3 {
-        desk.window([1000, 0]);
+        harness.window([1000, 0]);
     }
-    let mut told = 0;
+    let mut sent = 0;
     for second in 0..60 {
-        desk.controller.handle_timeout(desk.now() + Duration::from_secs(second));
-        while let Some(action) = desk.controller.poll_action() {
-            told += u32::from(!matches!(action, Action::Read { .. }));
+        harness.controller.handle_timeout(harness.now() + Duration::from_secs(second));
+        while let Some(action) = harness.controller.poll_action() {
+            sent += u32::from(!matches!(action, Action::Read { .. }));
         }
     }
-    assert!((4..12).contains(&told), "{told}");
-    assert!(matches!(desk.controller.moves().next().unwrap().stage, Stage::Undoing { .. }));
+    assert!((4..12).contains(&sent), "{sent}");
+    assert!(matches!(harness.controller.moves().next().unwrap().stage, Stage::Undoing { .. }));
 }
 
 #[test]
 fn telemetry_that_lies_raises_no_alarm_and_is_named() {
-    let mut desk = Desk::new();
-    let link = desk.link("leaf-0", "s0");
+    let mut harness = Harness::new();
+    let link = harness.link("leaf-0", "s0");
     for _ in 0..6 {
         // More marks than packets.
-        desk.counters[link.index()].1 += u64::from(u32::MAX);
-        desk.window([0, 0]);
-        assert_eq!(desk.work(), []);
+        harness.counters[link.index()].1 += u64::from(u32::MAX);
+        harness.window([0, 0]);
+        assert_eq!(harness.work(), []);
     }
-    assert!(desk.controller.alarms().is_empty());
-    assert!(desk.says(What::Doubt)[0].contains("marked packets"), "{:?}", desk.events);
-    assert!(desk.controller.stats().doubts >= 6);
+    assert!(harness.controller.alarms().is_empty());
+    assert!(harness.texts(What::Doubt)[0].contains("marked packets"), "{:?}", harness.events);
+    assert!(harness.controller.stats().doubts >= 6);
 }
 
 #[test]
 fn a_state_survives_being_written_down_and_a_damaged_one_is_refused() {
-    let mut desk = Desk::new();
-    desk.until_moved();
-    let text = serde_json::to_string(&desk.controller.state()).unwrap();
-    // Another form is another version.
+    let mut harness = Harness::new();
+    harness.until_moved();
+    let text = serde_json::to_string(&harness.controller.state()).unwrap();
+    // Another format needs another version.
     let golden = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/golden/state/moved.json");
     if std::env::var_os("BLESS").is_some() {
         std::fs::write(golden, &text).unwrap();
     }
     assert_eq!(std::fs::read_to_string(golden).unwrap(), text, "rerun with BLESS=1 to accept");
     let state: State = serde_json::from_str(&text).unwrap();
-    assert_eq!(state, desk.controller.state());
-    let fabric = desk.switches.fabric.clone();
+    assert_eq!(state, harness.controller.state());
+    let fabric = harness.switches.fabric.clone();
     let restored = Controller::restore(ControllerConfig::default(), fabric.clone(), state).unwrap();
-    assert_eq!(restored.state(), desk.controller.state());
+    assert_eq!(restored.state(), harness.controller.state());
     let damaged = text.replacen("\"next_id\":2", "\"next_id\":1", 1);
     let state = serde_json::from_str(&damaged).unwrap();
     let error =
@@ -350,30 +355,30 @@ fn a_state_survives_being_written_down_and_a_damaged_one_is_refused() {
     assert_eq!(error, StateError::Version { got: 9 });
 }
 
-/// Flows from a host of leaf 0 to one of leaf 1, and the first link that each takes between switches.
+/// A harness that announces flows from a host of leaf 0 to one of leaf 1.
 struct Announcer {
-    desk: Desk,
+    harness: Harness,
     pair: Pair,
 }
 
 impl Announcer {
-    fn new(desk: Desk, gigabits: u64) -> Self {
+    fn new(harness: Harness, gigabits: u64) -> Self {
         let rate = weft_units::BitRate::gbps(gigabits).unwrap();
         let (src, dst) = ([10, 1, 0, 2].into(), [10, 2, 0, 2].into());
-        Self { desk, pair: Pair { src, first: None, dst, rate, port: None } }
+        Self { harness, pair: Pair { src, first: None, dst, rate, port: None } }
     }
 
     fn announce(&mut self, name: &str, pairs: &[Pair]) -> Result<Announced, JobError> {
         let (entropy, seed) = (weft_plan::ports::Entropy::default(), weft_units::Seed(1));
-        let now = self.desk.now();
-        self.desk.controller.announce(name, pairs, (entropy, 64), seed, now)
+        let now = self.harness.now();
+        self.harness.controller.announce(name, pairs, (entropy, 64), seed, now)
     }
 
-    /// By which spine a job of one flow is sent.
+    /// Returns the uplink port by which a job of one flow is sent.
     fn spine(&mut self, name: &str) -> String {
         let announced = self.announce(name, &[self.pair]).unwrap();
         let link = self.uplink(announced.ports[0]);
-        self.desk.switches.fabric.port_of(link).unwrap().1.name.clone()
+        self.harness.switches.fabric.port_of(link).unwrap().1.name.clone()
     }
 
     fn flow(port: u16) -> Flow {
@@ -381,13 +386,13 @@ impl Announcer {
     }
 
     fn uplink(&self, port: u16) -> LinkId {
-        self.desk.switches.fabric.path(&Self::flow(port)).links()[1]
+        self.harness.switches.fabric.path(&Self::flow(port)).links()[1]
     }
 }
 
 #[test]
 fn an_announced_jobs_ports_share_no_link_where_that_is_possible() {
-    let mut it = Announcer::new(Desk::new(), 50);
+    let mut it = Announcer::new(Harness::new(), 50);
     let pair = it.pair;
     let announced = it.announce("a", &[pair, pair]).unwrap();
     assert_ne!(it.uplink(announced.ports[0]), it.uplink(announced.ports[1]));
@@ -403,33 +408,33 @@ fn an_announced_jobs_ports_share_no_link_where_that_is_possible() {
         assert!(error.to_string().contains(words), "{error}");
     }
     assert_eq!(it.announce("a", &[]), Err(JobError::Empty));
-    // What was refused has changed nothing.
-    assert_eq!(it.desk.controller.jobs()["a"].flows.len(), 2);
+    // A refused announcement changes nothing.
+    assert_eq!(it.harness.controller.jobs()["a"].flows.len(), 2);
 }
 
 #[test]
 fn jobs_count_before_they_begin_and_until_they_are_withdrawn() {
-    let mut it = Announcer::new(Desk::new(), 50);
+    let mut it = Announcer::new(Harness::new(), 50);
     let first = it.spine("first");
     let second = it.spine("second");
     assert_ne!(first, second, "nothing is measured yet, and both count");
-    // Announced again it is the same job, and its own flows are not in its way.
+    // A job that is announced again is the same job, and its own flows do not count against it.
     assert_eq!(it.spine("first"), first);
-    it.desk.controller.withdraw("second", it.desk.now()).unwrap();
+    it.harness.controller.withdraw("second", it.harness.now()).unwrap();
     assert_eq!(it.spine("third"), second);
-    let error = it.desk.controller.withdraw("second", it.desk.now()).unwrap_err();
+    let error = it.harness.controller.withdraw("second", it.harness.now()).unwrap_err();
     assert_eq!(error.to_string(), "no job \"second\"; there are first, third");
 }
 
 #[test]
 fn a_planned_port_is_kept_where_it_will_do_and_replaced_where_links_are_full() {
-    let mut it = Announcer::new(Desk::new(), 10);
-    let planned = it.desk.flows[0].ports().0;
+    let mut it = Announcer::new(Harness::new(), 10);
+    let planned = it.harness.flows[0].ports().0;
     let pair = Pair { port: Some(planned), ..it.pair };
     let announced = it.announce("a", &[pair]).unwrap();
     assert_eq!((announced.ports, announced.kept), (vec![planned], 1));
-    // Both flows of the desk and others fill its link to 90 %.
-    it.desk.window([0, 0]);
+    // Both flows of the harness and others fill its link to 90 %.
+    it.harness.window([0, 0]);
     let announced = it.announce("a", &[pair]).unwrap();
     assert_eq!(announced.kept, 0);
     assert_ne!(it.uplink(announced.ports[0]), it.uplink(planned));
@@ -437,47 +442,44 @@ fn a_planned_port_is_kept_where_it_will_do_and_replaced_where_links_are_full() {
 
 #[test]
 fn a_job_that_was_seen_counts_as_measured_and_is_forgotten_when_it_is_not_seen_for_long() {
-    let mut desk = Desk::new();
-    desk.controller.config.forget = Duration::from_secs(10 * WINDOW);
-    let mut it = Announcer::new(desk, 30);
-    let pairs = it.desk.flows.map(|flow| Pair { port: Some(flow.ports().0), ..it.pair });
+    let mut harness = Harness::new();
+    harness.controller.config.forget = Duration::from_secs(10 * WINDOW);
+    let mut it = Announcer::new(harness, 30);
+    let pairs = it.harness.flows.map(|flow| Pair { port: Some(flow.ports().0), ..it.pair });
     assert_eq!(it.announce("runs", &pairs).unwrap().kept, 2);
     it.announce("waits", &[it.pair]).unwrap();
-    assert!(!it.desk.controller.jobs()["runs"].begun);
-    it.desk.window([0, 0]);
-    let begun = |it: &Announcer, name: &str| it.desk.controller.jobs()[name].begun;
+    assert!(!it.harness.controller.jobs()["runs"].begun);
+    it.harness.window([0, 0]);
+    let begun = |it: &Announcer, name: &str| it.harness.controller.jobs()[name].begun;
     assert!(begun(&it, "runs") && !begun(&it, "waits"));
     for _ in 0..11 {
-        it.desk.window([0, 0]);
+        it.harness.window([0, 0]);
     }
-    let names: Vec<&String> = it.desk.controller.jobs().keys().collect();
+    let names: Vec<&String> = it.harness.controller.jobs().keys().collect();
     assert_eq!(names, ["runs"]);
-    let events: Vec<Event> = core::iter::from_fn(|| it.desk.controller.poll_event()).collect();
+    let events: Vec<Event> = core::iter::from_fn(|| it.harness.controller.poll_event()).collect();
     let forgotten = "waits forgotten: nothing of it was sampled for 10 windows";
     assert!(events.iter().any(|event| event.text == forgotten), "{events:?}");
 }
 
 #[test]
 fn jobs_survive_a_restart_and_damaged_ones_are_refused() {
-    let mut it = Announcer::new(Desk::new(), 50);
+    let mut it = Announcer::new(Harness::new(), 50);
     let first = it.spine("first");
-    let written = serde_json::to_string(it.desk.controller.jobs()).unwrap();
-    let mut anew = Desk::new();
+    let written = serde_json::to_string(it.harness.controller.jobs()).unwrap();
+    let mut anew = Harness::new();
     anew.controller.restore_jobs(serde_json::from_str(&written).unwrap()).unwrap();
     let mut anew = Announcer::new(anew, 50);
     assert_ne!(anew.spine("second"), first);
 
-    let mut jobs = it.desk.controller.jobs().clone();
+    let mut jobs = it.harness.controller.jobs().clone();
     let two = [49_153, 49_152]
         .map(|port| JobFlow { flow: Announcer::flow(port), ..jobs["first"].flows[0] });
     jobs.get_mut("first").unwrap().flows = two.to_vec();
-    let error = anew.desk.controller.restore_jobs(jobs.clone()).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "what is kept of jobs is damaged: a job's flows are out of order"
-    );
+    let error = anew.harness.controller.restore_jobs(jobs.clone()).unwrap_err();
+    assert_eq!(error.to_string(), "the saved jobs are damaged: a job's flows are out of order");
     let job = jobs.remove("first").unwrap();
     jobs.insert("a\nb".into(), job);
-    assert!(matches!(anew.desk.controller.restore_jobs(jobs), Err(JobError::Name(_))));
-    assert_eq!(anew.desk.controller.jobs().len(), 2, "the jobs before stay");
+    assert!(matches!(anew.harness.controller.restore_jobs(jobs), Err(JobError::Name(_))));
+    assert_eq!(anew.harness.controller.jobs().len(), 2, "the jobs before stay");
 }

@@ -1,4 +1,4 @@
-//! Whether a move has helped, and undoing it where not.
+//! The verification of moves, and undoing those that did not help.
 
 use alloc::format;
 use alloc::string::String;
@@ -6,23 +6,23 @@ use alloc::vec::Vec;
 
 use weft_units::Instant;
 
-use super::{Action, Carried, Controller, Move, REMEMBERED, Stage, What};
+use super::{Action, Carried, Controller, Move, Stage, WINDOWS_KEPT, What};
 use crate::fabric::LinkId;
 use crate::installed::Prefix;
 use crate::loads::per_mille;
 
-/// What a window says of a move.
+/// The judgement of a move by one window.
 enum Verdict {
-    /// Some link did not report.
+    /// A link did not report.
     Unknown,
-    /// It has helped.
+    /// The move helped.
     Better(String),
-    /// It has not, and why.
+    /// The move did not help, with the reason.
     Worse(String),
 }
 
 impl Controller {
-    /// Looks at every move that was installed before the window began.
+    /// Verifies every move that was installed before the window began.
     pub(super) fn verify(&mut self, index: u64, now: Instant) {
         let installed: Vec<_> = self
             .moves
@@ -34,8 +34,8 @@ impl Controller {
             .collect();
         for (key, window) in installed {
             match self.verdict(&key, index) {
-                // Without reports there is no reason to undo, nor to wait for ever.
-                Verdict::Unknown if index < window.saturating_add(REMEMBERED as u64) => {}
+                // Without reports there is no reason to undo the move, nor to wait forever.
+                Verdict::Unknown if index < window.saturating_add(WINDOWS_KEPT as u64) => {}
                 Verdict::Unknown => {
                     self.keep(&key, "unverified: its links do not report".into(), now)
                 }
@@ -55,7 +55,7 @@ impl Controller {
         let (Some(carried), Some(before)) = (self.carried(it, index), it.carried) else {
             return Verdict::Unknown;
         };
-        // A link that is full and marks nothing carries a job that runs faster.
+        // A full link without marks carries a job that runs faster.
         let is_marked = |link| {
             self.telemetry.window(link, index).is_some_and(|it| it.marks > self.config.alarm.marks)
         };
@@ -81,9 +81,9 @@ impl Controller {
         Verdict::Better(text)
     }
 
-    /// What the link that flows leave and all whose load the move changes carried in a window; none if one
-    /// of them did not report it. Those that flows have left are among them: a packet crosses as many links
-    /// before as after.
+    /// Returns the sum over links of a window's bytes and marks: the link that flows leave and all links whose load the
+    /// move changes. Returns `None` if one of them did not report. The links that flows have left are included, because
+    /// a packet crosses as many links before as after.
     pub(super) fn carried(&self, it: &Move, index: u64) -> Option<Carried> {
         let from = self.link(&it.port_of, &it.port)?;
         let changed = it.changes.iter().filter_map(|(router, port, _)| self.link(router, port));
@@ -97,13 +97,13 @@ impl Controller {
         Some(sum)
     }
 
-    /// Takes away moves whose flows have gone: a job has ended, and its routes shall not bind the next.
+    /// Withdraws moves whose flows have ended, so that the routes of an ended job do not affect the next.
     pub(super) fn withdraw_idle(&mut self, index: u64, now: Instant) {
         let idle = self.config.alarm.windows(self.config.idle);
         let mut gone = Vec::new();
         for (key, it) in &mut self.moves {
             let Some(router) = self.fabric.find(&it.router) else { continue };
-            // Where nothing at all is sampled, that says nothing about these flows.
+            // If nothing at all is sampled there, the absence of these flows means nothing.
             let seen = self.suspects.last_seen(self.fabric.links_of(router), key.1.first());
             match seen {
                 Some(window) => it.seen = it.seen.max(window),
@@ -123,8 +123,8 @@ impl Controller {
                 it.tries = 0;
                 it.stage = Stage::Undoing { since: now.as_nanos(), why: text.clone() };
                 let id = it.id;
-                self.say(What::Idle, &key.0, "", Some(id), text, now);
-                self.tell_router(&key);
+                self.emit(What::Idle, &key.0, "", Some(id), text, now);
+                self.send_change(&key);
             }
         }
     }
@@ -134,22 +134,22 @@ impl Controller {
         it.stage = Stage::Kept;
         it.previous = None;
         let id = it.id;
-        self.say(What::Kept, &key.0, "", Some(id), text, now);
+        self.emit(What::Kept, &key.0, "", Some(id), text, now);
     }
 
-    /// Puts back what was there before a move.
+    /// Restores the route from before a move.
     pub(super) fn undo(&mut self, key: &(String, Prefix), why: String, now: Instant) {
         let Some(it) = self.moves.get_mut(key) else { return };
         let before = it.clone();
         it.stage = Stage::Undoing { since: now.as_nanos(), why: why.clone() };
         it.tries = 0;
         self.bar(&before, now);
-        self.say(What::Undo, &key.0, "", Some(before.id), why, now);
-        self.tell_router(key);
+        self.emit(What::Undo, &key.0, "", Some(before.id), why, now);
+        self.send_change(key);
     }
 
-    /// Sends the change that a move waits for, once more or for the first time.
-    pub(super) fn tell_router(&mut self, key: &(String, Prefix)) {
+    /// Sends the change that a move waits for, or repeats it.
+    pub(super) fn send_change(&mut self, key: &(String, Prefix)) {
         let (Some(epoch), Some(it)) = (self.epoch, self.moves.get(key)) else { return };
         let (id, router, prefix) = (it.id, it.router.clone(), it.prefix);
         self.actions.push_back(match it.expected() {
@@ -158,8 +158,8 @@ impl Controller {
         });
     }
 
-    /// Asks again where a router has not answered.
-    pub(super) fn remind(&mut self, now: Instant) {
+    /// Repeats requests that routers have not answered in time.
+    pub(super) fn resend_overdue(&mut self, now: Instant) {
         if self.epoch.is_none() {
             return;
         }
@@ -185,18 +185,18 @@ impl Controller {
                     *since = now.as_nanos();
                     if tries == 1 {
                         let text = format!("does not answer; {} is still to be undone", key.1);
-                        self.say(What::Silent, &key.0, "", Some(id), text, now);
+                        self.emit(What::Silent, &key.0, "", Some(id), text, now);
                     }
-                    self.tell_router(&key);
+                    self.send_change(&key);
                 }
-                // Whether it was done is not known: what is undone for certain does no harm.
+                // The outcome at the router is not known, and undoing is safe in either case.
                 _ if tries >= 3 => {
-                    self.say(What::Silent, &key.0, "", Some(id), "does not answer".into(), now);
+                    self.emit(What::Silent, &key.0, "", Some(id), "does not answer".into(), now);
                     self.undo(&key, "the router does not answer".into(), now);
                 }
                 Stage::Applying { since } => {
                     *since = now.as_nanos();
-                    self.tell_router(&key);
+                    self.send_change(&key);
                 }
                 Stage::Reading { since } => {
                     *since = now.as_nanos();

@@ -1,16 +1,16 @@
-//! The end of a link in one word: what following flows asks at every hop.
+//! The end of a link in one word, which path lookups read at every hop.
 
 use super::{End, HostId, RouterId};
 
-/// The router or host at the end of a link that is up.
+/// The router or host at the end of a link, if the link is up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Arrival(u32);
 
-/// Set for hosts. Ports are at most 2^23, so numbers of both are far below it.
+/// The flag of hosts. There are at most 2^23 ports, so the numbers of routers and hosts are far below it.
 const HOST: u32 = 1 << 31;
 
 impl Arrival {
-    /// A link that is down, or has no cable.
+    /// The end of a link that is down or has no cable.
     pub(super) const NOWHERE: Self = Self(u32::MAX);
 
     pub(super) const fn at_router(router: RouterId) -> Self {

@@ -1,4 +1,4 @@
-//! From names to numbers, with everything checked on the way.
+//! Conversion of [`Installed`] from names to numbers, with all checks.
 
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeMap;
@@ -18,23 +18,23 @@ use super::table::Shared;
 use super::{End, Fabric, HostId, LinkId, RouterId, count};
 use crate::installed::{Addresses, Cable, Installed, InstalledError, Port, PortState, Router};
 
-/// Ports of all routers together, at most.
-const MOST_PORTS: usize = 1 << 23;
+/// Maximum number of ports of all routers together.
+const MAX_PORTS: usize = 1 << 23;
 
 impl Fabric {
-    /// The fabric of these routers.
+    /// Builds the fabric of these routers.
     ///
     /// # Errors
-    /// The first thing that is wrong, with the router it is at.
+    /// Returns the first fault found, with its router.
     pub fn new(installed: Installed) -> Result<Self, InstalledError> {
         let names = names(&installed)?;
         let mut first_link = vec![0];
         let mut ports = 0;
         for router in &installed.routers {
             ports += router.ports.len();
-            first_link.push(count(ports.min(MOST_PORTS)));
+            first_link.push(count(ports.min(MAX_PORTS)));
         }
-        within("ports", ports, MOST_PORTS)?;
+        within("ports", ports, MAX_PORTS)?;
         let mut fabric = Self {
             names,
             by_name: by_name(&installed),
@@ -66,7 +66,7 @@ impl Fabric {
         Ok(fabric)
     }
 
-    /// Finds out where every port's cable leads, and gives hosts their links.
+    /// Resolves the cable of every port, and assigns links to hosts.
     fn lay_cables(&mut self) -> Result<(), InstalledError> {
         let mut attached: Vec<(Addresses, LinkId)> = Vec::new();
         for (number, router) in (0..).zip(&self.installed.routers) {
@@ -92,7 +92,7 @@ impl Fabric {
         self.find_hosts()
     }
 
-    /// Makes hosts found by their addresses, each of which is one host's.
+    /// Builds the lookup of hosts by address and checks that each address belongs to one host.
     fn find_hosts(&mut self) -> Result<(), InstalledError> {
         for (number, host) in (0..).map(HostId).zip(&self.hosts) {
             self.v4.add(number, host.v4().map(Ipv4Addr::to_bits));
@@ -158,7 +158,7 @@ impl Fabric {
         Ok(())
     }
 
-    /// Gives a host one more link, against `down`.
+    /// Adds a link to a host, in the direction opposite to `down`.
     fn attach(&mut self, host: Addresses, down: LinkId) -> Result<(), InstalledError> {
         if let Some(other) = self.reverse[down.index()] {
             let first = end(&self.installed, &self.first_link, other);
@@ -187,7 +187,7 @@ impl Fabric {
         &self.installed.routers[router.index()]
     }
 
-    /// See [`Arrival`].
+    /// Returns the end of a link as an [`Arrival`].
     fn arrival_of(&self, link: LinkId) -> Arrival {
         match self.to(link) {
             _ if !self.passes(link) => Arrival::NOWHERE,
@@ -197,14 +197,14 @@ impl Fabric {
         }
     }
 
-    /// Whether the ports at both ends are up.
+    /// Returns `true` if the ports at both ends are up.
     fn is_up(&self, link: LinkId) -> bool {
         let up = |link| self.port_of(link).is_none_or(|(_, port)| port.state == PortState::Up);
         up(link) && self.reverse(link).is_none_or(up)
     }
 }
 
-/// See [`Fabric::replace`].
+/// Implements [`Fabric::replace`].
 pub(super) fn replace(fabric: &mut Fabric, router: Router) -> Result<RouterId, InstalledError> {
     let Some(number) = fabric.find(&router.name) else {
         let unknown = nearest("router", &router.name, fabric.names.keys());
@@ -240,7 +240,7 @@ pub(super) fn replace(fabric: &mut Fabric, router: Router) -> Result<RouterId, I
     Ok(number)
 }
 
-/// Whether a port can lead to a host of this address.
+/// Returns `true` if the address can be a host's.
 fn is_of_a_host(address: IpAddr) -> bool {
     let is_broadcast = matches!(address, IpAddr::V4(it) if it.is_broadcast());
     !(address.is_unspecified() || address.is_multicast() || is_broadcast)
@@ -257,7 +257,7 @@ fn names(installed: &Installed) -> Result<BTreeMap<String, RouterId>, InstalledE
     Ok(names)
 }
 
-/// Places of each router's ports in the order of their names.
+/// Returns the indices of each router's ports in the order of their names.
 fn by_name(installed: &Installed) -> Vec<u32> {
     let mut all = Vec::new();
     for Router { ports, .. } in &installed.routers {
@@ -268,7 +268,7 @@ fn by_name(installed: &Installed) -> Vec<u32> {
     all
 }
 
-/// Puts the cable of `near` in, whose other end is `far`.
+/// Connects the port of `near` with the port of `far`.
 fn plug(
     installed: &Installed,
     first_link: &[u32],
@@ -293,7 +293,7 @@ fn plug(
     }
 }
 
-/// The router and port of a port's link.
+/// Returns the router and port of a port's link.
 fn place<'a>(installed: &'a Installed, first_link: &[u32], link: LinkId) -> (&'a Router, &'a Port) {
     let number = first_link.partition_point(|&first| first <= link.0) - 1;
     let router = &installed.routers[number];
@@ -313,7 +313,7 @@ pub(super) fn nearest<'a>(
     name: &str,
     known: impl Iterator<Item = &'a String>,
 ) -> String {
-    // A fabric has thousands of routers: the nearest name helps, the list of all does not.
+    // A fabric has thousands of routers, so the message names the nearest router, not all of them.
     let known: Vec<&str> = known.map(String::as_str).collect();
     if known.len() <= 8 {
         return unknown_name(kind, name, &known);

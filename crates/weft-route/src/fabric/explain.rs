@@ -1,4 +1,4 @@
-//! A flow's path with everything that decided it, for people.
+//! A flow's path with everything that determined it, for display.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -11,51 +11,51 @@ use crate::flow::FlowRef;
 use crate::installed::{GroupKind, Prefix, Target};
 use crate::path::{Path, Start};
 
-/// A path and why it is that one.
+/// A path and the decisions that lead to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Explanation {
     /// Each router's decision, in order.
     pub hops: Vec<Hop>,
-    /// How it ends, in words.
+    /// The end of the path, in words.
     pub outcome: String,
-    /// Whether it arrives.
+    /// `true` if the flow arrives.
     pub arrives: bool,
 }
 
-/// What one router decides.
+/// The decision of one router.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Hop {
     /// The router.
     pub router: String,
-    /// The longest prefix of a route that is alive; none without a route.
+    /// The longest prefix of a route with a live next hop; none without a route.
     pub prefix: Option<Prefix>,
-    /// The route's group, or what the route does instead.
+    /// The route's group, or `no route`, `unreachable` or `blackhole`.
     pub group: String,
     /// `single`, `hash-threshold` or `resilient`; empty without a group.
     pub kind: &'static str,
-    /// The number that chooses; none where nothing is to be chosen.
+    /// The hash that selects the member; none if the group has one member.
     pub hash: Option<u32>,
-    /// The group's members that are alive, in the order installed.
+    /// The group's live members, in the order installed.
     pub members: Vec<Share>,
-    /// The link that it takes, as [`Fabric::name`] has it; empty where it takes none.
+    /// The link that the flow takes, as displayed by [`Fabric::name`]; empty if it takes none.
     pub takes: String,
 }
 
-/// A member's part of a group.
+/// A member's share of a group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Share {
     /// The port.
     pub port: String,
-    /// What is at its other end.
+    /// The node at the port's other end.
     pub to: String,
-    /// Its share of all hashes, of one million.
+    /// The member's share of all hashes, in millionths.
     pub per_million: u32,
-    /// Whether the flow takes it.
+    /// `true` if the flow takes this member.
     pub taken: bool,
 }
 
 impl Fabric {
-    /// What every router on the flow's way decides, and from what.
+    /// Returns the flow's path and the decision of every router on it, with its inputs.
     ///
     /// # Panics
     /// If the fabric has no such link or router.
@@ -92,7 +92,7 @@ impl Fabric {
         let router = self.router(number);
         let (table, entry) = P::family(self).entry(number, packet.dst());
         let group = table.groups.get(entry as usize).and_then(Option::as_ref);
-        // The table forgets prefixes; among the routes with its entry the longest is the one.
+        // The table does not keep prefixes: the prefix is the longest among the routes with this entry.
         let leads = |via: &Target| match via {
             Target::Group(name) => {
                 router.groups.get(entry as usize).is_some_and(|group| group.name == *name)

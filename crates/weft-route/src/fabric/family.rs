@@ -1,5 +1,5 @@
-//! What following a packet needs of its family, IPv4 or IPv6: addresses as numbers, every router's table,
-//! and who has which address.
+//! The state of one address family, IPv4 or IPv6: addresses as numbers, every router's table, and the host of each
+//! address.
 
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -8,16 +8,16 @@ use weft_topo::hash::{FiveTuple, FiveTuple6};
 use weft_units::{prefetch, prefetch_all};
 
 use super::hash::{Base, Functions, Hash};
-use super::table::{Forward, Front, Shared, Table};
+use super::table::{Forward, Lookup, Shared, Table};
 use super::{Fabric, HostId, RouterId};
 
-/// An address as a number, by which tables are cut.
+/// An address as a number; tables are ranges of it.
 pub(crate) trait Address: Copy + Ord + Default {
-    /// None for an address of the other family.
+    /// Converts an address; `None` if it is of the other family.
     fn of(address: IpAddr) -> Option<Self>;
-    /// The same for people.
+    /// Returns the address as [`IpAddr`].
     fn ip(self) -> IpAddr;
-    /// The address after it; none after the last.
+    /// Returns the next address; `None` after the last.
     fn next(self) -> Option<Self>;
 }
 
@@ -58,24 +58,24 @@ impl Address for u128 {
 /// One family's addresses and tables.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Family<A> {
-    /// By router, what every packet looks at.
-    pub(super) fronts: Vec<Front<A>>,
-    /// By router, the rest.
+    /// By router, the part of its table that every lookup reads.
+    pub(super) lookups: Vec<Lookup<A>>,
+    /// By router, the rest of its table.
     pub(super) tables: Vec<Table>,
-    /// By host, its address; zero, which is no host's, where it has none of this family.
+    /// By host, its address; zero, which no host has, if it has none of this family.
     pub(super) addresses: Vec<A>,
-    /// Addresses in order, with whose they are.
+    /// Addresses in order, with their hosts.
     hosts: Vec<(A, HostId)>,
 }
 
 impl<A: Address> Family<A> {
-    /// Notes the next host's address.
+    /// Adds the next host's address.
     pub(super) fn add(&mut self, host: HostId, address: Option<A>) {
         self.addresses.push(address.unwrap_or_default());
         self.hosts.extend(address.map(|address| (address, host)));
     }
 
-    /// Puts addresses in order, so that hosts are found; the first address that two hosts have, if any.
+    /// Sorts addresses for lookup. Returns the first address that two hosts have, if there is one.
     pub(super) fn sort(&mut self) -> Option<(A, HostId, HostId)> {
         self.hosts.sort_unstable();
         let twice = self.hosts.windows(2).find(|pair| pair[0].0 == pair[1].0);
@@ -83,16 +83,16 @@ impl<A: Address> Family<A> {
     }
 
     /// Adds the next router's table.
-    pub(super) fn push(&mut self, (table, mut front): (Table, Front<A>), shared: &mut Shared<A>) {
-        front.share(shared);
+    pub(super) fn push(&mut self, (table, mut lookup): (Table, Lookup<A>), shared: &mut Shared<A>) {
+        lookup.share(shared);
         self.tables.push(table);
-        self.fronts.push(front);
+        self.lookups.push(lookup);
     }
 
-    /// Gives a router another table.
-    pub(super) fn replace(&mut self, router: RouterId, (table, front): (Table, Front<A>)) {
+    /// Replaces a router's table.
+    pub(super) fn replace(&mut self, router: RouterId, (table, lookup): (Table, Lookup<A>)) {
         self.tables[router.index()] = table;
-        self.fronts[router.index()] = front;
+        self.lookups[router.index()] = lookup;
     }
 
     pub(super) fn host(&self, address: A) -> Option<HostId> {
@@ -100,72 +100,72 @@ impl<A: Address> Family<A> {
         found.ok().map(|place| self.hosts[place].1)
     }
 
-    /// In which range of a router's an address is.
+    /// Returns the index of a router's address range that contains an address.
     #[inline]
     pub(crate) fn range(&self, router: RouterId, address: A) -> usize {
-        self.fronts[router.index()].range(address)
+        self.lookups[router.index()].range(address)
     }
 
-    /// Begins to fetch a router, of which only the number is known.
+    /// Prefetches the state of a router.
     #[inline]
-    pub(crate) fn fetch_router(&self, router: RouterId) {
-        prefetch(&self.fronts[router.index()]);
+    pub(crate) fn prefetch_router(&self, router: RouterId) {
+        prefetch(&self.lookups[router.index()]);
         prefetch_all(&self.tables[router.index()].hash);
     }
 
-    /// Begins to fetch what searching a router's ranges reads.
+    /// Prefetches the memory that the search of a router's ranges reads.
     #[inline]
-    pub(crate) fn fetch_ranges(&self, router: RouterId) {
-        self.fronts[router.index()].fetch_ranges();
+    pub(crate) fn prefetch_ranges(&self, router: RouterId) {
+        self.lookups[router.index()].prefetch_ranges();
     }
 
-    /// Begins to fetch what a range of a router's leads to.
+    /// Prefetches the action of a router's range.
     #[inline]
-    pub(crate) fn fetch_way(&self, router: RouterId, range: usize) {
-        self.fronts[router.index()].fetch_way(range);
+    pub(crate) fn prefetch_action(&self, router: RouterId, range: usize) {
+        self.lookups[router.index()].prefetch_action(range);
     }
 
-    /// Begins to fetch a host's address.
+    /// Prefetches a host's address.
     #[inline]
-    pub(crate) fn fetch_address(&self, host: HostId) {
+    pub(crate) fn prefetch_address(&self, host: HostId) {
         prefetch(&self.addresses[host.index()]);
     }
 
-    /// What a router does with addresses like this one: its table, and the entry there.
+    /// Returns a router's table and its entry for an address.
     pub(super) fn entry(&self, router: RouterId, address: A) -> (&Table, u32) {
         let table = &self.tables[router.index()];
-        (table, table.entry(self.fronts[router.index()].range(address)))
+        (table, table.entry(self.lookups[router.index()].range(address)))
     }
 }
 
-/// A packet as routers see it.
+/// A packet's header fields, as routers read them.
 pub(crate) trait Packet: Copy {
-    /// The number its addresses are.
+    /// The number type of its addresses.
     type Address: Address;
 
     fn src(&self) -> Self::Address;
     fn dst(&self) -> Self::Address;
     fn family(fabric: &Fabric) -> &Family<Self::Address>;
 
-    /// The number with which a router chooses among next hops.
+    /// Returns the hash by which a router selects a next hop.
     fn value(&self, functions: &Functions, hash: &Hash, base: &mut Base) -> u32;
 
-    /// What a router does with it.
+    /// Returns the forwarding decision of a router.
     #[inline]
     fn forward(&self, fabric: &Fabric, at: RouterId, base: &mut Base) -> Forward {
         self.forward_in(fabric, at, Self::family(fabric).range(at, self.dst()), base)
     }
 
-    /// What a router does with it, whose destination is in this range of the router's.
+    /// Returns the forwarding decision of a router for a destination in this range of its table.
     #[inline]
     fn forward_in(&self, fabric: &Fabric, at: RouterId, range: usize, base: &mut Base) -> Forward {
         let family = Self::family(fabric);
         let table = &family.tables[at.index()];
         let value = || self.value(&fabric.functions, &table.hash, base);
-        family.fronts[at.index()].forward(table, range, value)
+        family.lookups[at.index()].forward(table, range, value)
     }
 
-    /// Whether it is for this host.
+    /// Returns `true` if the packet's destination is this host.
     #[inline]
     fn is_for(&self, fabric: &Fabric, host: HostId) -> bool {
         Self::family(fabric).addresses[host.index()] == self.dst()

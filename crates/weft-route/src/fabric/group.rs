@@ -1,4 +1,4 @@
-//! One group of next hops, prepared for choosing.
+//! One group of next hops, prepared for selection by hash.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -7,9 +7,9 @@ use alloc::vec::Vec;
 use weft_topo::hash::linux;
 
 use super::LinkId;
-use super::table::Way;
+use super::table::RangeAction;
 
-/// Next hops in the order installed, less those that are dead.
+/// The live next hops of a group in the order installed.
 #[derive(Clone, Debug)]
 pub(super) struct Group {
     links: Box<[LinkId]>,
@@ -20,31 +20,31 @@ pub(super) struct Group {
 enum Choice {
     /// One next hop.
     One,
-    /// Linux's thresholds for equal weights.
+    /// Linux's hash thresholds with equal weights.
     Threshold,
-    /// A switch chip's modulus for equal weights.
+    /// A switch chip's modulus with equal weights.
     Modulo,
-    /// The first member whose bound is above the number, or above its rest of `modulus`.
+    /// The first member whose bound is above the hash, or above the hash modulo `modulus`.
     Bounds { bounds: Box<[u64]>, modulus: Option<u64> },
-    /// A resilient group's members by bucket.
+    /// The members of a resilient group, by bucket.
     Buckets(Box<[u16]>),
 }
 
-/// A member as [`Group`] is made of.
+/// A member from which a [`Group`] is built.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Member {
     pub(super) link: LinkId,
     pub(super) weight: u32,
-    /// The port is up, or the router does not look.
+    /// `true` if the port is up, or the router ignores link state.
     pub(super) alive: bool,
-    /// The neighbour answers.
+    /// `true` if the neighbour answers.
     pub(super) reachable: bool,
 }
 
 impl Group {
-    /// A group by thresholds (Linux) or by modulus; none when every member is dead.
+    /// Builds a group that selects by thresholds (Linux) or by modulus; `None` if every member is dead.
     pub(super) fn new(members: &[Member], by_threshold: bool) -> Option<Self> {
-        // `fib_rebalance`: dead members are left out and thresholds computed from who is left.
+        // `fib_rebalance`: dead members are left out, and thresholds are computed from the rest.
         let alive: Vec<Member> =
             members.iter().copied().filter(|member| member.alive && member.weight > 0).collect();
         let links = reachable(&alive);
@@ -61,8 +61,8 @@ impl Group {
         Some(Self { links, choice })
     }
 
-    /// A resilient group. Buckets of dead members go to those that have the least of what their
-    /// weight gives them, in order: `nh_res_group_rebalance` in `net/ipv4/nexthop.c`.
+    /// Builds a resilient group. Buckets of dead members go to the members that are furthest below the share of their
+    /// weight, in order: `nh_res_group_rebalance` in `net/ipv4/nexthop.c`.
     pub(super) fn resilient(members: &[Member], buckets: &[u16]) -> Option<Self> {
         let total: u64 = members.iter().filter(|m| m.alive).map(|m| u64::from(m.weight)).sum();
         if total == 0 {
@@ -83,7 +83,7 @@ impl Group {
             while next < members.len() && held[next] >= wanted[next] {
                 next += 1;
             }
-            // Members that hold more than their share leave none for it; any that lives will do.
+            // If all members have their share or more, the first live member takes the bucket.
             let place =
                 if next < members.len() { next } else { members.iter().position(|m| m.alive)? };
             held[place] += 1;
@@ -93,26 +93,26 @@ impl Group {
         Some(Self { links, choice: Choice::Buckets(table.into()) })
     }
 
-    /// The group in one word, where it is simple enough, by ports of the router whose first port's link this is.
-    pub(super) fn way(&self, first_port: LinkId) -> Option<Way> {
+    /// Returns the group in one word, if it is simple enough, with ports relative to the router's first link.
+    pub(super) fn range_action(&self, first_port: LinkId) -> Option<RangeAction> {
         let &first = self.links.first()?;
         let ports = u16::try_from(self.links.len()).ok()?;
         let is_row = self.links.iter().zip(first.0..).all(|(link, number)| link.0 == number);
         let first = first.0.checked_sub(first_port.0)?;
         match self.choice {
-            Choice::One => Some(Way::Port(first)),
-            Choice::Threshold if is_row => Some(Way::Threshold { ports, first }),
-            Choice::Modulo if is_row => Some(Way::Modulo { ports, first }),
+            Choice::One => Some(RangeAction::Port(first)),
+            Choice::Threshold if is_row => Some(RangeAction::Threshold { ports, first }),
+            Choice::Modulo if is_row => Some(RangeAction::Modulo { ports, first }),
             _ => None,
         }
     }
 
-    /// Whether a hash is needed.
+    /// Returns `true` if the selection needs a hash.
     pub(super) const fn chooses(&self) -> bool {
         !matches!(self.choice, Choice::One)
     }
 
-    /// The link for a hash.
+    /// Returns the link for a hash.
     #[inline]
     pub(super) fn select(&self, value: u32) -> LinkId {
         let place = match &self.choice {
@@ -129,7 +129,7 @@ impl Group {
         self.links[place]
     }
 
-    /// Every link with its share of all hashes, in thousandths of a thousandth.
+    /// Returns every link with its share of all hashes, in millionths.
     pub(super) fn shares(&self) -> Vec<(LinkId, u32)> {
         const WHOLE: u64 = 1_000_000;
         let part = |part: u64, whole: u64| {
@@ -159,8 +159,8 @@ impl Group {
     }
 }
 
-/// `nexthop_select_path_hthr`: a member whose neighbour does not answer is passed over for the next
-/// that does, or else for the first; with none, the first of all is taken.
+/// Replaces a member whose neighbour does not answer by the next member that does, or else by the first that does;
+/// if none does, by the first of all (`nexthop_select_path_hthr`).
 fn reachable(alive: &[Member]) -> Box<[LinkId]> {
     let first = alive.iter().find(|member| member.reachable).or_else(|| alive.first());
     (0..alive.len())
@@ -181,7 +181,7 @@ fn bounds(alive: &[Member], by_threshold: bool) -> Choice {
     Choice::Bounds { bounds, modulus: (!by_threshold).then_some(total) }
 }
 
-/// `value % count`. A division costs tens of cycles and most groups are powers of two.
+/// Returns `value % count`. A division costs tens of cycles, and most group sizes are powers of two.
 #[inline]
 pub(super) const fn modulo(value: u32, count: usize) -> usize {
     let value = value as usize;

@@ -1,4 +1,4 @@
-//! The routers' hashes, arranged so that what they share is computed once a packet.
+//! The routers' hash functions, arranged so that their common part is computed once per packet.
 
 use alloc::vec::Vec;
 
@@ -10,18 +10,18 @@ use crate::installed::RouterHash;
 const UDP: u8 = 17;
 const TCP: u8 = 6;
 
-/// Every function of switch chips that some router has.
+/// Every hash function of switch chips that some router has.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Functions(Vec<FabricHash>);
 
-/// How one router hashes.
+/// The hash function of one router with its parameters.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Hash {
     Linux { policy: Policy, seed: u32, udp: Keyed, tcp: Keyed },
     Switch { function: usize, salt: SwitchSalt, hash: SwitchHash },
 }
 
-/// The part of a packet's hash that all switches of one function share.
+/// The part of a packet's hash that is equal for all switches with one function.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Base {
     function: usize,
@@ -35,7 +35,10 @@ impl Base {
 }
 
 impl Functions {
-    /// The router's hash, with its function added to those known; or why nobody can compute it.
+    /// Converts a router's hash and adds its function to those known.
+    ///
+    /// # Errors
+    /// The reason why the hash cannot be computed.
     pub(super) fn add(&mut self, hash: &RouterHash) -> Result<Hash, &'static str> {
         match *hash {
             RouterHash::Linux { policy, fields, seed } => {
@@ -64,7 +67,7 @@ impl Functions {
         }
     }
 
-    /// The number with which a router chooses.
+    /// Returns the hash of an IPv4 packet at a router.
     #[inline]
     pub(super) fn value(&self, hash: &Hash, tuple: &FiveTuple, base: &mut Base) -> u32 {
         match *hash {
@@ -85,7 +88,7 @@ impl Functions {
 }
 
 impl Hash {
-    /// The number with which a router chooses for an IPv6 packet.
+    /// Returns the hash of an IPv6 packet at a router.
     pub(super) fn value6(&self, tuple: &FiveTuple6) -> u32 {
         match *self {
             Self::Linux { policy, seed, .. } => multipath_hash6(policy, seed, tuple),
@@ -93,7 +96,7 @@ impl Hash {
         }
     }
 
-    /// Whether groups are cut by thresholds, as in Linux, rather than by a modulus.
+    /// Returns `true` if groups are divided by thresholds, as in Linux, and `false` if by a modulus.
     pub(super) const fn by_threshold(&self) -> bool {
         match *self {
             Self::Linux { .. } => true,

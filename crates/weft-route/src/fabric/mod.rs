@@ -1,8 +1,8 @@
-//! A fabric as its routers forward, in numbers: what [`Installed`] says in names, checked and laid
-//! out for following millions of flows.
+//! A fabric's forwarding state in numbers: the contents of [`Installed`], checked and laid out for path lookups of
+//! millions of flows.
 //!
-//! A *link* is one direction of a cable. A router's port has the link on which it sends; a host has
-//! one for each of its cables, on which it sends. So every packet's way is a list of [`LinkId`]s.
+//! A *link* is one direction of a cable. A router's port has the link on which it sends; a host has one for each of
+//! its cables, on which it sends. So every path is a list of [`LinkId`]s.
 
 mod arrival;
 mod build;
@@ -38,11 +38,11 @@ use crate::installed::{Addresses, Installed, InstalledError, Port, Router};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RouterId(pub u32);
 
-/// A host, in the order of IPv4 addresses; those that have none come last, in the order of IPv6 addresses.
+/// A host's index in the order of IPv4 addresses; hosts without one come last, in the order of IPv6 addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HostId(pub u32);
 
-/// One direction of a cable: ports' links router by router, then hosts' links.
+/// One direction of a cable: the links of ports router by router, then the links of hosts.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -51,7 +51,7 @@ pub struct LinkId(pub u32);
 macro_rules! index {
     ($($id:ty),+) => {$(
         impl $id {
-            /// The position in an array with one entry each.
+            /// Returns the index into an array with one entry per item.
             pub const fn index(self) -> usize {
                 self.0 as usize
             }
@@ -60,7 +60,7 @@ macro_rules! index {
 }
 index!(RouterId, HostId, LinkId);
 
-/// What is at an end of a link.
+/// The node at an end of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// A router.
@@ -71,31 +71,31 @@ pub enum End {
     Nothing,
 }
 
-/// A fabric that is asked for paths again and again.
+/// A fabric, prepared for many path lookups.
 #[derive(Clone, Debug)]
 pub struct Fabric {
     installed: Installed,
     names: BTreeMap<String, RouterId>,
-    /// By router, the link of its first port; how many ports there are at the end.
+    /// By router, the link of its first port; then the number of ports.
     first_link: Vec<u32>,
-    /// By router, its ports' places in the order of their names: as many as there are ports.
+    /// By router, the indices of its ports in the order of their names; one entry per port.
     by_name: Vec<u32>,
-    /// By link, who sends on it.
+    /// By link, its sender.
     from: Vec<End>,
-    /// By link, who receives from it.
+    /// By link, its receiver.
     to: Vec<End>,
     /// By link, the link of the other direction.
     reverse: Vec<Option<LinkId>>,
-    /// By link, bits a second.
+    /// By link, its rate in bits per second.
     rates: Vec<u64>,
-    /// By link, whether packets pass: both its ends are up.
+    /// By link, `true` if both of its ends are up.
     passes: Vec<bool>,
     /// By host, its addresses.
     hosts: Vec<Addresses>,
-    /// By host, its first link in `links_of_hosts`; how many there are at the end.
+    /// By host, the index of its first link in `links_of_hosts`; then the number of these links.
     first_of_host: Vec<u32>,
     links_of_hosts: Vec<LinkId>,
-    /// By link, what its end is in one word.
+    /// By link, its end in one word.
     arrivals: Vec<Arrival>,
     v4: Family<u32>,
     v6: Family<u128>,
@@ -103,17 +103,17 @@ pub struct Fabric {
 }
 
 impl Fabric {
-    /// Every router with what it has installed.
+    /// Returns every router with its installed state.
     pub const fn installed(&self) -> &Installed {
         &self.installed
     }
 
-    /// Every router, by number.
+    /// Returns every router, by number.
     pub fn router_ids(&self) -> impl Iterator<Item = RouterId> + use<> {
         (0..count(self.installed.routers.len())).map(RouterId)
     }
 
-    /// What a router has installed.
+    /// Returns the installed state of a router.
     ///
     /// # Panics
     /// If the fabric has no such router.
@@ -121,22 +121,22 @@ impl Fabric {
         &self.installed.routers[router.index()]
     }
 
-    /// The router of that name.
+    /// Returns the router of that name.
     pub fn find(&self, name: &str) -> Option<RouterId> {
         self.names.get(name).copied()
     }
 
-    /// Every link.
+    /// Returns every link.
     pub fn link_ids(&self) -> impl Iterator<Item = LinkId> + use<> {
         (0..count(self.to.len())).map(LinkId)
     }
 
-    /// How many links there are.
+    /// Returns the number of links.
     pub const fn links(&self) -> usize {
         self.to.len()
     }
 
-    /// The links on which a router sends, one for each port in order.
+    /// Returns the links on which a router sends, one for each port in order.
     ///
     /// # Panics
     /// If the fabric has no such router.
@@ -144,14 +144,14 @@ impl Fabric {
         (self.first_link[router.index()]..self.first_link[router.index() + 1]).map(LinkId)
     }
 
-    /// The link on which the router's port of that interface number sends.
+    /// Returns the link on which the router's port with that interface index sends.
     pub fn link_of_ifindex(&self, router: RouterId, ifindex: u32) -> Option<LinkId> {
         let ports = &self.installed.routers.get(router.index())?.ports;
         let place = ports.iter().position(|port| port.ifindex == ifindex)?;
         Some(LinkId(self.first_link[router.index()] + count(place)))
     }
 
-    /// The link on which the router's port of that name sends.
+    /// Returns the link on which the router's port of that name sends.
     pub fn link_of_port(&self, router: RouterId, name: &str) -> Option<LinkId> {
         let ports = &self.installed.routers.get(router.index())?.ports;
         let first = self.first_link[router.index()];
@@ -161,14 +161,14 @@ impl Fabric {
         found.ok().map(|at| LinkId(first + by_name[at]))
     }
 
-    /// The port that sends on a link; none for a host's.
+    /// Returns the port that sends on a link; `None` if a host sends on it.
     pub fn port_of(&self, link: LinkId) -> Option<(RouterId, &Port)> {
         let End::Router(router) = self.from[link.index()] else { return None };
         let place = link.0 - self.first_link[router.index()];
         Some((router, &self.installed.routers[router.index()].ports[place as usize]))
     }
 
-    /// Who sends on a link.
+    /// Returns the sender on a link.
     ///
     /// # Panics
     /// If the fabric has no such link.
@@ -176,7 +176,7 @@ impl Fabric {
         self.from[link.index()]
     }
 
-    /// Who receives from a link.
+    /// Returns the receiver from a link.
     ///
     /// # Panics
     /// If the fabric has no such link.
@@ -184,7 +184,7 @@ impl Fabric {
         self.to[link.index()]
     }
 
-    /// The other direction of the cable; none without a cable.
+    /// Returns the other direction of the cable; `None` without a cable.
     ///
     /// # Panics
     /// If the fabric has no such link.
@@ -192,7 +192,7 @@ impl Fabric {
         self.reverse[link.index()]
     }
 
-    /// What a link carries at most.
+    /// Returns the capacity of a link.
     ///
     /// # Panics
     /// If the fabric has no such link.
@@ -200,13 +200,13 @@ impl Fabric {
         BitRate::bps(self.rates[link.index()]).expect("rates come from rates, which are not zero")
     }
 
-    /// Begins to fetch what [`Self::rate`] reads.
+    /// Prefetches the memory that [`Self::rate`] reads.
     #[inline]
-    pub(crate) fn fetch_rate(&self, link: LinkId) {
+    pub(crate) fn prefetch_rate(&self, link: LinkId) {
         prefetch(&self.rates[link.index()]);
     }
 
-    /// Whether packets pass a link.
+    /// Returns `true` if a link passes packets.
     ///
     /// # Panics
     /// If the fabric has no such link.
@@ -214,12 +214,12 @@ impl Fabric {
         self.passes[link.index()]
     }
 
-    /// How many hosts there are.
+    /// Returns the number of hosts.
     pub const fn hosts(&self) -> usize {
         self.hosts.len()
     }
 
-    /// A host's addresses.
+    /// Returns a host's addresses.
     ///
     /// # Panics
     /// If the fabric has no such host.
@@ -227,7 +227,7 @@ impl Fabric {
         self.hosts[host.index()]
     }
 
-    /// The host of that address.
+    /// Returns the host of that address.
     pub fn host(&self, address: impl Into<IpAddr>) -> Option<HostId> {
         match address.into() {
             IpAddr::V4(it) => self.v4.host(it.to_bits()),
@@ -235,12 +235,12 @@ impl Fabric {
         }
     }
 
-    /// The host that sends a packet.
+    /// Returns the host that sends a packet.
     pub(crate) fn source<P: Packet>(&self, packet: &P) -> Option<HostId> {
         P::family(self).host(packet.src())
     }
 
-    /// The links on which a host sends, one for each of its cables.
+    /// Returns the links on which a host sends, one for each of its cables.
     ///
     /// # Panics
     /// If the fabric has no such host.
@@ -249,33 +249,33 @@ impl Fabric {
         &self.links_of_hosts[first as usize..end as usize]
     }
 
-    /// What people call a link: `leaf-0 s0 → spine-0`.
+    /// Returns a link's name for display: `leaf-0 s0 → spine-0`.
     pub const fn name(&self, link: LinkId) -> LinkName<'_> {
         LinkName { fabric: self, link }
     }
 
-    /// Takes what a router has installed now in place of what it had. Its ports and cables are those it
-    /// had; their states and speeds, its groups, routes and hash may differ.
+    /// Replaces the installed state of a router. Its ports and cables must be the same as before; their states and
+    /// speeds, its groups, routes and hash may differ.
     ///
     /// # Errors
-    /// What is wrong with it, or that it has other ports; the fabric stays as it was.
+    /// Returns the first fault found, or [`InstalledError::Recabled`] if ports differ; the fabric stays as it was.
     pub fn replace(&mut self, router: Router) -> Result<RouterId, InstalledError> {
         build::replace(self, router)
     }
 
-    /// Begins to fetch what [`Self::arrive`] reads.
+    /// Prefetches the memory that [`Self::arrive`] reads.
     #[inline]
-    pub(crate) fn fetch_arrival(&self, link: LinkId) {
+    pub(crate) fn prefetch_arrival(&self, link: LinkId) {
         prefetch(&self.arrivals[link.index()]);
     }
 
-    /// Where a packet is after a link: none if it does not arrive there.
+    /// Returns the node that a packet reaches over a link; `None` if it does not pass.
     #[inline]
     pub(crate) fn arrive(&self, link: LinkId) -> Option<End> {
         self.arrivals[link.index()].end()
     }
 
-    /// How `router` would choose among these members, were they all a route had; none if it cannot.
+    /// Returns how `router` selects in a group of these members; `None` if a port is unknown or no member is alive.
     pub(crate) fn chooser(
         &self,
         router: RouterId,
@@ -316,7 +316,7 @@ impl Chooser {
     }
 }
 
-/// A link in words; see [`Fabric::name`].
+/// A link's name for display; see [`Fabric::name`].
 #[derive(Clone, Copy, Debug)]
 pub struct LinkName<'a> {
     fabric: &'a Fabric,
@@ -340,7 +340,7 @@ impl fmt::Display for LinkName<'_> {
     }
 }
 
-/// A count that the builder's limits keep below 2^32.
+/// Converts a count, which the builder's limits keep below 2^32.
 fn count(items: usize) -> u32 {
     u32::try_from(items).expect("the builder's limits keep counts below 2^32")
 }

@@ -1,4 +1,4 @@
-//! One router's groups and routes, from names to numbers.
+//! Conversion of one router's groups and routes from names to numbers.
 
 use alloc::borrow::ToOwned;
 use alloc::collections::BTreeMap;
@@ -12,19 +12,19 @@ use super::build::{nearest, within};
 use super::family::Address;
 use super::group::{Group, Member};
 use super::hash::Functions;
-use super::table::{BLACKHOLE, Front, Table, UNREACHABLE};
+use super::table::{BLACKHOLE, Lookup, Table, UNREACHABLE};
 use crate::installed::{GroupKind, InstalledError, PortState, Prefix, Router, RouterHash, Target};
 
-/// Members of a group, and buckets of a resilient one, at most: Linux counts both by 16 bits.
-const MOST_MEMBERS: usize = 1 << 16;
+/// Maximum number of members of a group, and of buckets of a resilient group: Linux counts both in 16 bits.
+const MAX_MEMBERS: usize = 1 << 16;
 
-/// One router's routes, of both families.
+/// The routing tables of one router, of both families.
 pub(super) struct Tables {
-    pub(super) v4: (Table, Front<u32>),
-    pub(super) v6: (Table, Front<u128>),
+    pub(super) v4: (Table, Lookup<u32>),
+    pub(super) v6: (Table, Lookup<u128>),
 }
 
-/// The routes of one router, whose first port's link is `first`.
+/// Converts the routes of one router, whose first port has the link `first`.
 pub(super) fn tables(
     functions: &mut Functions,
     first: u32,
@@ -67,18 +67,18 @@ pub(super) fn tables(
     })
 }
 
-/// One family's routes, with groups as it hashes and as it looks at links.
+/// Converts the routes of one family, with groups by that family's hash and link-state settings.
 fn table<A: Address>(
     functions: &mut Functions,
     (router, first): (&Router, u32),
     ports: &BTreeMap<&str, u32>,
     (hash, ignore_linkdown): (RouterHash, bool),
     routes: &[(Prefix, u32)],
-) -> Result<(Table, Front<A>), InstalledError> {
+) -> Result<(Table, Lookup<A>), InstalledError> {
     let hash = functions
         .add(&hash)
         .map_err(|reason| InstalledError::Hash { router: router.name.clone(), reason })?;
-    // Most fabrics speak one family; groups that no route leads to are still checked, once.
+    // Most fabrics use one family. Groups without a route are still checked, once.
     let used = if A::of(Ipv4Addr::UNSPECIFIED.into()).is_some() || !routes.is_empty() {
         &router.groups[..]
     } else {
@@ -97,7 +97,7 @@ fn table<A: Address>(
     Ok(Table::new(hash, groups, routes, LinkId(first)))
 }
 
-/// A group's members, checked against its kind.
+/// Returns a group's members after checking them against its kind.
 fn members(
     router: &Router,
     group: &crate::installed::Group,
@@ -114,7 +114,7 @@ fn members(
         let (router, group) = (router.name.clone(), group.name.clone());
         return Err(InstalledError::EmptyGroup { router, group });
     }
-    within("members of a group", members.len(), MOST_MEMBERS)?;
+    within("members of a group", members.len(), MAX_MEMBERS)?;
     match &group.kind {
         GroupKind::Single if members.len() > 1 => {
             let reason = format!(
@@ -124,7 +124,7 @@ fn members(
             return Err(wrong(reason));
         }
         GroupKind::Resilient { buckets } => {
-            within("buckets of a group", buckets.len(), MOST_MEMBERS)?;
+            within("buckets of a group", buckets.len(), MAX_MEMBERS)?;
             if buckets.is_empty() {
                 return Err(wrong(
                     "is resilient but has no buckets; read `ip nexthop bucket list`".to_owned(),
@@ -142,11 +142,10 @@ fn members(
         GroupKind::Single | GroupKind::HashThreshold => {}
     }
     if members.iter().all(|member| member.weight == 0) {
-        return Err(wrong("has weights of zero only; one of them must carry packets".to_owned()));
+        return Err(wrong("has only weights of zero; at least one must be positive".to_owned()));
     }
     if members.len() > 1 && matches!(router.hash, RouterHash::Linux { seed: 0, .. }) {
-        let reason =
-            "hash seed 0 stands for a secret that nobody can compute; set fib_multipath_hash_seed";
+        let reason = "hash seed 0 stands for a secret of the kernel, so paths cannot be predicted; set fib_multipath_hash_seed";
         return Err(InstalledError::Hash { router: router.name.clone(), reason });
     }
     members

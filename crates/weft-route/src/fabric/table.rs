@@ -1,5 +1,5 @@
-//! One router's routes, flattened: the address space cut where the longest prefix changes, so that
-//! a lookup is one binary search whatever lengths the prefixes have.
+//! One router's routes, flattened: the address space is divided where the longest prefix changes, so that a lookup is
+//! one binary search, whatever the prefix lengths are.
 
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
@@ -15,16 +15,16 @@ use super::group::{Group, modulo};
 use super::hash::Hash;
 use crate::installed::Prefix;
 
-/// What a router does with a packet.
+/// The forwarding decision of a router for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Forward {
-    /// Sends it on.
+    /// The packet is sent on a link.
     Link(LinkId),
-    /// Has no route for it.
+    /// There is no route.
     NoRoute,
-    /// Has a route that says so.
+    /// The route is of type `unreachable`.
     Unreachable,
-    /// Drops it silently.
+    /// The route drops the packet silently.
     Blackhole,
 }
 
@@ -32,48 +32,48 @@ pub(crate) enum Forward {
 #[derive(Clone, Debug)]
 pub(crate) struct Table {
     pub(super) hash: Hash,
-    /// By range: a group, or one of the constants below.
+    /// By range, the index of a group or one of the constants below.
     entries: Vec<u32>,
     pub(super) groups: Vec<Option<Group>>,
 }
 
-/// Of a routing table what following flows touches at every hop. A large fabric's tables are in no cache, so what
-/// counts is how many lines of memory a lookup waits for: the ends of the search, and one way.
+/// The part of a routing table that path lookups read at every hop. The tables of a large fabric do not fit into the
+/// caches, so the cost of a lookup is the number of cache lines it waits for: the ends of the search, and one action.
 #[derive(Clone, Debug)]
-pub(crate) struct Front<A> {
-    /// Lowest addresses of ranges, ascending; the first is zero.
+pub(crate) struct Lookup<A> {
+    /// The lowest addresses of ranges, ascending; the first is zero.
     starts: Arc<[A]>,
-    /// By range.
-    ways: Arc<[Way]>,
-    /// The link of the router's first port, from which ways count: routers of one tier that send to the same
-    /// addresses by the same ports share their ranges and ways.
+    /// By range, its action.
+    actions: Arc<[RangeAction]>,
+    /// The link of the router's first port, to which ports in actions are relative. So routers of one tier that send to
+    /// the same addresses by the same ports share their ranges and actions.
     first: LinkId,
 }
 
-/// Ranges and ways that some router has.
+/// The ranges and actions of all routers, for sharing.
 #[derive(Debug)]
 pub(super) struct Shared<A> {
     starts: BTreeSet<Arc<[A]>>,
-    ways: BTreeSet<Arc<[Way]>>,
+    actions: BTreeSet<Arc<[RangeAction]>>,
 }
 
-/// Where a range leads, by the router's ports. Nearly all groups are of ports in a row, equally heavy: no memory but
-/// this is needed then.
+/// The action of a range, with ports relative to the router's first port. Nearly all groups have consecutive ports with
+/// equal weights, and then this word is all that a lookup reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Way {
-    /// To one port.
+pub(super) enum RangeAction {
+    /// Send to one port.
     Port(u32),
-    /// To one of so many ports from the first on, by Linux's thresholds.
+    /// Select one of `ports` ports from `first` on, by Linux's thresholds.
     Threshold {
         ports: u16,
         first: u32,
     },
-    /// The same, by a switch chip's modulus.
+    /// Select one of `ports` ports from `first` on, by a switch chip's modulus.
     Modulo {
         ports: u16,
         first: u32,
     },
-    /// To a group that has to be asked.
+    /// Select a member of this group.
     Group(u32),
     NoRoute,
     Unreachable,
@@ -81,61 +81,61 @@ pub(super) enum Way {
 }
 
 const CACHE_LINE: usize = 64;
-/// Lines of a table that are fetched before it is searched: those of most switches' tables are no more.
-const FETCHED: usize = 6;
+/// Number of cache lines of a table that are prefetched before the search; the tables of most switches are no larger.
+const PREFETCHED_LINES: usize = 6;
 
 pub(super) const NO_ROUTE: u32 = u32::MAX;
 pub(super) const UNREACHABLE: u32 = u32::MAX - 1;
 pub(super) const BLACKHOLE: u32 = u32::MAX - 2;
 
 impl Table {
-    /// A table of those routes to distinct prefixes that are of the family, each with a group or a constant.
+    /// Builds a table from the routes that are of the family; prefixes are distinct, entries are groups or constants.
     pub(super) fn new<A: Address>(
         hash: Hash,
         groups: Vec<Option<Group>>,
         routes: &[(Prefix, u32)],
         first: LinkId,
-    ) -> (Self, Front<A>) {
-        // A route whose group is all dead is passed over, so the next shorter prefix counts.
+    ) -> (Self, Lookup<A>) {
+        // A route whose group has no live member is skipped, so the next shorter prefix applies.
         let is_alive = |entry: u32| groups.get(entry as usize).is_none_or(Option::is_some);
         let of_family = |&(prefix, entry): &(Prefix, u32)| {
             let (first, last) = (A::of(prefix.first())?, A::of(prefix.last())?);
             is_alive(entry).then_some((first, last, entry))
         };
         let Ranges { starts, entries } = Ranges::of(routes.iter().filter_map(of_family).collect());
-        let way = |&entry: &u32| match entry {
-            NO_ROUTE => Way::NoRoute,
-            UNREACHABLE => Way::Unreachable,
-            BLACKHOLE => Way::Blackhole,
+        let action = |&entry: &u32| match entry {
+            NO_ROUTE => RangeAction::NoRoute,
+            UNREACHABLE => RangeAction::Unreachable,
+            BLACKHOLE => RangeAction::Blackhole,
             group => {
                 let known = groups[group as usize].as_ref().expect("dead groups have no route");
-                known.way(first).unwrap_or(Way::Group(group))
+                known.range_action(first).unwrap_or(RangeAction::Group(group))
             }
         };
-        let ways = entries.iter().map(way).collect();
-        let front = Front { starts: starts.into(), ways, first };
-        (Self { hash, entries, groups }, front)
+        let actions = entries.iter().map(action).collect();
+        let lookup = Lookup { starts: starts.into(), actions, first };
+        (Self { hash, entries, groups }, lookup)
     }
 
-    /// The entry of a range that [`Front::range`] gave.
+    /// Returns the entry of a range returned by [`Lookup::range`].
     pub(super) fn entry(&self, range: usize) -> u32 {
         self.entries[range]
     }
 }
 
-/// Addresses cut into ranges, while they are.
+/// Address ranges under construction.
 struct Ranges<A> {
     starts: Vec<A>,
     entries: Vec<u32>,
 }
 
 impl<A: Address> Ranges<A> {
-    /// From the first and last addresses of prefixes.
+    /// Builds ranges from the first and last addresses of prefixes.
     fn of(mut routes: Vec<(A, A, u32)>) -> Self {
-        // Wider prefixes first where two begin at one address.
+        // Among prefixes that begin at one address, the wider come first.
         routes.sort_unstable_by_key(|&(first, last, _)| (first, core::cmp::Reverse(last)));
         let mut ranges = Self { starts: vec![A::default()], entries: vec![NO_ROUTE] };
-        // The prefixes that the sweep is inside of, the narrowest last.
+        // The prefixes that contain the current address, the narrowest last.
         let mut open: Vec<(A, u32)> = Vec::new();
         for (first, last, entry) in routes {
             ranges.close(&mut open, Some(first));
@@ -146,7 +146,7 @@ impl<A: Address> Ranges<A> {
         ranges
     }
 
-    /// Ends prefixes that do not reach `until`; what is around them goes on.
+    /// Ends prefixes that end before `until`; the range after each has the entry of the surrounding prefix.
     fn close(&mut self, open: &mut Vec<(A, u32)>, until: Option<A>) {
         while let Some(&(last, _)) = open.last()
             && until.is_none_or(|until| last < until)
@@ -170,29 +170,29 @@ impl<A: Address> Ranges<A> {
     }
 }
 
-impl<A: Address> Front<A> {
-    /// The range in which an address is.
+impl<A: Address> Lookup<A> {
+    /// Returns the index of the range that contains an address.
     #[inline]
     pub(super) fn range(&self, address: A) -> usize {
         self.starts.partition_point(|&start| start <= address) - 1
     }
 
-    /// Begins to fetch what [`Self::range`] reads.
+    /// Prefetches the memory that [`Self::range`] reads.
     #[inline]
-    pub(super) fn fetch_ranges(&self) {
-        // Tables of many ranges are searched in few of their lines, and nobody knows in which.
-        let most = FETCHED * CACHE_LINE / size_of::<A>();
+    pub(super) fn prefetch_ranges(&self) {
+        // The search of a larger table reads few of its lines, and they are not known in advance.
+        let most = PREFETCHED_LINES * CACHE_LINE / size_of::<A>();
         self.starts.iter().take(most).step_by(CACHE_LINE / size_of::<A>()).for_each(prefetch);
     }
 
-    /// Begins to fetch what [`Self::forward`] reads for a range.
+    /// Prefetches the memory that [`Self::forward`] reads for a range.
     #[inline]
-    pub(super) fn fetch_way(&self, range: usize) {
-        prefetch(&self.ways[range]);
+    pub(super) fn prefetch_action(&self, range: usize) {
+        prefetch(&self.actions[range]);
     }
 
-    /// What the router does with packets to addresses in a range. The packet is hashed, and its table looked at,
-    /// where it has a choice to make.
+    /// Returns the forwarding decision for destinations in a range. The packet is hashed, and `table` is read, only if
+    /// there is a choice to make.
     #[inline]
     pub(super) fn forward(
         &self,
@@ -200,28 +200,28 @@ impl<A: Address> Front<A> {
         range: usize,
         value: impl FnOnce() -> u32,
     ) -> Forward {
-        let port = match self.ways[range] {
-            Way::Port(port) => port,
-            Way::Threshold { ports, first } => {
+        let port = match self.actions[range] {
+            RangeAction::Port(port) => port,
+            RangeAction::Threshold { ports, first } => {
                 row(first, linux::select(value(), usize::from(ports)))
             }
-            Way::Modulo { ports, first } => row(first, modulo(value(), usize::from(ports))),
-            Way::Group(group) => {
+            RangeAction::Modulo { ports, first } => row(first, modulo(value(), usize::from(ports))),
+            RangeAction::Group(group) => {
                 let known = table.groups[group as usize].as_ref();
                 let known = known.expect("dead groups have no route");
                 return Forward::Link(known.select(if known.chooses() { value() } else { 0 }));
             }
-            Way::NoRoute => return Forward::NoRoute,
-            Way::Unreachable => return Forward::Unreachable,
-            Way::Blackhole => return Forward::Blackhole,
+            RangeAction::NoRoute => return Forward::NoRoute,
+            RangeAction::Unreachable => return Forward::Unreachable,
+            RangeAction::Blackhole => return Forward::Blackhole,
         };
         Forward::Link(LinkId(self.first.0 + port))
     }
 
-    /// Takes what another router has already, where that is the same.
+    /// Uses the ranges and actions of another router where they are equal.
     pub(super) fn share(&mut self, shared: &mut Shared<A>) {
         share(&mut self.starts, &mut shared.starts);
-        share(&mut self.ways, &mut shared.ways);
+        share(&mut self.actions, &mut shared.actions);
     }
 }
 
@@ -234,11 +234,11 @@ fn share<T: Ord>(mine: &mut Arc<[T]>, all: &mut BTreeSet<Arc<[T]>>) {
 
 impl<A> Default for Shared<A> {
     fn default() -> Self {
-        Self { starts: BTreeSet::new(), ways: BTreeSet::new() }
+        Self { starts: BTreeSet::new(), actions: BTreeSet::new() }
     }
 }
 
-/// The port of that place in a row.
+/// Returns the port at that place in a row of consecutive ports.
 #[expect(clippy::cast_possible_truncation, reason = "the row has fewer than 2^16 ports")]
 const fn row(first: u32, place: usize) -> u32 {
     first + place as u32

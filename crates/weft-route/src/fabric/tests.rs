@@ -1,4 +1,4 @@
-//! Paths, by the tables alone.
+//! Tests of paths, predicted from tables.
 
 use alloc::collections::BTreeMap;
 use alloc::string::ToString;
@@ -58,7 +58,7 @@ fn weights_failures_and_overrides_count_as_in_linux() {
         let want = [s0, s1][select_weighted(hash, &[3, 1]).unwrap()];
         assert_eq!(first(&fabric, port), want);
     }
-    // Without carrier the member is left out; unless the router does not look.
+    // A member without carrier is left out, unless the router ignores link state.
     it.routers[0].ports[1].state = PortState::NoCarrier;
     let fabric = Fabric::new(it.clone()).unwrap();
     assert!((49_152..49_652).all(|port| first(&fabric, port) == s1));
@@ -68,7 +68,7 @@ fn weights_failures_and_overrides_count_as_in_linux() {
     assert!(lost > 300 && blind.path(&tuple(49_152)).links().len() > 1);
     let down = (49_152..).find(|&port| first(&blind, port) == s0).unwrap();
     assert_eq!(blind.path(&tuple(down)).outcome, Outcome::Down(s0));
-    // A route for one address, as a controller installs it; dead, the wider route counts again.
+    // A controller's route for one address. When its next hop is down, the wider route applies again.
     let leaf = &mut it.routers[0];
     leaf.ignore_linkdown = true;
     leaf.ports[1].state = PortState::Up;
@@ -108,7 +108,7 @@ fn an_unreachable_neighbour_is_passed_over_without_moving_the_others() {
     let fabric = Fabric::new(it).unwrap();
     let first = |fabric: &Fabric, port| fabric.path(&tuple(port)).links()[1].0;
     for port in 49_152..49_652 {
-        // Links of ports s0 to s3 are 1 to 4: s1 falls to the next, s3 to the first.
+        // The links of ports s0 to s3 are 1 to 4: flows of s1 go to the next port, those of s3 to the first.
         let want = match first(&whole, port) {
             2 => 3,
             4 => 1,
@@ -134,15 +134,15 @@ fn buckets_decide_in_a_resilient_group_and_dead_ones_are_filled() {
 }
 
 #[test]
-fn loops_and_black_holes_and_strangers_have_names() {
+fn loops_and_black_holes_and_unknown_sources_have_names() {
     let mut it = installed();
-    let stranger = FiveTuple { src: 1, ..tuple(49_152) };
+    let unknown_source = FiveTuple { src: 1, ..tuple(49_152) };
     let nowhere = FiveTuple { dst: 0x0a09_0001, ..tuple(49_152) };
     let beside = FiveTuple { dst: 0x0a02_0003, ..tuple(49_152) };
     let fabric = Fabric::new(it.clone()).unwrap();
-    assert_eq!(fabric.path(&stranger).outcome, Outcome::UnknownSource);
+    assert_eq!(fabric.path(&unknown_source).outcome, Outcome::UnknownSource);
     assert!(matches!(fabric.path(&nowhere).outcome, Outcome::NoRoute(RouterId(2 | 3))));
-    // leaf-1 sends what is not its host's up again.
+    // leaf-1 sends packets for other addresses of its network up again.
     assert!(matches!(fabric.path(&beside).outcome, Outcome::Loop(_)));
     it.routers[1].routes[0].to = "10.2.0.0/16".parse().unwrap();
     for spine in &mut it.routers[2..] {
@@ -155,7 +155,10 @@ fn loops_and_black_holes_and_strangers_have_names() {
     let back = FiveTuple { src: 0x0a02_0002, dst: 0x0a01_0002, ..tuple(1) };
     assert!(matches!(fabric.path(&back).outcome, Outcome::Blackhole(_)));
     let words = fabric.outcome(fabric.path(&back).outcome).to_string();
-    assert!(words.starts_with("spine-") && words.ends_with("drops it by its route"), "{words}");
+    assert!(
+        words.starts_with("spine-") && words.ends_with("drops it by a blackhole route"),
+        "{words}"
+    );
 }
 
 fn nowhere_prefix() -> Prefix {
@@ -191,7 +194,7 @@ fn ipv6_goes_by_its_own_routes_and_its_own_hash() {
     assert_eq!(fabric.host([10, 1, 0, 2]), Some(HostId(0)));
     let ends: [IpAddr; 2] = ["fd00:1::2", "fd00:2::2"].map(|it| it.parse().unwrap());
     assert_eq!(fabric.host(ends[1]), Some(HostId(1)));
-    // Policy 0 at the leaf: the label decides, ports do not.
+    // Policy 0 at the leaf: the hash reads the label and ignores ports.
     for label in 0..200 {
         let flow = |port| -> Flow {
             let ends = "[fd00:1::2]:{port}>[fd00:2::2]:4791";
@@ -205,19 +208,19 @@ fn ipv6_goes_by_its_own_routes_and_its_own_hash() {
         assert_eq!(path.outcome, Outcome::Delivered(HostId(1)));
         assert_eq!(path, fabric.path(&flow("6")));
     }
-    // What has no IPv6 route is not sent by IPv4's.
+    // A packet without an IPv6 route is not sent by an IPv4 route.
     let mut less = it.clone();
     less.routers[0].routes.retain(|route| route.to.first().is_ipv4());
     let fabric = Fabric::new(less).unwrap();
     let flow: Flow = "fd00:1::2>fd00:2::2".parse().unwrap();
     assert_eq!(fabric.path(&flow).outcome, Outcome::NoRoute(RouterId(0)));
     assert!(fabric.path(&tuple(1)).arrives());
-    // One address of two hosts.
+    // Two hosts share an address.
     let mut twice = it;
     twice.routers[1].ports[0].to = Some(Cable::Host(ends[0].into()));
     let error = Fabric::new(twice).unwrap_err().to_string();
     assert!(
-        error.contains("fd00:1::2 is of two hosts, 10.1.0.2, fd00:1::2 and fd00:1::2"),
+        error.contains("fd00:1::2 belongs to two hosts, 10.1.0.2, fd00:1::2 and fd00:1::2"),
         "{error}"
     );
 }
@@ -229,7 +232,7 @@ fn labelled(flow: Flow, flow_label: u32) -> Flow {
     }
 }
 
-/// Any routes of both families: the flattened tables give for every address the longest prefix that is alive.
+/// For any routes of both families, the flattened tables return the longest live prefix for every address.
 #[test]
 fn random_tables_give_the_longest_prefix() {
     for seed in 0..300 {
@@ -280,7 +283,7 @@ fn random_tables_give_the_longest_prefix() {
 }
 
 fn address(rng: &mut Rng) -> IpAddr {
-    // Few addresses, so that prefixes nest and meet.
+    // Addresses are drawn from a small set, so that prefixes nest and overlap.
     if rng.chance(1, 2) {
         let ends = [0, 1, 0xfd00 << 112, (0xfd00 << 112) + 2, u128::MAX - 1, u128::MAX];
         let address =

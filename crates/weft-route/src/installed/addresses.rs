@@ -7,8 +7,7 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// By which addresses a host is reached: one, or one of each family. A host with two cables has the same
-/// at both.
+/// The addresses of a host: one, or one of each family. A host with two cables has the same addresses at both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Addresses {
     v4: Option<Ipv4Addr>,
@@ -16,22 +15,22 @@ pub struct Addresses {
 }
 
 impl Addresses {
-    /// A host that speaks both.
+    /// Returns the addresses of a host with both families.
     pub const fn both(v4: Ipv4Addr, v6: Ipv6Addr) -> Self {
         Self { v4: Some(v4), v6: Some(v6) }
     }
 
-    /// Its IPv4 address.
+    /// Returns the IPv4 address, if there is one.
     pub const fn v4(&self) -> Option<Ipv4Addr> {
         self.v4
     }
 
-    /// Its IPv6 address.
+    /// Returns the IPv6 address, if there is one.
     pub const fn v6(&self) -> Option<Ipv6Addr> {
         self.v6
     }
 
-    /// All of them, IPv4 first.
+    /// Returns all addresses, IPv4 first.
     pub fn iter(&self) -> impl Iterator<Item = IpAddr> + use<> {
         self.v4.map(IpAddr::V4).into_iter().chain(self.v6.map(IpAddr::V6))
     }

@@ -1,37 +1,37 @@
-//! Why installed state describes no fabric.
+//! The faults of an installed state.
 
 use alloc::string::String;
 use core::net::IpAddr;
 
 use super::{Addresses, Prefix};
 
-/// What is wrong with installed state; every message names the router.
+/// A fault of an installed state; every message names the router.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum InstalledError {
-    /// Two routers of one name, two ports or groups of one router.
-    #[error("{kind} {name:?} stands twice{}", within(router))]
+    /// Two routers of one name, or two ports or groups of one router.
+    #[error("{kind} {name:?} occurs twice{}", within(router))]
     Twice {
         /// `router`, `port`, `ifindex` or `group`.
         kind: &'static str,
-        /// What it is called.
+        /// The name or number that occurs twice.
         name: String,
-        /// The router, unless it is one itself.
+        /// The router; none if two routers have one name.
         router: Option<String>,
     },
-    /// A name that nothing has.
+    /// A name that does not exist.
     #[error("router {router:?}: {place} names {unknown}")]
     Unknown {
-        /// Where.
+        /// The router.
         router: String,
-        /// What names it.
+        /// The place that names it.
         place: String,
-        /// What it names, with the nearest there is.
+        /// The unknown name, with the nearest known one.
         unknown: String,
     },
     /// A cable that leads back to its own router.
     #[error(
-        "router {router:?}: the cable of port {port:?} comes back to the same router; a cable joins two"
+        "router {router:?}: the cable of port {port:?} comes back to the same router; a cable joins two routers"
     )]
     CableCycle {
         /// The router.
@@ -53,7 +53,7 @@ pub enum InstalledError {
         /// Another.
         second: String,
     },
-    /// A group that nothing can be sent to.
+    /// A group without members.
     #[error(
         "router {router:?}: group {group:?} has no members; leave out the group and its routes"
     )]
@@ -63,22 +63,22 @@ pub enum InstalledError {
         /// The group.
         group: String,
     },
-    /// A group that is not what its kind says.
+    /// A group that contradicts its kind.
     #[error("router {router:?}: group {group:?} {reason}")]
     Group {
         /// The router.
         router: String,
         /// The group.
         group: String,
-        /// What is wrong.
+        /// The fault.
         reason: String,
     },
-    /// A hash that nobody can compute.
+    /// A hash that cannot be computed.
     #[error("router {router:?}: {reason}")]
     Hash {
         /// The router.
         router: String,
-        /// What is wrong and what to do.
+        /// The fault and its remedy.
         reason: &'static str,
     },
     /// Two routes for one prefix.
@@ -91,24 +91,26 @@ pub enum InstalledError {
         /// The prefix.
         prefix: Prefix,
     },
-    /// More than a fabric in Weft's range has.
-    #[error("{count} {what} are more than the {most} that are followed")]
+    /// More items than the maximum of a fabric.
+    #[error("{count} {what} exceed the maximum of {most}")]
     TooMany {
-        /// Of what.
+        /// The kind of item.
         what: &'static str,
-        /// How many there are.
+        /// Number of items.
         count: usize,
-        /// How many there may be.
+        /// Maximum number of items.
         most: usize,
     },
-    /// A router that came back with other ports or cables: the whole fabric is to be read again.
+    /// A router whose ports or cables changed: the whole fabric has to be read again.
     #[error("router {router:?} has other ports or cables than before; read the whole fabric again")]
     Recabled {
         /// The router.
         router: String,
     },
     /// A host's address that a router port cannot reach: unspecified, broadcast, multicast.
-    #[error("router {router:?}: port {port:?} leads to host {host}, which is no host's address")]
+    #[error(
+        "router {router:?}: port {port:?} leads to host {host}, which cannot be a host's address"
+    )]
     NoHost {
         /// The router.
         router: String,
@@ -117,16 +119,16 @@ pub enum InstalledError {
         /// The address.
         host: IpAddr,
     },
-    /// Two hosts with one address that are not one host.
+    /// An address that two hosts have.
     #[error(
-        "host address {address} is of two hosts, {first} and {second}: give every cable of a host all its addresses"
+        "host address {address} belongs to two hosts, {first} and {second}: give every cable of a host all its addresses"
     )]
     HostTwice {
         /// The address.
         address: IpAddr,
-        /// Addresses of one host.
+        /// The addresses of one host.
         first: Addresses,
-        /// Of the other.
+        /// The addresses of the other host.
         second: Addresses,
     },
 }

@@ -1,10 +1,10 @@
-//! What a fabric's routers have *installed*: ports and cables, routes, groups in the order that the
-//! hash counts them, and the hash itself. It is the data from which paths are predicted.
+//! The *installed* state of a fabric's routers: ports and cables, routes, groups in the order that the hash counts
+//! them, and the hash itself. Paths are predicted from this data.
 //!
-//! Names stand here, not numbers: it is written by whoever reads routers (the kernel's tables, an
-//! ASIC's) and by people. [`Fabric::new`](crate::Fabric::new) checks it and turns names to numbers.
-//! Installed means the forwarding table, not the routing protocol's: with FRR 8.4 the two were
-//! seen to differ for good after a link had flapped (FRR issue 14481).
+//! It contains names, not numbers, because the programs that read routers (the tables of a kernel or an ASIC) and
+//! people write it. [`Fabric::new`](crate::Fabric::new) checks it and converts names to numbers. Installed means the
+//! forwarding table, not the routing protocol's: with FRR 8.4 the two differed permanently after a link had flapped
+//! (FRR issue 14481).
 //!
 //! ```
 //! let text = r#"
@@ -71,7 +71,7 @@ pub use router::{
 };
 use serde::{Deserialize, Serialize};
 
-/// Every router of a fabric with what it has installed.
+/// Every router of a fabric with its installed state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Installed {
@@ -81,7 +81,7 @@ pub struct Installed {
 }
 
 impl Installed {
-    /// The router of that name.
+    /// Returns the router of that name.
     pub fn router(&self, name: &str) -> Option<&Router> {
         self.routers.iter().find(|router| router.name == name)
     }

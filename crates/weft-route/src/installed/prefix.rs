@@ -1,4 +1,4 @@
-//! Prefixes as routing tables write them, of both families.
+//! IPv4 and IPv6 prefixes in the notation of routing tables.
 
 use alloc::format;
 use alloc::string::String;
@@ -15,7 +15,7 @@ pub struct Prefix {
     len: u8,
 }
 
-/// Why a text is no prefix.
+/// The error for a text that is not a prefix.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{text:?} is not a prefix such as 10.1.0.0/16, 10.1.0.2 or fd00:1::/32: {reason}")]
 pub struct PrefixError {
@@ -24,13 +24,13 @@ pub struct PrefixError {
 }
 
 impl Prefix {
-    /// Everything of IPv4: its default route.
+    /// All IPv4 addresses: the default route.
     pub const ALL: Self = Self { address: IpAddr::V4(Ipv4Addr::UNSPECIFIED), len: 0 };
-    /// Everything of IPv6.
+    /// All IPv6 addresses.
     pub const ALL6: Self = Self { address: IpAddr::V6(Ipv6Addr::UNSPECIFIED), len: 0 };
 
-    /// The prefix of `len` bits in which `address` is; further bits of the address are dropped.
-    /// None beyond the 32 bits of IPv4 or the 128 of IPv6.
+    /// Returns the prefix of `len` bits that contains `address`; further bits of the address are cleared. Returns
+    /// `None` if `len` is above the 32 bits of IPv4 or the 128 of IPv6.
     pub fn new(address: impl Into<IpAddr>, len: u8) -> Option<Self> {
         let address = address.into();
         if len > bits(address) {
@@ -39,18 +39,18 @@ impl Prefix {
         Some(Self { address: masked(address, len), len })
     }
 
-    /// One address: a /32 or a /128.
+    /// Returns the prefix of one address: a /32 or a /128.
     pub fn host(address: impl Into<IpAddr>) -> Self {
         let address = address.into();
         Self { address, len: bits(address) }
     }
 
-    /// Its lowest address.
+    /// Returns the lowest address.
     pub const fn first(self) -> IpAddr {
         self.address
     }
 
-    /// Its highest address.
+    /// Returns the highest address.
     pub const fn last(self) -> IpAddr {
         match self.address {
             IpAddr::V4(it) => IpAddr::V4(Ipv4Addr::from_bits(it.to_bits() | !mask4(self.len))),
@@ -58,18 +58,18 @@ impl Prefix {
         }
     }
 
-    /// How many bits are fixed.
+    /// Returns the prefix length in bits.
     #[expect(clippy::len_without_is_empty, reason = "the length of a prefix is a number of bits")]
     pub const fn len(self) -> u8 {
         self.len
     }
 
-    /// Whether it is of one address.
+    /// Returns `true` if the prefix contains one address.
     pub const fn is_host(self) -> bool {
         self.len == bits(self.address)
     }
 
-    /// Whether `address` is in it.
+    /// Returns `true` if the prefix contains `address`.
     pub fn contains(self, address: impl Into<IpAddr>) -> bool {
         let address = address.into();
         address.is_ipv4() == self.address.is_ipv4() && masked(address, self.len) == self.address
@@ -115,8 +115,8 @@ impl fmt::Display for Prefix {
 impl FromStr for Prefix {
     type Err = PrefixError;
 
-    /// Reads `10.1.0.0/16` or `fd00:1::/32`; an address alone is one host, as `ip route` prints it, and
-    /// `default` is everything of IPv4 ([`Self::ALL6`] is written `::/0`).
+    /// Reads `10.1.0.0/16` or `fd00:1::/32`. An address alone is one host, as `ip route` prints it, and `default` is
+    /// all of IPv4 ([`Self::ALL6`] is written `::/0`).
     fn from_str(text: &str) -> Result<Self, PrefixError> {
         let error = |reason| {
             let text = text.chars().take(60).collect();
@@ -129,7 +129,7 @@ impl FromStr for Prefix {
             Some((address, len)) => (address, Some(len)),
             None => (text, None),
         };
-        let address: IpAddr = address.parse().map_err(|_| error("the address is none"))?;
+        let address: IpAddr = address.parse().map_err(|_| error("the address is invalid"))?;
         let Some(len) = len else { return Ok(Self::host(address)) };
         let digits = len.bytes().all(|byte| byte.is_ascii_digit());
         let len = len.parse().ok().filter(|&len: &u8| digits && len <= bits(address));
@@ -190,7 +190,7 @@ mod tests {
             ("10.1.0.0/33", "the length is not 0 to 32"),
             ("10.1.0.0/+8", "the length is not 0 to 32"),
             ("10.1.0.1/16", "bits beyond the length are set"),
-            ("10.1/16", "the address is none"),
+            ("10.1/16", "the address is invalid"),
             ("fd00::/129", "the length is not 0 to 128"),
             ("fd00::1/64", "bits beyond the length are set"),
         ] {

@@ -1,4 +1,4 @@
-//! One router as it forwards.
+//! The forwarding state of one router.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -10,19 +10,19 @@ use weft_units::BitRate;
 
 use super::{Addresses, Prefix};
 
-/// A router or switch: its ports, and where it sends what.
+/// A router or switch: its ports and its forwarding table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Router {
-    /// What it is called.
+    /// The router's name.
     pub name: String,
-    /// How it chooses within a group.
+    /// The hash that selects a member of a group.
     pub hash: RouterHash,
-    /// Whether a port without carrier is left out of groups and routes: Linux's sysctl
-    /// `ignore_routes_with_linkdown`, and what a routing protocol does soon after.
+    /// `true` if ports without carrier are left out of groups and routes: Linux's sysctl
+    /// `ignore_routes_with_linkdown`, and the effect of a routing protocol soon after.
     #[serde(default = "yes")]
     pub ignore_linkdown: bool,
-    /// How it treats IPv6, where that is not as it treats IPv4.
+    /// The IPv6 settings, if they differ from those of IPv4.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ipv6: Option<Ipv6>,
     /// Its ports.
@@ -31,7 +31,7 @@ pub struct Router {
     /// Groups of next hops, which routes name.
     #[serde(rename = "group", default)]
     pub groups: Vec<Group>,
-    /// Routes: of several for one prefix only the one that is used (the lowest metric).
+    /// The routes; among several for one prefix, only the one in use (with the lowest metric).
     #[serde(rename = "route", default)]
     pub routes: Vec<Route>,
 }
@@ -40,20 +40,20 @@ const fn yes() -> bool {
     true
 }
 
-/// How a router turns a packet to the number that chooses within a group.
+/// The hash function by which a router selects a member of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum RouterHash {
     /// Linux, by its sysctls below `net.ipv4`; for those below `net.ipv6` see [`Router::ipv6`].
     Linux {
-        /// `fib_multipath_hash_policy`: 0 and 2 addresses, 1 and ports, 3 the fields. With 1 the kernel
+        /// `fib_multipath_hash_policy`: 0 and 2 hash addresses, 1 also ports, 3 the given fields. With 1 the kernel
         /// reuses a hash that a local socket gave the packet, which cannot be predicted: use 3.
         policy: u8,
-        /// `fib_multipath_hash_fields`, which counts with policy 3; 0x37 is the five-tuple.
+        /// `fib_multipath_hash_fields`, used with policy 3; 0x37 is the five-tuple.
         #[serde(default = "five_tuple")]
         fields: u32,
-        /// `fib_multipath_hash_seed`, of both families. Zero is a secret that the kernel draws: such a
-        /// router's groups cannot be predicted.
+        /// `fib_multipath_hash_seed`, of both families. Zero means a secret that the kernel draws: the groups of such
+        /// a router cannot be predicted.
         seed: u32,
     },
     /// A switch chip with one of Weft's functions (`weft list hashes`).
@@ -62,7 +62,7 @@ pub enum RouterHash {
         algorithm: HashAlgorithm,
         /// Its seed.
         seed: u32,
-        /// By how many bits the hash is turned to the right before the modulus.
+        /// Number of bits by which the hash is rotated to the right before the modulus.
         #[serde(default)]
         rotate: u32,
     },
@@ -72,7 +72,7 @@ pub enum RouterHash {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ipv6 {
-    /// `fib_multipath_hash_policy`: 0 addresses and flow label, else as for IPv4.
+    /// `fib_multipath_hash_policy`: 0 hashes addresses and flow label, others as for IPv4.
     pub policy: u8,
     /// `fib_multipath_hash_fields`; 8 is the flow label.
     #[serde(default = "five_tuple")]
@@ -92,32 +92,32 @@ const fn five_tuple() -> u32 {
 pub struct Port {
     /// The interface's name.
     pub name: String,
-    /// The interface's number, by which samples and counters name it.
+    /// The interface's index, by which samples and counters name it.
     pub ifindex: u32,
-    /// What it can send in a second.
+    /// The rate at which it can send.
     pub speed: BitRate,
-    /// Whether it passes packets.
+    /// The link state of the port.
     #[serde(default)]
     pub state: PortState,
-    /// Where its cable ends; none for a port without one, or whose cable the other end names.
+    /// The other end of its cable; none for a port without a cable, or if the other end names the cable.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub to: Option<Cable>,
 }
 
-/// Whether a port passes packets.
+/// The link state of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PortState {
-    /// It does.
+    /// The port passes packets.
     #[default]
     Up,
-    /// The cable or the other end is gone.
+    /// There is no carrier: the cable or the other end failed.
     NoCarrier,
-    /// It was shut.
+    /// The port was shut down.
     Down,
 }
 
-/// What a port is cabled to.
+/// The other end of a port's cable.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Cable {
@@ -136,26 +136,26 @@ pub enum Cable {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Group {
-    /// What routes call it: the number of a nexthop object, or any name for a multipath route.
+    /// The name that routes use: the number of a nexthop object, or any name for a multipath route.
     pub name: String,
-    /// How a number chooses.
+    /// The method of selection.
     pub kind: GroupKind,
-    /// The next hops *in the order installed*: the kernel's, which is not the configuration's.
+    /// The next hops *in the order installed*, which is the kernel's and not the configuration's.
     pub members: Vec<Member>,
 }
 
-/// How a hash chooses within a group.
+/// The method by which a hash selects a member of a group.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum GroupKind {
-    /// One next hop, no choice.
+    /// One next hop, without a selection.
     Single,
-    /// A multipath route or a nexthop group: in Linux by thresholds in proportion to weights, in
-    /// a switch chip by a modulus over entries.
+    /// A multipath route or a nexthop group: Linux uses thresholds in proportion to weights, a switch chip uses a
+    /// modulus over entries.
     HashThreshold,
     /// A resilient nexthop group: a table of buckets, which moves few flows when members change.
     Resilient {
-        /// By bucket, the place of its member.
+        /// By bucket, the index of its member.
         buckets: Vec<u16>,
     },
 }
@@ -164,16 +164,16 @@ pub enum GroupKind {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Member {
-    /// The port it leads over.
+    /// The port by which it is reached.
     pub port: String,
     /// The neighbour's address; none on a port that leads to one neighbour only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub via: Option<IpAddr>,
-    /// Its share of the group.
+    /// The member's weight in the group.
     #[serde(default = "one")]
     pub weight: u32,
-    /// That the neighbour does not answer. Linux passes over such a member of a nexthop object
-    /// and leaves all thresholds where they are.
+    /// `true` if the neighbour does not answer. Linux skips such a member of a nexthop object and does not change
+    /// the thresholds.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub unreachable: bool,
 }
@@ -182,33 +182,33 @@ const fn one() -> u32 {
     1
 }
 
-/// Where packets for a prefix go.
+/// A route for a prefix.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Route {
     /// The destinations.
     pub to: Prefix,
-    /// What becomes of them.
+    /// The action for packets to them.
     pub via: Target,
-    /// That a route controller has installed it: what it may change and remove.
+    /// `true` if a route controller has installed it; the controller may change and remove only such routes.
     #[serde(default, skip_serializing_if = "core::ops::Not::not")]
     pub steered: bool,
 }
 
-/// What a route does with packets.
+/// The action of a route.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Target {
-    /// Sends them to a next hop of this group.
+    /// Send packets to a next hop of this group.
     Group(String),
-    /// Drops them and says so to the sender.
+    /// Drop packets and send an ICMP error to the sender.
     Unreachable,
-    /// Drops them.
+    /// Drop packets silently.
     Blackhole,
 }
 
 impl Router {
-    /// How it hashes IPv6.
+    /// Returns the hash for IPv6 packets.
     pub const fn hash6(&self) -> RouterHash {
         match (self.hash, self.ipv6) {
             (RouterHash::Linux { seed, .. }, Some(Ipv6 { policy, fields, .. })) => {
@@ -220,7 +220,7 @@ impl Router {
 }
 
 impl GroupKind {
-    /// What it is called in files.
+    /// Returns the kind's name in files.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Single => "single",

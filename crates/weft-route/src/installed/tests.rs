@@ -1,4 +1,4 @@
-//! What is wrong is named.
+//! Tests that every fault is named.
 
 use super::*;
 use crate::Fabric;

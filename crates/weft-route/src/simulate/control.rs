@@ -1,4 +1,4 @@
-//! Between the simulated network and its controller: reports, samples, and what it wants done.
+//! The interface between the simulated network and its controller: reports, samples and actions.
 
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -14,11 +14,11 @@ use crate::flow::Flow;
 use crate::suspects::Sample;
 use crate::telemetry::PortReport;
 
-/// One packet in so many is sampled (SONiC's usual rate).
-const SAMPLED: u32 = 40_000;
+/// The sampling rate, one packet in this many (SONiC's usual rate).
+const SAMPLING_RATE: u32 = 40_000;
 
 impl Simulation {
-    /// Ports report what they counted until now.
+    /// Reports the counters of all ports to the controller.
     pub(super) fn report(&mut self) {
         let at = self.now();
         let Some(controller) = &mut self.controller else { return };
@@ -32,7 +32,7 @@ impl Simulation {
         }
     }
 
-    /// Packets of alarmed routers are sampled, and of those that have moves.
+    /// Samples packets at alarmed routers, at routers with moves, and at the leaves of senders through alarmed ports.
     pub(super) fn sample(&mut self) {
         let at = Instant::from_nanos(self.now().as_nanos() - 1);
         let seconds = self.window_length().as_secs_f64();
@@ -47,7 +47,7 @@ impl Simulation {
         if routers.is_empty() {
             return;
         }
-        // And at the leaves of those who send through an alarmed port.
+        // Packets are also sampled at the leaves of hosts that send through an alarmed port.
         for number in 0..self.flows.len() {
             let links = self.routed.of(number);
             if let (Some(&[first, ..]), true) =
@@ -65,7 +65,7 @@ impl Simulation {
                 if !is_sampled[router.index()] {
                     continue;
                 }
-                let mean = self.rates[number] * seconds / 8.0 / PACKET / f64::from(SAMPLED);
+                let mean = self.rates[number] * seconds / 8.0 / PACKET / f64::from(SAMPLING_RATE);
                 let packets = poisson(mean, &mut self.rng);
                 if packets > 0 {
                     controller.handle_sample(Sample {
@@ -75,14 +75,14 @@ impl Simulation {
                         flow: Flow::V4(flow.tuple),
                         bytes: packets.saturating_mul(4096),
                         packets,
-                        rate: SAMPLED,
+                        rate: SAMPLING_RATE,
                     });
                 }
             }
         }
     }
 
-    /// Lets the controller act on the window before; how many moves it decided.
+    /// Lets the controller act on the previous window. Returns the number of moves that it decided.
     pub(super) fn steer(&mut self) -> u64 {
         let mut now = self.now() + Duration::from_secs(2);
         let Some(controller) = &mut self.controller else { return 0 };
@@ -91,7 +91,7 @@ impl Simulation {
         let mut is_changed = false;
         while let Some(action) = controller.poll_action() {
             if self.kills.chance(self.setup.killed_percent.into(), 100) {
-                // What it wanted done is lost with it.
+                // The pending actions are lost with the controller.
                 self.events.extend(core::iter::from_fn(|| controller.poll_event()));
                 let (config, state) = (self.setup.controller.clone(), controller.state());
                 let fabric = self.switches.fabric.clone();
@@ -104,7 +104,11 @@ impl Simulation {
             let refuses = self.refusals.chance(self.setup.refused_percent.into(), 100);
             match &action {
                 Action::Read { router } => {
-                    let number = self.switches.fabric.find(router).expect("it asks for its own");
+                    let number = self
+                        .switches
+                        .fabric
+                        .find(router)
+                        .expect("the controller reads its own routers");
                     let tables = self.switches.fabric.router(number).clone();
                     controller.handle_tables(tables, now).expect("the switches accepted them");
                 }
@@ -121,13 +125,13 @@ impl Simulation {
         self.events.extend(core::iter::from_fn(|| controller.poll_event()));
         let moves = controller.stats().moves - before;
         if is_changed {
-            self.settle();
+            self.recompute_rates();
         }
         moves
     }
 }
 
-/// A draw with this mean; near the mean by the square root of it.
+/// Returns a random count with this mean and a standard deviation of its square root.
 fn poisson(mean: f64, rng: &mut Rng) -> u32 {
     // Twelve uniform draws less six are nearly normal; small means are rounded at random.
     let normal = (0..12).map(|_| rng.unit()).sum::<f64>() - 6.0;

@@ -1,4 +1,4 @@
-//! Jobs: which servers, which flows, and how long their collectives take.
+//! Jobs: their servers, their flows, and the duration of their collectives.
 
 use alloc::vec::Vec;
 
@@ -8,11 +8,11 @@ use weft_units::{ByteCount, Rng, Seed};
 
 use super::{Collective, Setup};
 
-/// NICs of a server.
+/// Number of NICs of a server.
 pub(super) const NICS: u32 = 8;
-/// Queue pairs of a connection in a ring: Astral, section 3.4, uses four.
+/// Number of queue pairs of a connection in a ring: Astral, section 3.4, uses four.
 const QUEUE_PAIRS: usize = 4;
-/// What a step of a collective takes whatever its size: the latency of RoCE in Astral, section 3.3.
+/// The latency of one step of a collective in seconds: that of RoCE in Astral, section 3.3.
 const STEP_SECONDS: f64 = 4e-6;
 
 /// A job: servers that work together.
@@ -22,7 +22,7 @@ pub(super) struct Job {
     pub(super) is_planned: bool,
 }
 
-/// Draws jobs on servers.
+/// The jobs, and the random generator that places them.
 #[derive(Debug)]
 pub(super) struct Jobs {
     rng: Rng,
@@ -30,7 +30,7 @@ pub(super) struct Jobs {
 }
 
 impl Jobs {
-    /// As many jobs as the setup's share of servers has room for.
+    /// Creates as many jobs as fit into the setup's share of servers.
     pub(super) fn draw(setup: &Setup) -> Self {
         let mut jobs = Self { rng: Seed(setup.seed).child("jobs", 0).rng(), running: Vec::new() };
         let servers = setup.gpus / NICS;
@@ -40,7 +40,7 @@ impl Jobs {
         jobs
     }
 
-    /// A quarter of the jobs end, and as many begin on the servers that are free then.
+    /// Ends a quarter of the jobs and starts as many on the servers that are then free.
     pub(super) fn change(&mut self, setup: &Setup) {
         let count = (self.running.len() / 4).max(1);
         for _ in 0..count {
@@ -60,7 +60,7 @@ impl Jobs {
         for server in free {
             let side_by_side = setup.side_by_side as usize;
             match runs.last_mut() {
-                // A run does not cross from one aligned piece of the cluster to the next.
+                // A run of adjacent servers does not cross a boundary between aligned blocks.
                 Some(run)
                     if run.len() < side_by_side
                         && run[0] / setup.side_by_side == server / setup.side_by_side =>
@@ -77,7 +77,7 @@ impl Jobs {
             if of_job.len() < 2 {
                 return;
             }
-            // In order of place, which is in order of blocks: what `weft plan ring` does.
+            // Sorted by position, thus by block, as `weft plan ring` does.
             of_job.sort_unstable();
             let is_planned = !self.rng.chance(setup.unplanned_percent.into(), 100);
             self.running.push(Job { servers: of_job, is_planned });
@@ -85,7 +85,7 @@ impl Jobs {
     }
 }
 
-/// The flows of a job, connection by connection.
+/// Returns the flows of a job, connection by connection.
 pub(super) fn flows(topology: &Topology, job: &Job, collective: Collective) -> Vec<Flow> {
     let mut flows = Vec::new();
     let mut connect = |from: u32, to: u32, queue_pairs: usize| {
@@ -112,8 +112,8 @@ pub(super) fn flows(topology: &Topology, job: &Job, collective: Collective) -> V
     flows
 }
 
-/// Seconds that a collective of this size takes on a job of so many servers whose slowest flow has
-/// `slowest` bits a second; each connection has `flows` of them.
+/// Returns the duration in seconds of a collective of this size on a job of `servers` servers whose slowest flow sends
+/// `slowest` bits per second; each connection has `flows` flows.
 pub(super) fn seconds(
     collective: Collective,
     servers: usize,
@@ -130,12 +130,12 @@ pub(super) fn seconds(
             let steps = 2.0 * (count - 1.0);
             steps / count * bits / connection + steps * STEP_SECONDS
         }
-        // Each GPU has 1/n of its data for each server, over a connection of its own.
+        // Each GPU has 1/n of its data for each server, over a separate connection.
         Collective::AllToAll => bits / count / connection + STEP_SECONDS,
     }
 }
 
-/// Bus bandwidth of one GPU, bytes a second, as nccl-tests computes it.
+/// Returns the bus bandwidth of one GPU in bytes per second, as nccl-tests computes it.
 pub(super) fn bus_bandwidth(
     collective: Collective,
     servers: usize,

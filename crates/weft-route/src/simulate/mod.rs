@@ -1,9 +1,9 @@
-//! A whole cluster at the level of flows, with the same controller that steers real routers.
+//! A simulation of a whole cluster at the level of flows, with the same controller that steers real routers.
 //!
-//! Flows share links max-min fairly ([`rates`]); a collective goes at the pace of its slowest flow.
-//! A link marks packets where flows would send more than it carries: one in a hundred (DCQCN's
-//! P_max; Zhu et al., SIGCOMM 2015) where they would send twice as much, in proportion below. The
-//! controller sees counters every window and samples of alarmed routers' ports, as the paper's does.
+//! Flows share links with max-min fairness ([`rates`]); a collective progresses at the rate of its slowest flow. A link
+//! marks packets if flows would send more than it carries: one in a hundred (DCQCN's P_max; Zhu et al., SIGCOMM 2015)
+//! if they would send twice as much, and proportionally fewer below. As in the paper, the controller receives counters
+//! every window and samples of the ports of alarmed routers.
 
 mod control;
 mod jobs;

@@ -1,4 +1,4 @@
-//! What a run came to, window by window and in all.
+//! The results of a run, per window and in total.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -12,49 +12,49 @@ use super::{Collective, Setup};
 use crate::controller::Stats;
 use crate::fabric::{End, LinkId};
 
-/// What one window showed.
+/// The results of one window.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WindowRow {
-    /// Packets marked, on all links.
+    /// Number of packets marked, on all links.
     pub marks: u64,
-    /// Ports above the alarm's threshold.
+    /// Number of ports above the alarm's threshold.
     pub congested: u64,
-    /// Moves that were decided at its end.
+    /// Number of moves decided at the end of the window.
     pub moves: u64,
-    /// The load of the busiest link between switches, in percent of what it carries.
+    /// The load of the busiest link between switches, in percent of its capacity.
     pub busiest_percent: u64,
-    /// Mean pace of all jobs, bits a second of their slowest flow.
+    /// The mean over jobs of the rate of their slowest flow, in bits per second.
     pub pace: f64,
 }
 
-/// What a run came to.
+/// The results of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outcome {
-    /// Flows at the end.
+    /// Number of flows at the end.
     pub flows: usize,
-    /// Routers of the fabric.
+    /// Number of routers of the fabric.
     pub routers: usize,
-    /// Each window.
+    /// The results of each window.
     pub windows: Vec<WindowRow>,
-    /// Seconds that ports were above the alarm's threshold, all together.
+    /// Port seconds above the alarm's threshold, summed over ports.
     pub congested_seconds: u64,
-    /// Alarms of medium level or above that lasted, counted once a minute.
+    /// Number of lasting alarms of medium level or above, counted once per minute.
     pub alarms: u64,
-    /// Mean bus bandwidth of a GPU over jobs and time, by size, bytes a second.
+    /// Mean bus bandwidth of a GPU over jobs and time, by size, in bytes per second.
     pub bandwidth: Vec<(u64, f64)>,
-    /// What the controller did; nothing without one.
+    /// The event counts of the controller; zero without a controller.
     pub stats: Stats,
 }
 
 impl Simulation {
-    /// Writes down what the window was like.
-    pub(super) fn note(&mut self, moves: u64) {
+    /// Records the results of the current window.
+    pub(super) fn record_window(&mut self, moves: u64) {
         let length = self.window_length().as_secs_f64();
         let threshold = self.setup.controller.as_ref().map_or(500, |config| config.alarm.marks);
         let above = |marking: &&f64| whole(**marking * length) > threshold;
         let congested = self.marking.iter().filter(above).count() as u64;
         let minute = (60.0 / length).max(1.0);
-        // A port above the threshold for three windows has a medium alarm, told once a minute.
+        // A port above the threshold for three windows has a medium alarm, which is reported once per minute.
         self.alarms += if self.window.is_multiple_of(whole(minute).max(1)) { congested } else { 0 };
         let fabric = &self.switches.fabric;
         let between = |link: &LinkId| {
@@ -81,7 +81,7 @@ impl Simulation {
         }
     }
 
-    /// What the run came to so far.
+    /// Returns the results so far.
     pub fn outcome(&self) -> Outcome {
         let seconds = whole(self.window_length().as_secs_f64()).max(1);
         let windows = to_f64(self.rows.len().max(1) as u64);

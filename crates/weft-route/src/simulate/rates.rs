@@ -1,5 +1,5 @@
-//! Rates that flows have when links share themselves fairly: max-min (Bertsekas and Gallager, *Data
-//! Networks*, section 6.5.2), by filling the tightest link first.
+//! Max-min fair rates of flows (Bertsekas and Gallager, *Data Networks*, section 6.5.2), computed by filling the
+//! tightest link first.
 
 use alloc::collections::BinaryHeap;
 use alloc::vec;
@@ -8,16 +8,16 @@ use core::cmp::Reverse;
 
 use crate::fabric::LinkId;
 
-/// The links of many flows, one after the other.
+/// The links of many flows, in one array.
 #[derive(Clone, Debug, Default)]
 pub struct Routed {
-    /// By flow, where its links begin; the end of all at the end.
+    /// By flow, the index of its first link; then the number of links.
     first: Vec<u32>,
     links: Vec<LinkId>,
 }
 
 impl Routed {
-    /// Adds a flow.
+    /// Adds a flow with its links.
     pub fn push(&mut self, links: &[LinkId]) {
         if self.first.is_empty() {
             self.first.push(0);
@@ -26,17 +26,17 @@ impl Routed {
         self.first.push(u32::try_from(self.links.len()).expect("fewer than 2^32 hops in all"));
     }
 
-    /// How many flows there are.
+    /// Returns the number of flows.
     pub const fn len(&self) -> usize {
         self.first.len().saturating_sub(1)
     }
 
-    /// Whether there is none.
+    /// Returns `true` if there are no flows.
     pub const fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The links of a flow.
+    /// Returns the links of a flow.
     ///
     /// # Panics
     /// If there is no such flow.
@@ -45,14 +45,14 @@ impl Routed {
     }
 }
 
-/// Bits a second of each flow; `capacity` is that of each link. A flow without links has none.
+/// Returns the rate of each flow in bits per second, for links of the given `capacity`; 0 for a flow without links.
 pub fn max_min(routed: &Routed, capacity: &[f64]) -> Vec<f64> {
     let mut on = vec![0u32; capacity.len()];
     routed.links.iter().for_each(|link| on[link.index()] += 1);
     let crossing = crossing(routed, &on);
     let mut left = capacity.to_vec();
     let share = |left: f64, on: u32| left.max(0.0) / f64::from(on);
-    // Shares are not negative, so their bits are in the order of their values.
+    // Shares are not negative, so the order of their bits is the order of their values.
     let key = |share: f64, link: usize| Reverse((share.to_bits(), link));
     let mut heap: BinaryHeap<_> = (0..capacity.len())
         .filter(|&link| on[link] > 0)
@@ -64,7 +64,7 @@ pub fn max_min(routed: &Routed, capacity: &[f64]) -> Vec<f64> {
         if on[link] == 0 {
             continue;
         }
-        // Shares only grow while others are set: an entry that is too low goes back.
+        // A link's share only grows while other links are filled: an entry that is too low is pushed again.
         let now = share(left[link], on[link]);
         if now.to_bits() > bits {
             heap.push(key(now, link));
@@ -133,9 +133,9 @@ mod tests {
 
     #[test]
     fn the_textbooks_network_has_the_textbooks_rates() {
-        // Bertsekas and Gallager, figure 6.11: link capacities 1; sessions 1, 2, 3 share one link and
-        // get 1/3 each; session 4 shares another with session 1 alone and gets the other 2/3;
-        // session 5 a third with nobody.
+        // Bertsekas and Gallager, figure 6.11: link capacities are 1. Sessions 1, 2 and 3 share one link and get 1/3
+        // each; session 4 shares another link with session 1 alone and gets the other 2/3; session 5 is alone on a
+        // third link.
         let flows = routed(&[&[0, 1], &[0], &[0], &[1], &[2]]);
         let rates = max_min(&flows, &[1.0; 3]);
         let want = [1.0 / 3.0, 1.0 / 3.0, 1.0 / 3.0, 2.0 / 3.0, 1.0];
@@ -145,8 +145,8 @@ mod tests {
         );
     }
 
-    /// Max-min by its definition: no link beyond its capacity, and every flow crosses a full link on
-    /// which nobody has more.
+    /// Checks the definition of max-min fairness: no link is above its capacity, and every flow crosses a full link on
+    /// which no other flow has a higher rate.
     #[test]
     fn random_networks_are_filled_fairly() {
         for seed in 0..300 {

@@ -1,4 +1,4 @@
-//! The run: windows of time, each with rates, counters, samples, and what the controller does.
+//! The run: windows of time, each with rates, counters, samples and the controller's actions.
 
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -18,11 +18,11 @@ use crate::controller::{Controller, Event};
 use crate::fabric::{Fabric, LinkId, RouterId};
 use crate::path::Start;
 
-/// Bytes of a packet (the paper's flows have 4 KB packets).
+/// Size of a packet in bytes (the paper's flows have 4 KB packets).
 pub(super) const PACKET: f64 = 4096.0;
-/// Marked packets where flows would send twice what a link carries.
-const MOST_MARKED: f64 = 0.01;
-/// From a window's end to the switches' new tables.
+/// Share of packets that are marked if flows would send twice the link's capacity.
+const MAX_MARKED_SHARE: f64 = 0.01;
+/// The time from the end of a window to the switches' new tables.
 const REACTION: Duration = Duration::from_secs(3);
 
 /// One flow.
@@ -33,7 +33,7 @@ pub(super) struct SimFlow {
     pub(super) job: u32,
 }
 
-/// A cluster that runs.
+/// A running simulation of a cluster.
 #[derive(Debug)]
 pub struct Simulation {
     pub(super) setup: Setup,
@@ -41,13 +41,13 @@ pub struct Simulation {
     pub(super) network: Network,
     pub(super) addresses: Vec<u32>,
     pub(super) switches: Switches,
-    /// By the topology's link, the fabric's, for links that hosts send on.
+    /// By link of the topology on which hosts send, the link of the fabric.
     pub(super) first_links: BTreeMap<weft_topo::LinkId, LinkId>,
     pub(super) jobs: Jobs,
     pub(super) flows: Vec<SimFlow>,
     pub(super) routed: Routed,
     pub(super) capacity: Vec<f64>,
-    /// Bits a second of each flow: its job's pace.
+    /// The rate of each flow in bits per second: the pace of its job.
     pub(super) rates: Vec<f64>,
     pub(super) paces: Vec<f64>,
     pub(super) load: Vec<f64>,
@@ -69,7 +69,7 @@ impl Simulation {
     /// Builds the cluster, its jobs and their flows.
     ///
     /// # Errors
-    /// What of the setup cannot be.
+    /// Returns the setting that is out of range, or the network or plan that cannot be built.
     pub fn new(setup: Setup) -> Result<Self, SetupError> {
         setup.check()?;
         let topology = setup.shape().build()?;
@@ -128,22 +128,22 @@ impl Simulation {
         Ok(simulation)
     }
 
-    /// The controller, where there is one.
+    /// Returns the controller, if there is one.
     pub const fn controller(&self) -> Option<&Controller> {
         self.controller.as_ref()
     }
 
-    /// Puts another controller in its place, as a restart does.
+    /// Replaces the controller, as a restart does.
     pub fn replace_controller(&mut self, controller: Controller) {
         self.controller = Some(controller);
     }
 
-    /// The switches as they are.
+    /// Returns the switches in their present state.
     pub const fn switches(&self) -> &Switches {
         &self.switches
     }
 
-    /// What the controller said since it was last asked.
+    /// Returns the controller's events since the last call.
     pub fn take_events(&mut self) -> Vec<Event> {
         core::mem::take(&mut self.events)
     }
@@ -151,7 +151,7 @@ impl Simulation {
     /// Runs all windows.
     ///
     /// # Errors
-    /// As [`Self::step`].
+    /// As for [`Self::step`].
     pub fn run(mut self) -> Result<Outcome, SetupError> {
         while self.window < self.setup.windows {
             self.step()?;
@@ -162,7 +162,7 @@ impl Simulation {
     /// Runs one window.
     ///
     /// # Errors
-    /// That ports of new jobs cannot be planned.
+    /// Returns [`SetupError::Plan`] if the ports of new jobs cannot be planned.
     pub fn step(&mut self) -> Result<(), SetupError> {
         let every = self.setup.change_every;
         if every > 0 && self.window > 0 && self.window.is_multiple_of(every) {
@@ -170,15 +170,15 @@ impl Simulation {
             self.start_jobs()?;
         }
         let length = self.window_length().as_secs_f64();
-        // What the controller ordered at the end of the window before takes effect a moment later.
+        // The controller's orders at the end of the previous window take effect after `REACTION`.
         let early = REACTION.as_secs_f64().min(length);
-        self.pass(early);
+        self.advance_counters(early);
         let moves = self.steer();
-        self.pass(length - early);
+        self.advance_counters(length - early);
         self.window += 1;
         self.sample();
         self.report();
-        self.note(moves);
+        self.record_window(moves);
         Ok(())
     }
 
@@ -191,7 +191,7 @@ impl Simulation {
         Instant::from_nanos(self.window_length().as_nanos().saturating_mul(self.window + 1))
     }
 
-    /// Gives every running job its flows and ports.
+    /// Assigns flows and ports to every running job.
     fn start_jobs(&mut self) -> Result<(), SetupError> {
         let seed = Seed(self.setup.seed).child("ports", self.window);
         let entropy = Entropy::default();
@@ -232,12 +232,12 @@ impl Simulation {
                 });
             }
         }
-        self.settle();
+        self.recompute_rates();
         Ok(())
     }
 
-    /// Follows every flow through the tables as they are, and computes rates, loads and marks.
-    pub(super) fn settle(&mut self) {
+    /// Follows every flow through the present tables and computes rates, loads and marks.
+    pub(super) fn recompute_rates(&mut self) {
         let fabric = &self.switches.fabric;
         self.routed = Routed::default();
         let flows = self.flows.iter().map(|flow| (Start::Link(flow.first), &flow.tuple));
@@ -265,7 +265,7 @@ impl Simulation {
         for flow in 0..self.routed.len() {
             let Some(&first) = self.routed.of(flow).first() else { continue };
             let share = |link: LinkId| self.capacity[link.index()] / f64::from(on[link.index()]);
-            // What the flow would send if only its sender's cable held it back.
+            // The rate at which the flow would send if only its sender's cable limited it.
             let wish = share(first);
             for link in self.routed.of(flow) {
                 offered[link.index()] += wish;
@@ -275,12 +275,13 @@ impl Simulation {
         for (link, marking) in self.marking.iter_mut().enumerate() {
             let excess = offered[link] / self.capacity[link] - 1.0;
             let packets = self.load[link] / 8.0 / PACKET;
-            // Sums of shares are not exact; a thousandth is no congestion.
-            *marking = if excess > 1e-3 { packets * MOST_MARKED * excess.min(1.0) } else { 0.0 };
+            // Sums of shares are not exact; an excess of a thousandth is not congestion.
+            *marking =
+                if excess > 1e-3 { packets * MAX_MARKED_SHARE * excess.min(1.0) } else { 0.0 };
         }
     }
 
-    fn pass(&mut self, seconds: f64) {
+    fn advance_counters(&mut self, seconds: f64) {
         for link in 0..self.load.len() {
             self.bytes[link] += self.load[link] / 8.0 * seconds;
             self.marks[link] += self.marking[link] * seconds;
@@ -288,7 +289,7 @@ impl Simulation {
     }
 }
 
-/// Cables between switches that have failed.
+/// Draws the cables between switches that have failed.
 fn failures(setup: &Setup, topology: &Topology) -> Failures {
     let mut rng = Seed(setup.seed).child("failures", 0).rng();
     let mut failures = Failures::none();

@@ -1,4 +1,4 @@
-//! Which cluster, which jobs, and what goes wrong.
+//! The settings of a simulation: cluster, jobs and failures.
 
 use alloc::vec::Vec;
 
@@ -11,77 +11,77 @@ use weft_units::{BitRate, ByteCount};
 use crate::controller::ControllerConfig;
 use crate::installed::InstalledError;
 
-/// What jobs do.
+/// The collective that jobs run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Collective {
     /// Rings, one on each rail.
     AllReduce,
-    /// Every server to every other of its job, on each rail.
+    /// Every server of a job sends to every other, on each rail.
     AllToAll,
 }
 
-/// A simulation.
+/// The settings of a simulation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setup {
-    /// GPUs, each with a NIC, eight in a server.
+    /// Number of GPUs, each with a NIC, eight in a server.
     pub gpus: u32,
-    /// What jobs do.
+    /// The collective that jobs run.
     pub collective: Collective,
-    /// How much each GPU has to reduce or exchange: the sizes that are reported.
+    /// The data sizes per GPU for which bandwidth is reported.
     pub sizes: Vec<ByteCount>,
-    /// Servers of a job.
+    /// Number of servers of a job.
     pub job_servers: u32,
-    /// Servers of a job that stand side by side; further ones are elsewhere.
+    /// Number of servers of a job that are adjacent; the others are elsewhere.
     pub side_by_side: u32,
-    /// Servers that have a job, in percent.
+    /// Share of servers that have a job, in percent.
     pub busy_percent: u32,
-    /// Jobs whose library draws source ports at random, in percent (Astral, section 2.3, point 4); the
-    /// others' are planned for the network as it was built.
+    /// Share of jobs whose library draws source ports at random, in percent (Astral, section 2.3, point 4); the ports
+    /// of other jobs are planned for the network without failures.
     pub unplanned_percent: u32,
-    /// Cables between switches that have failed since, in thousandths.
+    /// Share of cables between switches that have failed since, in thousandths.
     pub failed_per_mille: u32,
-    /// Windows of counters that are simulated.
+    /// Number of simulated windows.
     pub windows: u64,
-    /// After so many windows a quarter of the jobs end and others begin; zero for never.
+    /// The number of windows after which a quarter of the jobs is replaced; zero means never.
     pub change_every: u64,
-    /// How switches hash.
+    /// The hash function of switches.
     pub hash: HashAlgorithm,
-    /// Where everything that is drawn comes from.
+    /// The seed of all random draws.
     pub seed: u64,
     /// The controller, or none.
     pub controller: Option<ControllerConfig>,
-    /// Changes that routers refuse, in percent.
+    /// Share of changes that routers refuse, in percent.
     pub refused_percent: u32,
-    /// How often the controller is killed before it does what it wants done, in percent, and taken up
-    /// again from what it had written down.
+    /// Probability, in percent, that the controller is killed before one of its actions is carried out; it restarts
+    /// from its saved state.
     pub killed_percent: u32,
 }
 
-/// Why a simulation cannot be.
+/// The reason why a simulation cannot be built.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetupError {
-    /// A cluster of a size that is not built.
+    /// A cluster size that is not supported.
     #[error("{gpus} GPUs: a cluster has 512 to 262144, in multiples of 512")]
     Gpus {
-        /// How many.
+        /// Number of GPUs.
         gpus: u32,
     },
     /// A number out of its range.
     #[error("{what} is {got}, expected {expected}")]
     OutOfRange {
-        /// Which.
+        /// The setting.
         what: &'static str,
-        /// What it is.
+        /// Its value.
         got: u64,
-        /// What it may be.
+        /// Its permitted range.
         expected: &'static str,
     },
     /// A network that cannot be built.
     #[error(transparent)]
     Build(#[from] BuildError),
-    /// A network whose routes do not fit.
+    /// A network whose routes exceed a limit.
     #[error(transparent)]
     Routes(#[from] RouteError),
     /// Tables that contradict themselves.
@@ -93,7 +93,7 @@ pub enum SetupError {
 }
 
 impl Setup {
-    /// A cluster whose jobs do this, with a controller, as reported in docs/design/route.md.
+    /// Returns the settings of a cluster with a controller, as reported in docs/design/route.md.
     pub fn new(gpus: u32, collective: Collective) -> Self {
         let (job_servers, side_by_side) = match collective {
             Collective::AllReduce => (32, 8),
@@ -118,9 +118,9 @@ impl Setup {
         }
     }
 
-    /// The cluster's network: Astral's blocks below 64 spines to 4,096 GPUs, HPN's segments below 60
-    /// aggregation switches a plane to 16,384, and a fat tree of three tiers beyond, of 400 Gb/s and
-    /// with half as many uplinks as hosts at each leaf.
+    /// Returns the cluster's network: Astral's blocks below 64 spines up to 4,096 GPUs, HPN's segments below 60
+    /// aggregation switches per plane up to 16,384, and beyond that a fat tree of three tiers with 400 Gb/s links and
+    /// half as many uplinks as hosts at each leaf.
     pub fn shape(&self) -> TopologyConfig {
         match self.gpus {
             0..=4096 => TopologyConfig::Rail(Rail { blocks: self.gpus / 256, ..Rail::default() }),

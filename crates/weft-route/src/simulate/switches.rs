@@ -1,4 +1,4 @@
-//! Simulated switches: they take routes as a controller sends them, and forward by them.
+//! Simulated switches: they install the controller's routes and forward by them.
 
 use alloc::format;
 use alloc::string::String;
@@ -9,24 +9,24 @@ use crate::fabric::Fabric;
 use crate::installed::{Group, GroupKind, Member, Prefix, Route, Router, Target};
 use crate::lease::Gate;
 
-/// Every switch with what it has installed.
+/// All switches with their installed state.
 #[derive(Clone, Debug)]
 pub struct Switches {
-    /// How they forward.
+    /// The forwarding state of the switches.
     pub fabric: Fabric,
     gate: Gate,
 }
 
 impl Switches {
-    /// Switches that have installed this.
+    /// Creates switches with this installed state.
     pub const fn new(fabric: Fabric) -> Self {
         Self { fabric, gate: Gate { epoch: 0 } }
     }
 
-    /// Does what an action says.
+    /// Carries out an action.
     ///
     /// # Errors
-    /// Why the switch refuses.
+    /// Returns the reason if the switch refuses it.
     pub fn apply(&mut self, action: &Action) -> Result<(), String> {
         let (epoch, name, prefix, members) = match action {
             Action::Apply { epoch, router, prefix, members, .. } => {
@@ -47,7 +47,7 @@ impl Switches {
     }
 }
 
-/// Takes a steered route and its group from a router.
+/// Removes a steered route and its group from a router.
 pub fn remove(router: &mut Router, prefix: Prefix) {
     let is_it = |route: &Route| route.steered && route.to == prefix;
     let groups: Vec<Target> =
@@ -58,7 +58,7 @@ pub fn remove(router: &mut Router, prefix: Prefix) {
         .retain(|group| !groups.iter().any(|via| *via == Target::Group(group.name.clone())));
 }
 
-/// Gives a router a steered route.
+/// Adds a steered route to a router.
 pub fn install(router: &mut Router, prefix: Prefix, members: Vec<Member>) {
     let name = format!("steered {prefix}");
     let kind = if members.len() == 1 { GroupKind::Single } else { GroupKind::HashThreshold };

@@ -1,4 +1,4 @@
-//! What the routers of a topology have installed once routing has converged.
+//! The installed state of a topology's routers after routing has converged.
 
 use alloc::collections::BTreeMap;
 use alloc::format;
@@ -15,11 +15,11 @@ use crate::installed::{
     Target,
 };
 
-/// The network 10.0.0.0/8, in which hosts of one leaf (or pair of leaves) share a prefix.
+/// The network 10.0.0.0/8, in which the hosts of one leaf (or pair of leaves) share a prefix.
 const NET: u32 = 0x0a00_0000;
 
-/// An address for each host: those with the same leaves have consecutive ones, so that a route for
-/// each leaf is enough.
+/// Returns an address for each host. Hosts with the same leaves have consecutive addresses, so that one route per leaf
+/// is enough.
 pub fn addresses(topology: &Topology, routes: &Routes) -> Vec<u32> {
     let mut places: BTreeMap<u32, u32> = BTreeMap::new();
     let placed: Vec<(u32, u32)> = topology
@@ -38,10 +38,10 @@ fn bits_of_group(most: u32) -> u32 {
     most.next_power_of_two().trailing_zeros()
 }
 
-/// What is installed: routes aggregated as far as they are equal, groups in the order of ports.
+/// Returns the installed state: routes are aggregated as far as they are equal, groups are in the order of ports.
 ///
 /// # Panics
-/// If there are not as many addresses as hosts and hashes as switches.
+/// If the number of addresses is not that of hosts, or the number of hashes is not that of switches.
 pub fn installed(
     topology: &Topology,
     failures: &Failures,
@@ -67,7 +67,7 @@ pub fn installed(
     Installed { routers: routers.map(|(switch, hash)| network.router(switch, hash)).collect() }
 }
 
-/// What a switch is called.
+/// Returns a switch's name.
 pub fn router_name(topology: &Topology, switch: NodeId) -> String {
     format!("{}", topology.name(switch)).replace(' ', "-")
 }
@@ -78,7 +78,7 @@ struct Network<'a> {
     routes: &'a Routes,
     addresses: &'a [u32],
     port_of_link: Vec<u32>,
-    /// Hosts with the same leaves, with their addresses, in order.
+    /// The hosts of each set of leaves with their addresses, in order.
     leaves: Vec<Vec<(u32, NodeId)>>,
 }
 
@@ -102,7 +102,7 @@ impl Network<'_> {
     fn ports(&self, switch: NodeId) -> Vec<Port> {
         let port = |(place, &link): (u32, &weft_topo::LinkId)| {
             let ends = self.topology.link(link);
-            // One end names the cable.
+            // One end of each cable names it.
             let to = if self.topology.is_host(ends.to) {
                 let address = Ipv4Addr::from_bits(self.addresses[ends.to.index()]);
                 Some(Cable::Host(address.into()))
@@ -124,8 +124,8 @@ impl Network<'_> {
         (0..).zip(self.topology.ports(switch)).map(port).collect()
     }
 
-    /// Routes for the addresses of a prefix: one if they all have the same next hops, else those of
-    /// its halves.
+    /// Adds routes for the addresses of a prefix: one route if they all have the same next hops, else the routes of its
+    /// halves.
     fn aggregate(
         &self,
         switch: NodeId,
@@ -144,7 +144,7 @@ impl Network<'_> {
             }
             let from = hosts.partition_point(|&(address, _)| address < first);
             let to = hosts.partition_point(|&(address, _)| address <= last);
-            // Hosts of a leaf have one set of next hops, or at the leaf itself each its own.
+            // Hosts of a leaf have one set of next hops; at the leaf itself each host has its own.
             Some((hosts[from..to].first()?.1, hosts[from..to].last()?.1))
         };
         let mut ends = self.leaves[from..to].iter().filter_map(within);
@@ -172,7 +172,7 @@ struct Groups {
 }
 
 impl Groups {
-    /// The group of these ports.
+    /// Returns the name of the group of these ports, which is added if it is new.
     fn of(&mut self, ports: Vec<u32>) -> String {
         if let Some(name) = self.names.get(&ports) {
             return name.clone();

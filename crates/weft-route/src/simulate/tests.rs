@@ -1,4 +1,4 @@
-//! The simulated fabrics forward as weft-topo's do.
+//! Tests that the simulated fabrics forward as weft-topo's do, and of whole runs.
 
 use alloc::vec::Vec;
 
@@ -11,8 +11,8 @@ use super::*;
 use crate::fabric::End;
 use crate::{Fabric, Flow, LinkId, RouterId, Start};
 
-/// Aggregated tables and routers' own hashes against weft-topo's routes and hashes, link by link,
-/// with failed cables.
+/// Compares paths by aggregated tables and routers' own hashes with weft-topo's routes and hashes, link by link, with
+/// failed cables.
 #[test]
 fn paths_are_those_of_the_topologys_routes_and_hashes() {
     for (gpus, hash) in [
@@ -91,15 +91,15 @@ fn run(setup: Setup) -> (Outcome, Vec<crate::installed::Router>) {
     }
     let mut routers = simulation.switches().fabric.installed().routers.clone();
     for router in &mut routers {
-        // What was applied twice stands in another place.
+        // A route that was applied twice is at another position.
         router.routes.sort_by_key(|route| route.to);
         router.groups.sort_by(|a, b| a.name.cmp(&b.name));
     }
     (simulation.outcome(), routers)
 }
 
-/// Whatever is refused or fails: with the controller there are never more marks in the end than
-/// without, and what routers have is what it believes.
+/// With refusals and failures, there are never more marks at the end with the controller than without, and the
+/// steered routes of routers are those of the controller's moves.
 #[test]
 fn random_clusters_are_never_worse_with_a_controller() {
     for seed in 0..6 {
@@ -136,13 +136,13 @@ fn a_controller_that_is_killed_again_and_again_ends_where_one_ends_that_is_not()
     }
 }
 
-/// Hosts have two cables here, and each can lead to the alarmed port: a flow is to be taken for one that comes
-/// through a router only if it comes by the cable that leads through it.
+/// Hosts have two cables here, and each can lead to the alarmed port. A flow may count as crossing a router only if it
+/// uses the cable that leads through it.
 #[test]
 fn moves_are_of_flows_that_come_through_their_router() {
     let setup = Setup { collective: Collective::AllToAll, unplanned_percent: 100, ..small(1) };
     let mut simulation = Simulation::new(setup).unwrap();
-    let (mut moved, mut strangers) = (0, Vec::new());
+    let (mut moved, mut foreign) = (0, Vec::new());
     for _ in 0..8 {
         simulation.step().unwrap();
         let fabric = &simulation.switches.fabric;
@@ -156,14 +156,14 @@ fn moves_are_of_flows_that_come_through_their_router() {
                 })
             };
             moved += it.flows.len();
-            strangers.extend(it.flows.iter().filter(|flow| !comes(flow)).map(|flow| flow.0));
+            foreign.extend(it.flows.iter().filter(|flow| !comes(flow)).map(|flow| flow.0));
         }
     }
-    assert!(moved > 500 && strangers.len() * 20 < moved, "{} of {moved}", strangers.len());
+    assert!(moved > 500 && foreign.len() * 20 < moved, "{} of {moved}", foreign.len());
 }
 
 /// Random ports put up to half as many flows again on one of a NIC's two cables as on the other, and a leaf sends
-/// several flows to each NIC: only several moves for one destination, some of them behind the leaf, part them.
+/// several flows to each NIC. Only several moves for one destination, some of them behind the leaf, separate them.
 #[test]
 fn last_cables_are_shared_evenly_within_three_rounds() {
     for seed in 0..2 {
