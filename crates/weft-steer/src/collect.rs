@@ -1,13 +1,13 @@
-//! sFlow datagrams as the engine's reports and samples.
+//! Conversion of sFlow datagrams to the engine's reports and samples.
 //!
-//! sFlow has no counter of ECN marks. They are estimated from the congestion bits of sampled packets: what
-//! crosses a link marked, less what came marked to the router that sends on it. Linux agents of ours sample
-//! both ways in; switches sample what comes in and say where it leaves: both are understood.
+//! sFlow has no counter of ECN marks. They are estimated from the ECN bits of sampled packets: marked packets that
+//! cross a link, less marked packets that arrived at the router that sends on it. Weft's Linux agents sample packets in
+//! both directions; switches sample received packets and name the output interface. Both are supported.
 //!
 //! | step | where |
 //! | --- | --- |
-//! | whose datagrams are believed, and in which order | `collect/admission.rs` |
-//! | marks of a link, and counters that can be | `collect/counted.rs` |
+//! | accepted agents, and the order of their datagrams | `collect/admission.rs` |
+//! | marks of a link, and the check of counters | `collect/counted.rs` |
 //! | samples as flows on links | here |
 
 use std::collections::BTreeMap;
@@ -23,14 +23,14 @@ use weft_wire::sflow::{
     CounterSample, Datagram, FlowSample, Interface, Sample, SampledPacket, SflowError,
 };
 
-use self::admission::{Admission, Place, Stranger};
+use self::admission::{Admission, Place, Rejection};
 use self::counted::{Counted, Marks};
 use crate::Inventory;
 
 mod admission;
 mod counted;
 
-/// What a datagram told.
+/// An item of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
     /// A port's counters.
@@ -39,34 +39,34 @@ pub enum Heard {
     Sample(EngineSample),
 }
 
-/// What a collector has heard since it began.
+/// The event counts of a collector since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CollectorCounters {
-    /// Datagrams of known agents.
+    /// Number of datagrams of known agents.
     pub datagrams: u64,
-    /// Datagrams, by their numbers, that never came.
+    /// Number of datagrams missing from the sequence.
     pub lost: u64,
-    /// Datagrams that came again, or long after the next.
+    /// Number of datagrams that were repeated, or arrived long after the next.
     pub late: u64,
-    /// Datagrams or samples that are not sFlow.
+    /// Number of datagrams or samples that are not valid sFlow.
     pub malformed: u64,
-    /// Datagrams of agents that no router has, from sources that some router lists.
+    /// Number of datagrams from known sources with an agent that no router has.
     pub unknown_agent: u64,
-    /// Datagrams from sources that the agent's router does not list.
+    /// Number of datagrams from sources that the agent's router does not list.
     pub refused: u64,
-    /// Datagrams whose numbers leapt, up to the one that shows that the agent began anew.
+    /// Number of datagrams whose sequence numbers jumped, until a run of them shows that the agent restarted.
     pub jumped: u64,
-    /// Counters of ports that went back or leapt beyond what the link carries; they are not used.
+    /// Number of port counters that decreased or grew beyond the link's capacity; they are not used.
     pub doubted: u64,
-    /// Sampled packets.
+    /// Number of sampled packets.
     pub samples: u64,
-    /// Sampled packets of which no flow or link can be told: not IP, between neighbours, unknown interfaces.
+    /// Number of sampled packets without a known flow or link: not IP, link-local, unknown interfaces.
     pub unplaced: u64,
-    /// Counters of ports.
+    /// Number of port counters.
     pub reports: u64,
 }
 
-/// Understands agents' datagrams; knows which router is which agent, and where each sends from.
+/// A parser of agents' datagrams, which knows the agents of an inventory and their source addresses.
 #[derive(Debug, Default)]
 pub struct Collector {
     admission: Admission,
@@ -76,39 +76,39 @@ pub struct Collector {
 }
 
 impl Collector {
-    /// Returns a collector that knows the agents of these routers.
+    /// Creates a collector that knows the agents of these routers.
     pub fn new(inventory: &Inventory) -> Self {
         let mut collector = Self::default();
         collector.set_inventory(inventory);
         collector
     }
 
-    /// Takes these routers in place of those before, and forgets what it knows of links. Counters go on.
+    /// Replaces the routers and discards the state of links. Event counts continue.
     pub fn set_inventory(&mut self, inventory: &Inventory) {
         self.admission.set(inventory);
         self.counted.clear();
     }
 
-    /// Returns what it has heard.
+    /// Returns the event counts.
     pub const fn counters(&self) -> CollectorCounters {
         self.counters
     }
 
-    /// Returns the sources that were refused last, the newest first.
+    /// Returns the recently refused sources, the newest first.
     pub fn refused(&self) -> impl Iterator<Item = Refused> + '_ {
         self.refusals.sources()
     }
 
-    /// Takes a datagram that came from the address `source`, and adds what it tells to `heard`.
+    /// Parses a datagram received from the address `source` and appends its items to `received`.
     pub fn take(
         &mut self,
         bytes: &[u8],
         source: IpAddr,
         now: Instant,
         fabric: &Fabric,
-        heard: &mut Vec<Heard>,
+        received: &mut Vec<Heard>,
     ) {
-        // A socket for both families shows an IPv4 source as an IPv6 one.
+        // A socket of both families shows IPv4 sources as mapped IPv6 addresses.
         let source = source.to_canonical();
         if !self.admission.knows(source) {
             return self.refuse(source, None, now);
@@ -120,7 +120,7 @@ impl Collector {
         let agent = datagram.agent;
         let router = match self.admission.router(agent, source) {
             Ok(name) => fabric.find(name),
-            Err(Stranger::UnknownAgent) => None,
+            Err(Rejection::UnknownAgent) => None,
             Err(_) => return self.refuse(source, Some(agent), now),
         };
         let Some(router) = router else {
@@ -135,18 +135,18 @@ impl Collector {
             Err(_) => return self.refuse(source, Some(agent), now),
         }
         for sample in datagram.samples {
-            let understood = match sample {
+            let parsed = match sample {
                 Ok(Sample::Flow(flow)) => {
-                    heard.extend(self.flow(router, &flow, now, fabric).map(Heard::Sample));
+                    received.extend(self.flow(router, &flow, now, fabric).map(Heard::Sample));
                     Ok(())
                 }
                 Ok(Sample::Counters(counters)) => self
                     .report(router, &counters, now, fabric)
-                    .map(|report| heard.extend(report.map(Heard::Report))),
+                    .map(|report| received.extend(report.map(Heard::Report))),
                 Ok(Sample::Other { .. }) => Ok(()),
                 Err(error) => Err(error),
             };
-            self.counters.malformed += u64::from(understood.is_err());
+            self.counters.malformed += u64::from(parsed.is_err());
         }
     }
 
@@ -192,7 +192,7 @@ impl Collector {
                 self.mark(input).crossed += marked;
                 self.mark(link).entered += marked;
             }
-            // It leaves where the tables say, and is sampled there again.
+            // The packet leaves by the link that the tables name, and is sampled there again.
             (Some(input), None) if marked > 0 => {
                 let path = fabric.path_from(Start::Link(input), &flow);
                 if let Some(&next) = path.links().get(1) {
@@ -227,7 +227,7 @@ impl Collector {
     ) -> Result<Option<PortReport>, SflowError> {
         let Some(counters) = sample.interface()? else { return Ok(None) };
         let Some(link) = fabric.link_of_ifindex(router, counters.index) else { return Ok(None) };
-        // Where nothing is cabled, nothing collides.
+        // A port without a cable cannot be congested.
         if fabric.to(link) == End::Nothing {
             return Ok(None);
         }
@@ -241,8 +241,8 @@ impl Collector {
     }
 }
 
-/// The packet's flow; none for what stays on its link, where neighbours and routing protocols speak: no table
-/// tells its way.
+/// Returns the packet's flow; `None` for link-local packets, such as those of neighbours and routing protocols, because
+/// no table determines their path.
 fn flow_of(packet: &SampledPacket) -> Option<Flow> {
     if [packet.source, packet.destination].into_iter().any(is_of_a_link) {
         return None;
@@ -254,7 +254,7 @@ fn flow_of(packet: &SampledPacket) -> Option<Flow> {
     })
 }
 
-/// Whether packets from or to it are not forwarded by destination: link-local, and multicast.
+/// Returns `true` if packets from or to the address are not forwarded by destination: link-local and multicast.
 const fn is_of_a_link(address: IpAddr) -> bool {
     match address {
         IpAddr::V4(it) => it.is_link_local() || it.is_multicast(),

@@ -1,4 +1,4 @@
-//! How a controller is set up: a TOML file.
+//! The configuration of a controller, a TOML file.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -14,30 +14,30 @@ use weft_wire::sflow;
 use crate::inventory::is_interface;
 use crate::{Inventory, RouterEntry, SteerError};
 
-/// A controller and the routers it steers.
+/// The configuration of a controller and its routers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SteerConfig {
-    /// This host's address in the network that routers are managed by: sFlow is taken there, at port 6343.
+    /// This host's address in the management network of the routers; sFlow is received there, on port 6343.
     pub management: Option<IpAddr>,
-    /// The address at which sFlow is taken instead. Without either it is loopback, where no other host sends.
+    /// The address on which sFlow is received instead. Without either it is loopback, which other hosts cannot reach.
     pub listen: Option<SocketAddr>,
-    /// The interface that sFlow must come in by; any, if not given.
+    /// The interface on which sFlow must be received; any by default.
     pub interface: Option<String>,
-    /// Where what the controller knows is kept over a restart; nowhere, if not given.
+    /// The file in which the controller's state survives a restart; none by default.
     pub state: Option<PathBuf>,
-    /// TLS of the page and of those who announce jobs; their HTTP is not encrypted if absent.
+    /// The TLS files of the HTTP page and the job interface; without them HTTP is not encrypted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsFiles>,
-    /// How often all tables are read, besides when a move or a sample asks for it.
+    /// The interval at which all tables are read, besides reads for a move or a sample.
     pub read_every: Duration,
-    /// For how long the lease is asked; another controller may act that long after this one's end.
+    /// The duration of the lease; another controller may act this long after this one's end.
     pub lease: Duration,
-    /// Decide and say what would be done, and do nothing.
+    /// `true` to decide and report moves without applying them.
     pub dry_run: bool,
-    /// A running lab whose routers are steered, in place of those below.
+    /// A running lab whose routers are steered, instead of `routers`.
     pub lab: Option<String>,
-    /// What is decided when: `weft-route`'s.
+    /// The settings of `weft-route`'s controller.
     pub controller: ControllerConfig,
     /// The routers.
     #[serde(rename = "router")]
@@ -63,20 +63,20 @@ impl Default for SteerConfig {
 }
 
 impl SteerConfig {
-    /// Reads a configuration and checks it.
+    /// Reads a configuration from a file and checks it.
     ///
     /// # Errors
-    /// `Read`; `Config` with the line, or with the name that is wrong.
+    /// Returns `Read`, or `Config` with the line or the wrong name.
     pub fn read(path: &Path) -> Result<Self, SteerError> {
         let text = fs::read_to_string(path)
             .map_err(|source| SteerError::Read { path: path.to_owned(), source })?;
         Self::parse(&text).map_err(|reason| SteerError::Config { path: path.to_owned(), reason })
     }
 
-    /// The configuration that a text is.
+    /// Parses a configuration and checks it.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
+    /// Returns the fault in words.
     pub fn parse(text: &str) -> Result<Self, String> {
         let config: Self = toml::from_str(text).map_err(|error| error.to_string())?;
         let inventory = Inventory { routers: config.routers.clone() };
@@ -87,7 +87,7 @@ impl SteerConfig {
         }
         let is_wrong = |it: &&String| !is_interface(it);
         if let Some(name) = config.interface.as_ref().filter(is_wrong) {
-            return Err(format!("interface is {name:?}, which names none"));
+            return Err(format!("interface is {name:?}, which is no interface name"));
         }
         if let Some(address) = config.management.filter(IpAddr::is_unspecified) {
             return Err(format!("management is {address}, which is no address of this host"));
@@ -98,28 +98,28 @@ impl SteerConfig {
             ("controller.alarm.window", config.controller.alarm.window),
         ] {
             if span < Duration::from_millis(100) {
-                return Err(format!("{name} is {span}; 100ms at least"));
+                return Err(format!("{name} is {span}; it must be at least 100ms"));
             }
         }
         if config.lease < Duration::from_secs(3) {
             return Err(format!(
-                "lease is {}; routers count in seconds, 3s at least",
+                "lease is {}; it must be at least 3s, because routers count in seconds",
                 config.lease
             ));
         }
         Ok(config)
     }
 
-    /// Returns where sFlow is taken.
+    /// Returns the address on which sFlow is received.
     pub fn listen(&self) -> SocketAddr {
         let management = self.management.unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
         self.listen.unwrap_or_else(|| SocketAddr::new(management, sflow::PORT))
     }
 
-    /// The routers, those of the lab where one is named.
+    /// Returns the routers, those of the lab if one is named.
     ///
     /// # Errors
-    /// `Lab` when there is no such lab.
+    /// Returns `Lab` if there is no such lab.
     pub fn inventory(&self) -> Result<Inventory, SteerError> {
         match &self.lab {
             Some(lab) => Ok(Inventory::of_lab(&Lab::open(lab)?)),

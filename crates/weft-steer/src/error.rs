@@ -1,82 +1,82 @@
-//! Why routers cannot be read, watched or steered, and what the operator can do about it.
+//! The errors of reading, watching and steering routers.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Everything that can go wrong with real routers.
+/// An error of work with real routers.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SteerError {
-    /// A configuration that cannot be read.
+    /// A configuration file that cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// A configuration that is none.
+    /// An invalid configuration.
     #[error("{}: {reason}", path.display())]
     Config {
         /// The file.
         path: PathBuf,
-        /// What is wrong, with the line where it is known.
+        /// The fault, with its line if known.
         reason: String,
     },
-    /// A router that did not do what it was told.
+    /// A command that failed at a router.
     #[error("router {router:?}: `{command}` failed: {stderr}")]
     Command {
         /// The router.
         router: String,
-        /// What was run.
+        /// The command.
         command: String,
-        /// What it wrote to standard error.
+        /// The text on its standard error.
         stderr: String,
     },
-    /// A router whose answer is not understood.
-    #[error("router {router:?}: {what} is not understood: {reason}")]
+    /// An answer of a router that cannot be parsed.
+    #[error("router {router:?}: cannot parse {what}: {reason}")]
     Answer {
         /// The router.
         router: String,
-        /// What was asked for.
+        /// The part of the answer.
         what: &'static str,
-        /// Where it stops making sense.
+        /// The place and reason of the failure.
         reason: String,
     },
-    /// A move that the router's tables do not allow.
+    /// A move that the router's tables do not permit.
     #[error("router {router:?}: {reason}")]
     Refused {
         /// The router.
         router: String,
-        /// Why, and what would help.
+        /// The reason and the remedy.
         reason: String,
     },
-    /// Another controller steers.
+    /// Another controller holds the lease.
     #[error("{holder} steers this fabric (lease {}); stop it, or wait until its lease ends", path.display())]
     Held {
-        /// Who says so.
+        /// The holder of the lease.
         holder: String,
         /// The lease's file.
         path: PathBuf,
     },
-    /// The operating system refused.
+    /// An error of the operating system.
     #[error("cannot {what}: {source}")]
     Io {
-        /// What was being done.
+        /// The operation that failed.
         what: String,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// The lab refused.
+    /// An error of the lab.
     #[error(transparent)]
     Lab(#[from] weft_lab::LabError),
-    /// The tables make no fabric.
+    /// Tables that do not form a fabric.
     #[error(transparent)]
     Installed(#[from] weft_route::InstalledError),
 }
 
 impl SteerError {
-    /// For `map_err`: the system refused while doing `what`.
+    /// Returns a function for `map_err` that adds the failed operation.
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();
         move |source| Self::Io { what, source }

@@ -1,4 +1,4 @@
-//! Which routers there are, how they are reached, and how they are cabled: what tables do not tell.
+//! The routers, the commands that reach them, and their cables, which tables do not contain.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -42,35 +42,35 @@ pub struct Inventory {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RouterEntry {
-    /// What it is called.
+    /// The router's name.
     pub name: String,
-    /// What is put before a command to run it on the router: nothing for this machine,
+    /// The words before a command that run it on the router: none for this machine,
     /// `["ip", "netns", "exec", NAME]` for a namespace of it, `["ssh", HOST]` for another one.
     #[serde(default)]
     pub reach: Vec<String>,
-    /// The address that the router's sFlow agent calls itself by.
+    /// The agent address in the datagrams of the router's sFlow agent.
     pub agent: IpAddr,
-    /// The addresses that the agent's datagrams come from, where `agent` is not the only one. Others are refused.
+    /// The source addresses of the agent's datagrams, if they are not just `agent`. Other sources are refused.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<IpAddr>,
-    /// How moves are applied.
+    /// The method by which moves are applied.
     #[serde(default)]
     pub apply: Method,
-    /// Its ports. Interfaces that are not named here belong to nobody's path.
+    /// Its ports. Interfaces that are not listed are on no path.
     #[serde(rename = "port", default)]
     pub ports: Vec<PortEntry>,
 }
 
-/// How a router is made to send a destination elsewhere.
+/// The method by which a router is made to send a destination to other next hops.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Method {
     /// A route for one address in the kernel, protocol 200. The kernel removes it with the last of its links.
     #[default]
     Kernel,
-    /// FRR keeps neighbours from announcing the destination: an inbound route-map. Needs the address (a /32 or /128) in BGP.
+    /// FRR filters the destination from neighbours with an inbound route-map. Needs the address (a /32 or /128) in BGP.
     Frr {
-        /// The folder of FRR's sockets; where Debian has them, if not given.
+        /// The folder of FRR's sockets; by default Debian's.
         #[serde(default)]
         vty_socket: Option<PathBuf>,
     },
@@ -82,22 +82,22 @@ pub enum Method {
 pub struct PortEntry {
     /// The interface's name.
     pub name: String,
-    /// What it can send; as the interface says, if not given.
+    /// The rate of the port; by default that of the interface.
     #[serde(default)]
     pub speed: Option<BitRate>,
-    /// Where its cable ends; may be left out where the other end names it.
+    /// The other end of its cable; may be omitted if the other end names it.
     #[serde(default)]
     pub to: Option<Cable>,
 }
 
-/// What a veth pair without a rate limit is taken for: what Linux says of one.
+/// The rate of a veth pair without a rate limit, as Linux reports it.
 const UNLIMITED: BitRate = BitRate::gbps(10).expect("ten is not zero");
 
 impl Inventory {
     /// Reads an inventory from a TOML file and checks it.
     ///
     /// # Errors
-    /// `Read`; `Config` with the line, or with the name that is wrong.
+    /// Returns `Read`, or `Config` with the line or the wrong name.
     pub fn read(path: &Path) -> Result<Self, SteerError> {
         let text = fs::read_to_string(path)
             .map_err(|source| SteerError::Read { path: path.to_owned(), source })?;
@@ -107,39 +107,40 @@ impl Inventory {
         Ok(inventory)
     }
 
-    /// What is wrong with names and addresses, if anything.
+    /// Checks names and addresses.
     ///
     /// # Errors
-    /// The router and what is wrong with it.
+    /// Returns the router and its fault.
     pub fn check(&self) -> Result<(), String> {
         let (mut names, mut agents) = (BTreeSet::new(), BTreeSet::new());
         for router in &self.routers {
             let name = &router.name;
             if !names.insert(name) {
-                return Err(format!("router {name:?} stands twice"));
+                return Err(format!("router {name:?} occurs twice"));
             }
-            // It becomes the name of a file.
+            // The name becomes the name of a file.
             let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
             if name.is_empty() || name.starts_with('.') || !name.chars().all(plain) {
-                return Err(format!("router {name:?}: a name has letters, digits and -_. only"));
+                return Err(format!("router {name:?}: a name has only letters, digits and -_."));
             }
             if !agents.insert(router.agent) {
-                return Err(format!("router {name:?}: another has the agent {} too", router.agent));
+                return Err(format!(
+                    "router {name:?}: another router also has the agent {}",
+                    router.agent
+                ));
             }
             let is_no_source = |it: &&IpAddr| it.is_unspecified() || it.is_multicast();
             if let Some(wrong) = router.sources.iter().find(is_no_source) {
-                return Err(format!(
-                    "router {name:?}: nothing is sent from {wrong}, one of its sources"
-                ));
+                return Err(format!("router {name:?}: no host sends from its source {wrong}"));
             }
             let mut ports = BTreeSet::new();
             for port in &router.ports {
                 if !ports.insert(&port.name) {
-                    return Err(format!("router {name:?}: port {:?} stands twice", port.name));
+                    return Err(format!("router {name:?}: port {:?} occurs twice", port.name));
                 }
-                // Names become words of commands.
+                // Port names become words of commands.
                 if !is_interface(&port.name) {
-                    return Err(format!("router {name:?}: {:?} names no interface", port.name));
+                    return Err(format!("router {name:?}: {:?} is no interface name", port.name));
                 }
             }
         }
@@ -149,7 +150,7 @@ impl Inventory {
         Ok(())
     }
 
-    /// The routers of a lab, their cables, and rate limits as speeds.
+    /// Returns the routers of a lab with their cables and with rate limits as speeds.
     pub fn of_lab(lab: &Lab) -> Self {
         let fabric = lab.fabric();
         let mut ports: BTreeMap<usize, Vec<PortEntry>> = BTreeMap::new();
@@ -178,7 +179,7 @@ impl Inventory {
                 name: node.name.clone(),
                 reach: ["ip", "netns", "exec", &node.namespace].map(String::from).to_vec(),
                 agent: agent_of(index).into(),
-                // One agent watches all routers, from this machine.
+                // One agent on this machine watches all routers.
                 sources: vec![Ipv4Addr::LOCALHOST.into()],
                 apply: match lab.spec().routing {
                     Routing::Static => Method::Kernel,
@@ -190,10 +191,10 @@ impl Inventory {
         Self { routers: routers.collect() }
     }
 
-    /// The router of that name.
+    /// Returns the router of that name.
     ///
     /// # Errors
-    /// `Refused`, with the nearest name there is.
+    /// Returns `Refused` with the nearest known name.
     pub fn router(&self, name: &str) -> Result<&RouterEntry, SteerError> {
         let known: Vec<&str> = self.routers.iter().map(|router| router.name.as_str()).collect();
         let unknown = || SteerError::Refused {
@@ -205,19 +206,19 @@ impl Inventory {
 }
 
 impl RouterEntry {
-    /// Returns the addresses that the datagrams of its agent come from.
+    /// Returns the source addresses of its agent's datagrams.
     pub fn sources(&self) -> impl Iterator<Item = IpAddr> + '_ {
         let agent = self.sources.is_empty().then_some(self.agent);
         self.sources.iter().copied().chain(agent)
     }
 }
 
-/// The agent's address of a lab's router: unique in the lab, and of no host.
+/// Returns the agent address of a lab's router, which is unique in the lab and no host's.
 pub(crate) fn agent_of(node: usize) -> Ipv4Addr {
     Ipv4Addr::from_bits(0x0aff_0000 + u32::try_from(node).expect("a lab has fewer nodes"))
 }
 
-/// Whether the kernel takes it for an interface's name, and a shell for a word.
+/// Returns `true` if the name is valid for an interface and is a plain word in a shell.
 pub(crate) fn is_interface(name: &str) -> bool {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.@".contains(c);
     (1..=15).contains(&name.len()) && name.chars().all(plain) && !name.starts_with('-')
@@ -242,12 +243,12 @@ mod tests {
         let good = router("l0", "10.0.0.1", "swp1");
         assert!(inventory(&good).is_ok());
         for (second, words) in [
-            (router("l0", "10.0.0.2", "swp1"), "\"l0\" stands twice"),
-            (router("l1", "10.0.0.1", "swp1"), "another has the agent 10.0.0.1 too"),
-            (router("l1", "10.0.0.2", "s; reboot"), "names no interface"),
+            (router("l0", "10.0.0.2", "swp1"), "\"l0\" occurs twice"),
+            (router("l1", "10.0.0.1", "swp1"), "another router also has the agent 10.0.0.1"),
+            (router("l1", "10.0.0.2", "s; reboot"), "is no interface name"),
             (
                 "[[router]]\nname = 'l1'\nagent = '1.1.1.1'\nsources = ['0.0.0.0']".into(),
-                "nothing is sent from 0.0.0.0",
+                "no host sends from its source 0.0.0.0",
             ),
             ("[[router]]\nname = 'l1'\n".into(), "agent"),
             ("[[router]]\nname = 'l1'\nagent = '1.1.1.1'\ncolour = 1".into(), "colour"),

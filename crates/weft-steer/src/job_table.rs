@@ -1,19 +1,19 @@
-//! The table of ports that comes with a job.
+//! The table of ports of a job.
 
 use serde::Deserialize;
 use weft_plan::output::{PortRow, read_port_rows};
 
-/// What `weft plan ports --json` and a controller print, as far as it counts here.
+/// The part of the output of `weft plan ports --json` and of a controller that is read here.
 #[derive(Deserialize)]
 struct Plan {
     queue_pairs: Vec<PortRow>,
 }
 
-/// Reads a table of ports as `weft plan ports` writes it, CSV or JSON; of CSV, the columns `source` and `destination` are
-/// enough.
+/// Reads a table of ports in the format of `weft plan ports`, CSV or JSON. In CSV, the columns `source` and
+/// `destination` are enough.
 ///
 /// # Errors
-/// What is wrong with it, with its line.
+/// Returns the fault and its line.
 pub fn read_job_table(bytes: &[u8]) -> Result<Vec<PortRow>, String> {
     let text =
         std::str::from_utf8(bytes).map_err(|error| format!("a port table is text: {error}"))?;

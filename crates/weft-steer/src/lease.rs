@@ -1,28 +1,28 @@
-//! That one controller steers, and no other: a lease that lies on each router and is checked there, in the
-//! same breath as a change is made.
+//! A lease that lets only one controller steer. It lies on each router and is checked there, in the same script that
+//! makes a change.
 //!
-//! A controller that was suspended, or cut off, and comes back finds another's name in the lease and
-//! changes nothing. Only the router's own clock counts. A router forgets its lease when it boots.
+//! A controller that was suspended or disconnected finds another holder in the lease when it returns, and changes
+//! nothing. Only the router's own clock counts. A router loses its lease when it boots.
 
 use std::time::Duration;
 
 use crate::{RouterEntry, SteerError};
 
-/// What a script ends with when another holds the lease (`EX_TEMPFAIL` of sysexits.h).
+/// The message of a script if another controller holds the lease; it exits with `EX_TEMPFAIL` of sysexits.h.
 const HELD: &str = "weft-lease-held-by ";
 
-/// The right to change routers' tables for a while.
+/// The right to change routers' tables for a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// Who holds it: `host/pid/epoch`; plain characters.
+    /// The holder: `host/pid/epoch`, in plain characters.
     holder: String,
-    /// How long it lasts after it was last renewed.
+    /// The duration of the lease after a renewal.
     span: Duration,
 }
 
 impl Lease {
-    /// A lease for whoever calls itself `holder`. Two controllers never have one name: put a number in it
-    /// that grows or is drawn.
+    /// Creates a lease for `holder`. Two controllers must have different names: include a number that grows or is
+    /// random.
     ///
     /// # Panics
     /// If `holder` has other characters than letters, digits and `-_./:`.
@@ -33,28 +33,29 @@ impl Lease {
         Self { holder, span }
     }
 
-    /// Who holds it.
+    /// Returns the name of the holder.
     pub fn holder(&self) -> &str {
         &self.holder
     }
 
-    /// Takes or renews the lease at a router.
+    /// Acquires or renews the lease at a router.
     ///
     /// # Errors
-    /// `Held` when another has it; `Command` or `Io` when the router does not answer.
+    /// Returns `Held` if another controller holds it, `Command` or `Io` if the router does not answer.
     pub fn renew(&self, router: &RouterEntry) -> Result<(), SteerError> {
         self.run(router, "")
     }
 
-    /// Gives the lease at a router back, if it is ours.
+    /// Releases the lease at a router, if this controller holds it.
     ///
     /// # Errors
-    /// As [`Self::renew`].
+    /// As for [`Self::renew`].
     pub fn release(&self, router: &RouterEntry) -> Result<(), SteerError> {
         self.run(router, "rm -f \"$lease\"")
     }
 
-    /// Runs commands at a router if the lease is free or ours, and renews it. The first that fails ends it.
+    /// Renews the lease at a router and runs commands if the lease is free or ours. The first failing command ends the
+    /// run.
     pub(crate) fn run(&self, router: &RouterEntry, commands: &str) -> Result<(), SteerError> {
         let script = script(&path(router), &self.holder, self.span, commands);
         let what = if commands.is_empty() { "the lease" } else { commands };
@@ -68,8 +69,8 @@ impl Lease {
     }
 }
 
-/// Where a router's lease lies, by the router's own name for itself: however it is reached and whatever an
-/// inventory calls it, all controllers meet at one file. Namespaces of a machine share its `/run`.
+/// Returns the path of a router's lease. It depends on the router's own name, so that all controllers use one file,
+/// however they reach the router and whatever an inventory calls it. Namespaces of a machine share its `/run`.
 fn path(router: &RouterEntry) -> String {
     let mut words = router.reach.iter().skip_while(|&word| word != "netns");
     let namespace = words.nth(2).map_or("router", |name| name);
@@ -96,7 +97,7 @@ mod tests {
     use super::*;
     use crate::Method;
 
-    /// A router in a namespace that need not be there: `env` runs what follows the words, here.
+    /// Returns a router in a namespace that need not exist: `env` runs the words that follow on this machine.
     fn router(name: &str) -> RouterEntry {
         let name = format!("ws-lease-{}-{name}", std::process::id());
         let reach = ["env", "A=ip", "netns=exec"].map(String::from).to_vec();

@@ -1,19 +1,18 @@
-//! The route controller's hands and eyes on real routers (Astral, section 4): an sFlow agent for Linux and
-//! a collector, tables read as they are installed, moves applied by the kernel or by FRR, verified and
-//! undone.
+//! The route controller on real routers (Astral, section 4): an sFlow agent for Linux and a collector, installed tables
+//! read from routers, and moves that the kernel or FRR applies, which are verified and undone.
 //!
 //! | step | where |
 //! | --- | --- |
-//! | which routers there are, and how they are cabled | [`Inventory`] |
+//! | the routers and their cables | [`Inventory`] |
 //! | packets sampled and counters sent | [`agent`] |
-//! | datagrams heard | [`Collector`] |
+//! | datagrams received | [`Collector`] |
 //! | tables read | [`Inventory::read_tables`] |
-//! | who may steer | [`Lease`] |
-//! | moves made | [`RouterEntry::plan`], [`RouterEntry::carry_out`], [`RouterEntry::await_change`] |
-//! | jobs announced to it | [`Door`] |
-//! | all of it, again and again | [`Daemon`] |
+//! | the right to steer | [`Lease`] |
+//! | moves applied | [`RouterEntry::plan`], [`RouterEntry::carry_out`], [`RouterEntry::await_change`] |
+//! | jobs announced | [`Door`] |
+//! | all of it, in a loop | [`Daemon`] |
 //!
-//! What is decided, and why, is `weft-route`'s: this crate tells it what was seen and does what it orders.
+//! `weft-route` decides: this crate passes it the measurements and carries out its orders.
 #![deny(unsafe_code)]
 #![allow(
     clippy::disallowed_methods,

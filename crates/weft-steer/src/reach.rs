@@ -1,4 +1,4 @@
-//! Running commands on a router, wherever it is.
+//! Commands on a router, local or remote.
 
 use std::io::{ErrorKind, Write};
 use std::process::{Command, Stdio};
@@ -6,11 +6,11 @@ use std::process::{Command, Stdio};
 use crate::{RouterEntry, SteerError};
 
 impl RouterEntry {
-    /// Runs a shell script on the router and returns what it wrote. The script travels on standard input,
-    /// so that no shell on the way reads its words.
+    /// Runs a shell script on the router and returns its standard output. The script is sent on standard input, so that
+    /// no shell in between interprets its words.
     ///
     /// # Errors
-    /// `Command` with the router's own words; `Io` when nothing can be run at all.
+    /// Returns `Command` with the router's message, or `Io` if the command cannot be started.
     pub(crate) fn run(&self, what: &str, script: &str) -> Result<String, SteerError> {
         let words: Vec<&str> = self.reach.iter().map(String::as_str).chain(["sh", "-s"]).collect();
         let (program, arguments) = words.split_first().expect("there is at least `sh`");
@@ -31,7 +31,7 @@ impl RouterEntry {
                 _ => SteerError::io(format!("run {program}"))(error),
             })?;
         let mut stdin = child.stdin.take().expect("standard input was asked to be a pipe");
-        // A shell that ends early closes its input; what it wrote says more than the broken pipe.
+        // A shell that ends early closes its input; its error message is more useful than the broken pipe.
         let _ = stdin.write_all(script.as_bytes());
         drop(stdin);
         let output =
@@ -44,7 +44,7 @@ impl RouterEntry {
     }
 }
 
-/// `PATH` with the administrator's folders, which a plain user's or a service's often lacks.
+/// Returns `PATH` with the administrator's folders, which users and services often lack.
 fn search_path() -> String {
     let path = std::env::var("PATH").unwrap_or_default();
     format!("{path}:/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin")

@@ -1,5 +1,5 @@
-//! The agent on a lab's real traffic: what it samples, and that tshark, a decoder which shares nothing with
-//! ours, reads the same in what it sends. Without root or a tool the test says that it was skipped, and why.
+//! The agent on a lab's real traffic: the samples are correct, and tshark, an independent decoder, reads the same
+//! values in the datagrams. Without root or a required tool the test reports that it was skipped, and the reason.
 #![allow(clippy::disallowed_methods, reason = "this test watches a kernel in real time")]
 
 mod common;
@@ -16,7 +16,7 @@ use weft_steer::Inventory;
 use weft_steer::agent::{Agent, AgentPlan, Watched};
 use weft_wire::sflow::{Datagram, Interface, PORT, Sample, SampledPacket};
 
-/// One packet in so many is drawn; so many are sent, and cross a leaf in two directions of two ports.
+/// The sampling rate. `PACKETS` packets are sent, which cross a leaf through one port in and one port out.
 const RATE: u32 = 16;
 const PACKETS: u32 = 16_000;
 
@@ -56,10 +56,10 @@ fn what_is_drawn_is_what_was_sent_and_tshark_reads_the_same() {
     }
     let out = fabric.link_of_port(fabric.find("l0").unwrap(), "s0").unwrap();
     let out = fabric.port_of(out).unwrap().1.ifindex;
-    let give_up = Instant::now() + Duration::from_secs(10);
-    // Until the counters say that all have left.
+    let deadline = Instant::now() + Duration::from_secs(10);
+    // Wait until the counters show that all packets have left.
     while octets(&datagrams, out) < u64::from(PACKETS) * 1014 {
-        assert!(Instant::now() < give_up, "{} octets", octets(&datagrams, out));
+        assert!(Instant::now() < deadline, "{} octets", octets(&datagrams, out));
         agent.turn().unwrap();
         datagrams.extend(received(&collector));
     }
@@ -67,7 +67,7 @@ fn what_is_drawn_is_what_was_sent_and_tshark_reads_the_same() {
     let drawn = drawn(&datagrams);
     let (came, left) = (drawn[&(2, true)], drawn[&(out, false)]);
     for (way, count) in [("in", came), ("out", left)] {
-        // 1,000 expected; binomial, so 31 is a standard deviation, and 6 of them are never.
+        // 1,000 are expected. The count is binomial with a standard deviation of 31; six of them do not occur.
         assert!((810..1190).contains(&count), "{count} drawn on the way {way}");
     }
     assert_eq!(agent.counters().dropped, 0);
@@ -87,7 +87,7 @@ fn received(collector: &UdpSocket) -> Vec<Vec<u8>> {
     }
 }
 
-/// Bytes that an interface has sent, by the last of its counters.
+/// Returns the bytes that an interface has sent, from its last counters.
 fn octets(datagrams: &[Vec<u8>], interface: u32) -> u64 {
     let samples = datagrams.iter().flat_map(|it| Datagram::parse(it).unwrap().samples);
     let counters = samples.filter_map(|it| match it.unwrap() {
@@ -97,7 +97,7 @@ fn octets(datagrams: &[Vec<u8>], interface: u32) -> u64 {
     counters.filter(|it| it.index == interface).map(|it| it.out_octets).max().unwrap_or(0)
 }
 
-/// By interface and whether they came in, how many packets of our flow were drawn.
+/// Returns the number of sampled packets of the test's flow, by interface and by `true` for received packets.
 fn drawn(datagrams: &[Vec<u8>]) -> BTreeMap<(u32, bool), u32> {
     let mut drawn = BTreeMap::new();
     for sample in datagrams.iter().flat_map(|it| Datagram::parse(it).unwrap().samples) {
@@ -113,7 +113,7 @@ fn drawn(datagrams: &[Vec<u8>]) -> BTreeMap<(u32, bool), u32> {
     drawn
 }
 
-/// Both read the same numbers, datagram by datagram, sample by sample.
+/// Checks that both decoders read the same numbers, datagram by datagram and sample by sample.
 fn agrees_with_tshark(datagrams: &[Vec<u8>]) {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let capture = folder.join(format!("sflow-{}.pcap", std::process::id()));
@@ -156,7 +156,7 @@ fn agrees_with_tshark(datagrams: &[Vec<u8>]) {
     let _ = std::fs::remove_file(capture);
 }
 
-/// A datagram as tshark prints those fields.
+/// Returns a datagram's fields in tshark's format.
 fn fields(bytes: &[u8]) -> String {
     let datagram = Datagram::parse(bytes).unwrap();
     let mut columns = vec![vec![]; 12];
@@ -188,7 +188,7 @@ fn fields(bytes: &[u8]) -> String {
     columns.iter().map(|column| column.join(",")).collect::<Vec<_>>().join(";")
 }
 
-/// A capture file of these payloads, in IPv4 and UDP to sFlow's port (pcap, link type 228: IPv4).
+/// Returns a capture file of these payloads, in IPv4 and UDP to sFlow's port (pcap, link type 228: IPv4).
 fn pcap(payloads: &[Vec<u8>]) -> Vec<u8> {
     let words = |words: &[u32]| words.iter().flat_map(|it| it.to_le_bytes()).collect::<Vec<u8>>();
     let mut file = words(&[0xa1b2_c3d4, 2 | 4 << 16, 0, 0, 65_535, 228]);

@@ -1,5 +1,5 @@
-//! A collision made by hand in a lab whose routers speak BGP: seen, explained, moved and gone, on real
-//! packets (Astral, figure 9 (a)). Without root, a tool or FRR the test says that it was skipped, and why.
+//! A collision made on purpose in a lab whose routers run BGP is detected, explained and moved, with real packets
+//! (Astral, figure 9 (a)). Without root, a required tool or FRR the test reports that it was skipped, and the reason.
 #![allow(clippy::disallowed_methods, reason = "this test watches a kernel in real time")]
 
 mod common;
@@ -18,8 +18,7 @@ use weft_steer::agent::{Agent, AgentPlan, Watched};
 use weft_steer::{Daemon, Inventory, SteerConfig};
 use weft_units::ByteCount;
 
-/// What a link carries, and what each of two flows sends: together more than one link carries, and each on
-/// its own less than three quarters of it.
+/// The rate of a link. Two flows of rate `FLOW` together exceed it; each alone is below three quarters of it.
 const LINK: &str = "40Mbps";
 const FLOW: u128 = 24_000_000;
 const PAYLOAD: usize = 1400;
@@ -28,7 +27,7 @@ fn millis(count: u64) -> weft_units::Duration {
     weft_units::Duration::from_millis(count)
 }
 
-/// Windows of half a second in place of ten: twenty times as fast as the paper's.
+/// Returns rules with windows of half a second in place of ten seconds: twenty times as fast as the paper's.
 fn rules() -> ControllerConfig {
     ControllerConfig {
         alarm: AlarmRules {
@@ -61,7 +60,7 @@ fn agents(lab: &Lab, inventory: &Inventory, daemon: &Daemon) -> AgentPlan {
     }
 }
 
-/// The flow between two hosts whose source port sends it over this link.
+/// Returns the flow between two hosts whose source port sends it over this link.
 fn flow_over(
     fabric: &Fabric,
     lab: &Lab,
@@ -74,7 +73,7 @@ fn flow_over(
     (49_152..).map(flow).find(|it| fabric.path(it).links().contains(&link)).unwrap()
 }
 
-/// Sends at a steady rate, ECN-capable, until told to stop.
+/// Sends at a steady rate, ECN-capable, until `stop` is set.
 fn send(lab: &Lab, host: &str, flow: Flow, stop: &AtomicBool) {
     let open = || {
         let from = SocketAddr::new(flow.src(), flow.ports().0);
@@ -94,7 +93,7 @@ fn send(lab: &Lab, host: &str, flow: Flow, stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         let due = began.elapsed().as_nanos() * FLOW / 8 / PAYLOAD as u128 / 1_000_000_000;
         while sent < due {
-            // A full queue drops; the next one may pass.
+            // A full queue drops the packet; the next one may pass.
             let _ = socket.send_to(&payload, to);
             sent += 1;
         }
@@ -102,16 +101,16 @@ fn send(lab: &Lab, host: &str, flow: Flow, stop: &AtomicBool) {
     }
 }
 
-/// Turns the daemon until something is so; how long that took.
+/// Runs the daemon until a condition holds; returns the time since `began`.
 fn turn_until(
     daemon: &mut Daemon,
     began: Instant,
     what: &str,
     is_so: impl Fn(&Daemon) -> bool,
 ) -> Duration {
-    let give_up = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(20);
     while !is_so(daemon) {
-        if Instant::now() > give_up {
+        if Instant::now() > deadline {
             let events: Vec<String> = daemon.events().iter().map(words).collect();
             panic!("{what} never came; {:?}\n{}", daemon.picture(), events.join("\n"));
         }
@@ -141,7 +140,7 @@ fn a_collision_is_seen_explained_moved_and_gone() {
     no_flow_labels(&lab);
     let limited = Impairment {
         rate: LINK.parse().ok(),
-        // A burst of a sender that did not get the processor for a while is no crowd.
+        // A burst of a sender that was descheduled for a while is not congestion.
         mark_above: Some(ByteCount(60_000)),
         ..Impairment::default()
     };
@@ -170,7 +169,7 @@ fn a_collision_is_seen_explained_moved_and_gone() {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         scope.spawn(|| agent.run(|| stop.load(Ordering::Relaxed)).unwrap());
-        // Whatever fails below, the others end.
+        // If a check below fails, the other threads end.
         let ended = Stop(&stop);
         turn_until(&mut daemon, Instant::now(), "the lease", |it| {
             it.picture().lock().unwrap().steers
@@ -193,11 +192,11 @@ fn a_collision_is_seen_explained_moved_and_gone() {
         let kept = |daemon: &Daemon| daemon.controller().moves().next().cloned().unwrap();
         let it = kept(&daemon);
         println!("          {}", daemon.commands(it.id).unwrap().join("; "));
-        // By the tables as they are, the flows part ways.
+        // By the present tables the flows take different links.
         let fabric = read(&inventory);
         let up = flows.map(|(_, flow)| fabric.path(&flow).links()[1]);
         assert_ne!(up[0], up[1], "{}", it.reason);
-        // A controller that takes over knows the move; it was not made twice.
+        // A controller that takes over adopts the move and does not repeat it.
         daemon.close().unwrap();
         drop(daemon);
         let mut second = Daemon::open(config).unwrap();
@@ -210,7 +209,7 @@ fn a_collision_is_seen_explained_moved_and_gone() {
     let _ = fs::remove_file(state);
 }
 
-/// Tells the others to end when it goes out of scope.
+/// Stops the other threads when it is dropped.
 struct Stop<'a>(&'a AtomicBool);
 
 impl Drop for Stop<'_> {

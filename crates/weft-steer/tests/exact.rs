@@ -1,6 +1,6 @@
-//! Real TCP and UDP flows over Linux routers, every hop predicted from the tables as they are installed:
-//! plain, weighted, resilient, steered, after failures, with routes of the lab's and of FRR's. Without root
-//! or a tool the tests say that they were skipped, and why.
+//! Real TCP and UDP flows over Linux routers, whose every hop is predicted from the installed tables: plain, weighted,
+//! resilient, steered and after failures, with routes of the lab and of FRR. Without root or a required tool the tests
+//! report that they were skipped, and the reason.
 #![allow(clippy::disallowed_methods, reason = "these tests watch a kernel in real time")]
 
 mod common;
@@ -18,10 +18,10 @@ use weft_route::Flow;
 use weft_steer::{Change, Inventory, Lease};
 use weft_units::{Rng, Seed};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Sends so many flows of each pair of hosts and compares, first of IPv4 and then of IPv6; gives how many
-/// there were.
+/// Sends `each` flows per pair of hosts and compares their paths, first with IPv4 and then with IPv6. Returns the
+/// number of flows.
 fn round(what: &str, lab: &Lab, taps: &Taps, each: usize, protocol: u8, rng: &mut Rng) -> usize {
     let mut checked = 0;
     for v6 in [false, true] {
@@ -56,18 +56,18 @@ fn ip(lab: &Lab, node: &str, batch: &str) {
     assert!(lab.enter(node, run).unwrap(), "{node}: {batch}");
 }
 
-/// The network of a leaf's hosts.
+/// Returns the network of a leaf's hosts.
 fn network(leaf: usize, v6: bool) -> String {
     if v6 { format!("fd00:{}::/32", leaf + 1) } else { format!("10.{}.0.0/16", leaf + 1) }
 }
 
-/// The spine's end of a link.
+/// Returns the spine's address on a link.
 fn via(leaf: usize, spine: usize, v6: bool) -> String {
     let leaf = 100 + leaf;
     if v6 { format!("fd00:{leaf}:{spine}::2") } else { format!("10.{leaf}.{spine}.2") }
 }
 
-/// Routes of each leaf to the others, by a next hop to each spine.
+/// Installs the routes of each leaf to the others, with a next hop per spine.
 fn install(lab: &Lab, v6: bool, weights: &[u64]) {
     let fabric = lab.fabric();
     for leaf in 0..fabric.leaves() {
@@ -107,7 +107,7 @@ fn steer(lab: &Lab, moves: usize, rng: &mut Rng) -> Vec<(String, Change)> {
         let change = Change::by(address, ports.iter().map(String::as_str));
         let plan = router.plan(&change).unwrap();
         router.carry_out(&plan, &lease).unwrap();
-        router.await_change(&change, PATIENCE).unwrap();
+        router.await_change(&change, CHANGE_TIMEOUT).unwrap();
         made.push((router.name.clone(), change));
     }
     made
@@ -149,7 +149,7 @@ fn every_flow_over_linux_routers_takes_the_way_that_its_tables_say() {
     assert!(checked >= 20_000, "{checked} flows");
 }
 
-/// Gives every leaf a group of objects of random weights for each family, and its routes.
+/// Gives every leaf a group of nexthop objects with random weights for each family, and routes to it.
 fn nexthop_objects(lab: &Lab, kind: &str, rng: &mut Rng) {
     let leaves = 0..lab.fabric().leaves();
     for (leaf, v6) in leaves.flat_map(|leaf| [(leaf, false), (leaf, true)]) {
@@ -186,7 +186,7 @@ fn every_hash_policy_of_both_families_is_predicted() {
             for router in ["l0", "l1"] {
                 let name = format!("{family}/fib_multipath_hash_");
                 set(&lab, router, &format!("{name}policy"), &policy.to_string());
-                // IPv4 takes no flow label.
+                // IPv4 does not accept the flow label bit.
                 let fields = if v6 { fields } else { fields & !8 };
                 set(&lab, router, &format!("{name}fields"), &fields.to_string());
             }
@@ -231,7 +231,7 @@ fn words(moved: &[(String, Change)]) -> String {
     words.join("; ")
 }
 
-/// Takes moves back; tables are then as they were without.
+/// Undoes moves and checks that nothing remains of them.
 fn undo(lab: &Lab, moved: &[(String, Change)]) {
     let inventory = Inventory::of_lab(lab);
     let lease = Lease::new(format!("exact/{}", std::process::id()), Duration::from_secs(60));
@@ -240,7 +240,7 @@ fn undo(lab: &Lab, moved: &[(String, Change)]) {
         let back = Change::back(change.destination);
         let plan = router.plan(&back).unwrap();
         router.carry_out(&plan, &lease).unwrap();
-        router.await_change(&back, PATIENCE).unwrap();
+        router.await_change(&back, CHANGE_TIMEOUT).unwrap();
         assert!(router.plan(&back).unwrap().commands.is_empty(), "{name} has something left");
     }
 }

@@ -1,4 +1,4 @@
-//! Routers' answers and configurations, damaged.
+//! Damaged answers of routers and damaged configurations.
 
 use std::path::Path;
 

@@ -1,8 +1,8 @@
-//! Packets that the kernel draws at random: a packet socket with a classic BPF program of four
-//! instructions, run before a packet is queued for us. What is not drawn costs that program and no more.
+//! Packets sampled by the kernel: a packet socket with a classic BPF program, run before a packet is queued for the
+//! process. A packet that is not sampled costs only that program.
 //!
-//! This is how hsflowd's mod_pcap samples. It sees packets as they come in and as they leave after the
-//! queue, with whatever mark the queue gave them.
+//! hsflowd's mod_pcap samples in the same way. The socket sees packets as they arrive, and as they leave after the
+//! queue with any ECN mark of the queue.
 
 use std::io::{self, IoSliceMut};
 use std::mem::size_of;
@@ -14,22 +14,22 @@ use socket2::{Domain, Protocol, SockFilter, Socket, Type};
 
 use crate::SteerError;
 
-/// Bytes of a packet that are told: Ethernet, two VLAN tags, IPv4 with options, ports.
-pub(super) const HEADER: usize = 128;
-/// Room for drawn packets while we are busy.
-const ROOM: usize = 4 << 20;
+/// Number of bytes of a packet that are reported: Ethernet, two VLAN tags, IPv4 with options, ports.
+pub(super) const HEADER_BYTES: usize = 128;
+/// Size in bytes of the socket buffer for sampled packets.
+const BUFFER_BYTES: usize = 4 << 20;
 
-/// A drawn packet.
+/// A sampled packet.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sampled<'a> {
     pub(super) interface: u32,
     pub(super) direction: Direction,
-    /// Its length, bytes. Segmentation offload puts many packets in one of up to 64 KiB.
+    /// The length in bytes. Segmentation offload puts many packets into one of up to 64 KiB.
     pub(super) frame_len: u32,
     pub(super) header: &'a [u8],
 }
 
-/// Which way a packet went through an interface.
+/// The direction of a packet through an interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
     In,
@@ -39,41 +39,41 @@ pub(super) enum Direction {
 #[derive(Debug)]
 pub(super) struct Capture {
     socket: Socket,
-    buffer: [u8; HEADER],
+    buffer: [u8; HEADER_BYTES],
 }
 
 impl Capture {
-    /// Draws one packet in `rate` of all interfaces of this thread's namespace.
+    /// Samples one packet in `rate` of all interfaces of this thread's namespace.
     pub(super) fn open(rate: u32) -> Result<Self, SteerError> {
         let open = || -> io::Result<Socket> {
-            // All protocols, in network order as packet(7) wants it.
+            // ETH_P_ALL in network byte order, as packet(7) requires.
             let all = u16::try_from(libc::ETH_P_ALL).expect("an EtherType has 16 bits");
             let all = Protocol::from(i32::from(all.to_be()));
             let socket = Socket::new(Domain::PACKET, Type::RAW, Some(all))?;
             socket.attach_filter(&program(rate.max(1)))?;
-            socket.set_recv_buffer_size(ROOM)?;
+            socket.set_recv_buffer_size(BUFFER_BYTES)?;
             socket.set_nonblocking(true)?;
             Ok(socket)
         };
         let socket = open().map_err(SteerError::io(
             "open a packet socket (sampling needs CAP_NET_RAW: run as root)",
         ))?;
-        let mut capture = Self { socket, buffer: [0; HEADER] };
-        // What came before the program was attached was not drawn.
+        let mut capture = Self { socket, buffer: [0; HEADER_BYTES] };
+        // Packets from before the program was attached were not sampled: discard them.
         while capture.next()?.is_some() {}
         Ok(capture)
     }
 
-    /// The next drawn packet, if one is there.
+    /// Returns the next sampled packet, if there is one.
     pub(super) fn next(&mut self) -> Result<Option<Sampled<'_>>, SteerError> {
         let flags = MsgFlags::MSG_DONTWAIT | MsgFlags::MSG_TRUNC;
         let (length, address) = loop {
             let mut room = [IoSliceMut::new(&mut self.buffer)];
             match recvmsg::<LinkAddr>(self.socket.as_raw_fd(), &mut room, None, flags) {
-                // With MSG_TRUNC, the packet's length and not what fitted.
+                // With MSG_TRUNC this is the packet's length, not the number of bytes copied.
                 Ok(message) => break (message.bytes, message.address),
                 Err(Errno::EAGAIN) => return Ok(None),
-                // An interface went down; others are still there.
+                // An interface went down; others remain.
                 Err(Errno::EINTR | Errno::ENETDOWN) => {}
                 Err(errno) => return Err(SteerError::io("read drawn packets")(errno.into())),
             }
@@ -85,11 +85,11 @@ impl Capture {
             interface: u32::try_from(address.ifindex()).unwrap_or(0),
             direction,
             frame_len: u32::try_from(length).unwrap_or(u32::MAX),
-            header: &self.buffer[..length.min(HEADER)],
+            header: &self.buffer[..length.min(HEADER_BYTES)],
         }))
     }
 
-    /// Drawn packets lost for want of room since this was last asked.
+    /// Returns the number of sampled packets dropped for lack of buffer since the last call.
     #[expect(unsafe_code, reason = "no library has this socket option")]
     pub(super) fn dropped(&self) -> Result<u32, SteerError> {
         let mut counted = libc::tpacket_stats { tp_packets: 0, tp_drops: 0 };
@@ -108,7 +108,7 @@ impl Capture {
         if result == 0 {
             return Ok(counted.tp_drops);
         }
-        Err(SteerError::io("ask for lost packets")(io::Error::last_os_error()))
+        Err(SteerError::io("read the number of lost packets")(io::Error::last_os_error()))
     }
 }
 

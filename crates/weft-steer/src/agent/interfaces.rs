@@ -1,4 +1,4 @@
-//! Interfaces and what they have counted, as the kernel of a namespace tells.
+//! The interfaces of a namespace with their kernel counters.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,11 +9,11 @@ use weft_wire::sflow::IfCounters;
 
 use crate::SteerError;
 
-/// Interfaces by number.
+/// The interfaces by index.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Interfaces(pub(super) BTreeMap<u32, IfCounters>);
 
-/// What `ip -j -s link show` says of one.
+/// An entry of `ip -j -s link show`.
 #[derive(Debug, Deserialize)]
 struct Shown {
     ifindex: u32,
@@ -29,14 +29,14 @@ struct Shown {
 #[derive(Debug, Default, Deserialize)]
 struct Stats {
     #[serde(default)]
-    rx: Way,
+    rx: Direction,
     #[serde(default)]
-    tx: Way,
+    tx: Direction,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Way {
+struct Direction {
     bytes: u64,
     packets: u64,
     errors: u64,
@@ -45,7 +45,7 @@ struct Way {
 }
 
 impl Interfaces {
-    /// Those of this thread's namespace, without loopback and tunnels.
+    /// Reads the Ethernet interfaces of this thread's namespace, thus without loopback and tunnels.
     pub(super) fn read() -> Result<Self, SteerError> {
         let run = Command::new("ip").args(["-j", "-s", "link", "show"]).output();
         let output = run.map_err(SteerError::io("run `ip` (apt-get install iproute2)"))?;
@@ -63,7 +63,7 @@ impl Interfaces {
         Ok(Self(ethernet.map(|it| (it.ifindex, counters(it))).collect()))
     }
 
-    /// Whether packets of this interface are told of.
+    /// Returns `true` if packets of this interface are reported.
     pub(super) fn samples(&self, interface: u32) -> bool {
         self.0.contains_key(&interface)
     }
@@ -92,13 +92,14 @@ fn counters(shown: &Shown) -> IfCounters {
     }
 }
 
-/// Bits a second, as `/sys` says, which shows the namespace that this process began in: elsewhere unknown.
+/// Returns the speed in bits per second from `/sys`, which shows the namespace in which this process started; elsewhere
+/// it is unknown (0).
 fn speed(interface: &str) -> u64 {
     let text = fs::read_to_string(format!("/sys/class/net/{interface}/speed")).unwrap_or_default();
     text.trim().parse::<u64>().unwrap_or(0) * 1_000_000
 }
 
-/// Counters of sFlow wrap at 2^32.
+/// Truncates a counter: sFlow's counters wrap at 2^32.
 #[expect(clippy::cast_possible_truncation, reason = "what is above wraps, as the standard says")]
 const fn low(count: u64) -> u32 {
     count as u32

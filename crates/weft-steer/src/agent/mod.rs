@@ -1,14 +1,14 @@
-//! An sFlow agent for Linux routers: draws packets at random as they come in and leave, reads interfaces'
-//! counters, and sends both to a collector.
+//! An sFlow agent for Linux routers: it samples packets at random as they arrive and leave, reads interface counters,
+//! and sends both to a collector.
 //!
 //! | step | where |
 //! | --- | --- |
-//! | packets drawn by the kernel, before anything is copied | `capture.rs` |
-//! | interfaces' counters | `interfaces.rs` |
+//! | packets sampled by the kernel, before anything is copied | `capture.rs` |
+//! | interface counters | `interfaces.rs` |
 //! | both as datagrams | `report.rs` |
 //!
-//! One process serves a router, or all routers of a lab: it enters each one's network namespace once, for
-//! its sockets, and sends from its own.
+//! One process serves a router, or all routers of a lab: it enters each router's network namespace once to open its
+//! sockets, and sends from its own namespace.
 
 mod capture;
 mod interfaces;
@@ -25,42 +25,42 @@ use self::interfaces::Interfaces;
 use self::report::Reporter;
 use crate::SteerError;
 
-/// What an agent shall do.
+/// The settings of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentPlan {
-    /// The routers it watches.
+    /// The routers that it watches.
     pub routers: Vec<Watched>,
-    /// Who is told.
+    /// The address of the collector.
     pub collector: SocketAddr,
-    /// The address of this host that datagrams come from, which the collector must know; by route, if not given.
+    /// The source address of datagrams, which the collector must know; by default chosen by route.
     pub source: Option<IpAddr>,
-    /// One packet in so many is drawn, at least 1.
+    /// The sampling rate: one packet in this many, at least 1.
     pub rate: u32,
-    /// How long samples may wait for others to share a datagram with.
+    /// The maximum time that a sample waits for others to share a datagram.
     pub flush: Duration,
-    /// How often counters are sent.
+    /// The interval at which counters are sent.
     pub counters: Duration,
 }
 
 /// A router on this machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Watched {
-    /// The address that the agent calls itself by.
+    /// The agent address in its datagrams.
     pub address: IpAddr,
-    /// The network namespace it is in; none for this process's own.
+    /// The network namespace of the router; none for that of this process.
     pub namespace: Option<String>,
 }
 
-/// What an agent has done since it began.
+/// The event counts of an agent since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AgentCounters {
-    /// Packets drawn and told of.
+    /// Number of packets sampled and reported.
     pub samples: u64,
-    /// Packets drawn that the kernel had no room for.
+    /// Number of sampled packets dropped because the socket buffer was full.
     pub dropped: u64,
-    /// Datagrams sent.
+    /// Number of datagrams sent.
     pub datagrams: u64,
-    /// Datagrams that could not be sent: the collector's port is shut, or the way to it is gone.
+    /// Number of datagrams that could not be sent: the collector's port is closed or unreachable.
     pub unsent: u64,
 }
 
@@ -76,7 +76,7 @@ pub struct Agent {
     next_counters: Instant,
 }
 
-/// A router's sockets and what waits to be sent of it.
+/// A router's sockets and its pending samples.
 #[derive(Debug)]
 struct Router {
     capture: Capture,
@@ -84,14 +84,14 @@ struct Router {
     reporter: Reporter,
 }
 
-/// Packets taken from one router before the next one's turn.
-const TURN: usize = 256;
+/// Maximum number of packets read from one router before the next.
+const MAX_PACKETS_PER_ROUTER: usize = 256;
 
 impl Agent {
-    /// Opens what the plan names. From then on packets are drawn.
+    /// Opens the sockets of the plan. Sampling starts at once.
     ///
     /// # Errors
-    /// `Lab` when a namespace cannot be entered; `Io` when the kernel refuses a socket: sampling needs
+    /// Returns `Lab` if a namespace cannot be entered, `Io` if the kernel refuses a socket: sampling needs
     /// `CAP_NET_RAW`.
     pub fn open(plan: AgentPlan) -> Result<Self, SteerError> {
         let routers = plan.routers.iter().map(|watched| {
@@ -110,7 +110,7 @@ impl Agent {
         let routers = routers.collect::<Result<Vec<_>, _>>()?;
         let any: IpAddr = if plan.collector.is_ipv4() { [0; 4].into() } else { [0_u16; 8].into() };
         let here = plan.source.unwrap_or(any);
-        let sending = format!("send from {here}, which is to be an address of this host");
+        let sending = format!("send from {here}, which must be an address of this host");
         let socket = UdpSocket::bind((here, 0)).map_err(SteerError::io(sending))?;
         let named = format!("send to the collector at {}", plan.collector);
         socket.connect(plan.collector).map_err(SteerError::io(named))?;
@@ -120,15 +120,15 @@ impl Agent {
         Ok(Self { plan, routers, socket, started: now, counters, next_flush, next_counters })
     }
 
-    /// What it has done.
+    /// Returns the event counts.
     pub const fn counters(&self) -> AgentCounters {
         self.counters
     }
 
-    /// Runs until `stop` says so; it is asked at least ten times a second.
+    /// Runs until `stop` returns `true`; it is called at least ten times per second.
     ///
     /// # Errors
-    /// `Io` when a socket fails, `Lab` when a namespace is gone.
+    /// Returns `Io` if a socket fails, `Lab` if a namespace is gone.
     pub fn run(&mut self, stop: impl Fn() -> bool) -> Result<(), SteerError> {
         while !stop() {
             self.turn()?;
@@ -136,15 +136,15 @@ impl Agent {
         self.flush()
     }
 
-    /// Waits for packets or the next deadline, at most 100 ms, and does what is due.
+    /// Waits for packets or the next deadline, at most 100 ms, and does the work that is due.
     ///
     /// # Errors
-    /// As [`Self::run`].
+    /// As for [`Self::run`].
     pub fn turn(&mut self) -> Result<(), SteerError> {
-        let longest = Duration::from_millis(100);
+        let max_wait = Duration::from_millis(100);
         let now = Instant::now();
         let due = self.next_flush.min(self.next_counters).saturating_duration_since(now);
-        let timeout = Timespec { tv_sec: 0, tv_nsec: due.min(longest).subsec_nanos().into() };
+        let timeout = Timespec { tv_sec: 0, tv_nsec: due.min(max_wait).subsec_nanos().into() };
         let mut fds: Vec<PollFd<'_>> = self
             .routers
             .iter()
@@ -170,10 +170,10 @@ impl Agent {
         Ok(())
     }
 
-    /// Takes what a router's capture has, a turn's worth.
+    /// Reads up to `MAX_PACKETS_PER_ROUTER` sampled packets of a router.
     fn take(&mut self, index: usize) -> Result<(), SteerError> {
         let router = &mut self.routers[index];
-        for _ in 0..TURN {
+        for _ in 0..MAX_PACKETS_PER_ROUTER {
             let Some(sampled) = router.capture.next()? else { break };
             if !router.interfaces.samples(sampled.interface) {
                 continue;
@@ -203,7 +203,7 @@ impl Agent {
         Ok(())
     }
 
-    /// Sends what waits.
+    /// Sends pending samples.
     fn flush(&mut self) -> Result<(), SteerError> {
         for router in &mut self.routers {
             if let Some(datagram) = router.reporter.flush(self.started.elapsed()) {
@@ -214,7 +214,7 @@ impl Agent {
     }
 }
 
-/// A collector that is not there yet, or no longer, is no reason to end: it may come.
+/// Sends a datagram. A collector that is not reachable is no error, because it may start later.
 fn send(socket: &UdpSocket, counters: &mut AgentCounters, datagram: &[u8]) {
     match socket.send(datagram) {
         Ok(_) => counters.datagrams += 1,

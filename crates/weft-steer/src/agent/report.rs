@@ -1,4 +1,4 @@
-//! Samples and counters of a router as datagrams.
+//! Encoding of a router's samples and counters into datagrams.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,10 +11,10 @@ use weft_wire::sflow::{
 use super::capture::{Direction, Sampled};
 use super::interfaces::Interfaces;
 
-/// Bytes of a datagram: it fits any Ethernet with UDP and IPv6 around it.
-const DATAGRAM: usize = 1400;
+/// Size of a datagram in bytes: with UDP and IPv6 headers it fits any Ethernet.
+const MAX_DATAGRAM_BYTES: usize = 1400;
 
-/// A drawn packet that waits.
+/// A sampled packet that is not sent yet.
 #[derive(Clone, Debug)]
 struct Waiting {
     sequence: u32,
@@ -24,16 +24,16 @@ struct Waiting {
     header: Vec<u8>,
 }
 
-/// Puts a router's samples into datagrams and counts them.
+/// The encoder of a router's samples, which also numbers them.
 #[derive(Debug)]
 pub(super) struct Reporter {
     address: IpAddr,
     rate: u32,
-    /// Datagrams sent.
+    /// Number of datagrams sent.
     sequence: u32,
-    /// By interface: flow samples, counter samples, packets when last counted.
+    /// By interface, the numbers of its samples.
     sources: BTreeMap<u32, Counted>,
-    /// Drawn packets that the kernel had no room for.
+    /// Number of sampled packets that the kernel dropped.
     drops: u32,
     waiting: Vec<Waiting>,
     bytes: usize,
@@ -52,12 +52,12 @@ impl Reporter {
         Self { address, rate: rate.max(1), sequence: 0, sources, drops: 0, waiting, bytes: 0 }
     }
 
-    /// Adds a drawn packet; gives a datagram when one is full.
+    /// Adds a sampled packet; returns a datagram when one is full.
     pub(super) fn sample(&mut self, sampled: &Sampled<'_>, uptime: Duration) -> Option<Vec<u8>> {
         // Sample header, flow sample, record header and raw header of the compact form.
-        const AROUND: usize = 8 + 32 + 8 + 16;
-        let length = AROUND + sampled.header.len().next_multiple_of(4);
-        let full = self.bytes + length > DATAGRAM - 64;
+        const OVERHEAD: usize = 8 + 32 + 8 + 16;
+        let length = OVERHEAD + sampled.header.len().next_multiple_of(4);
+        let full = self.bytes + length > MAX_DATAGRAM_BYTES - 64;
         let datagram = if full { self.flush(uptime) } else { None };
         let counted = self.sources.entry(sampled.interface).or_default();
         counted.flow_samples = counted.flow_samples.wrapping_add(1);
@@ -72,7 +72,7 @@ impl Reporter {
         datagram
     }
 
-    /// What waits as a datagram; nothing where nothing does.
+    /// Returns the pending samples as a datagram; `None` if there are none.
     pub(super) fn flush(&mut self, uptime: Duration) -> Option<Vec<u8>> {
         if self.waiting.is_empty() {
             return None;
@@ -108,18 +108,18 @@ impl Reporter {
         }))
     }
 
-    /// All interfaces' counters as datagrams.
+    /// Returns all interfaces' counters as datagrams.
     pub(super) fn counters(
         &mut self,
         interfaces: &Interfaces,
         dropped: u32,
         uptime: Duration,
     ) -> Vec<Vec<u8>> {
-        /// Counter samples of which each takes 116 bytes.
-        const IN_ONE: usize = (DATAGRAM - 64) / 116;
+        /// Number of counter samples per datagram; each has 116 bytes.
+        const PER_DATAGRAM: usize = (MAX_DATAGRAM_BYTES - 64) / 116;
         self.drops = self.drops.wrapping_add(dropped);
         let all: Vec<IfCounters> = interfaces.0.values().copied().collect();
-        all.chunks(IN_ONE)
+        all.chunks(PER_DATAGRAM)
             .map(|some| {
                 let numbered: Vec<(u32, &IfCounters)> = some
                     .iter()
@@ -147,8 +147,8 @@ impl Reporter {
         fill: impl FnOnce(&mut DatagramWriter<'_>),
     ) -> Vec<u8> {
         self.sequence = self.sequence.wrapping_add(1);
-        let mut buffer = vec![0; DATAGRAM];
-        // Milliseconds wrap after 49 days, as the standard's do.
+        let mut buffer = vec![0; MAX_DATAGRAM_BYTES];
+        // The milliseconds wrap after 49 days, as in the standard.
         #[expect(clippy::cast_possible_truncation, reason = "it wraps")]
         let uptime = uptime.as_millis() as u32;
         let mut writer = DatagramWriter::new(&mut buffer, self.address, 0, self.sequence, uptime);
@@ -183,7 +183,7 @@ mod tests {
         assert_eq!(reporter.flush(Duration::from_secs(3)), None);
         let mut seen = BTreeMap::<u32, u32>::new();
         for (number, datagram) in datagrams.iter().enumerate() {
-            assert!(datagram.len() <= DATAGRAM);
+            assert!(datagram.len() <= MAX_DATAGRAM_BYTES);
             let datagram = Datagram::parse(datagram).unwrap();
             assert_eq!(datagram.sequence as usize, number + 1);
             for sample in datagram.samples {
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn every_interface_of_a_large_router_is_told() {
+    fn every_interface_of_a_large_router_is_reported() {
         let interface = |index| (index, IfCounters { index, ..IfCounters::default() });
         let interfaces = Interfaces((1..=70).map(interface).collect());
         let mut reporter = Reporter::new([10, 0, 0, 1].into(), 16);

@@ -1,6 +1,5 @@
-//! FRR's way: neighbours that shall not be used for a destination have it filtered out as it comes in. BGP
-//! then computes, and the kernel gets, what is left; it holds through restarts of zebra, and a link's
-//! failure finds other ways by itself.
+//! FRR's method: an inbound filter removes a destination at the neighbours that must not be used for it. BGP computes
+//! the rest, and the kernel gets it. This survives restarts of zebra, and after a link failure BGP finds other paths.
 
 use std::path::Path;
 
@@ -11,24 +10,24 @@ use super::Change;
 use crate::tables::NextHop;
 use crate::{RouterEntry, SteerError};
 
-/// What our lists and route-maps begin with; the interface's name follows.
+/// The prefix of the names of our lists and route-maps; the interface's name follows.
 const PREFIX: &str = "WEFT-";
 const PREFIX6: &str = "WEFT6-";
 
-/// What a family is called in FRR's configuration.
+/// The keywords of an address family in FRR's configuration.
 #[derive(Clone, Copy)]
 struct Words {
     prefix: &'static str,
-    /// Of prefix lists, and of what route-maps match.
+    /// The keyword of prefix lists and of matches in route-maps.
     ip: &'static str,
-    /// Of BGP's address family.
+    /// The keyword of BGP's address family.
     family: &'static str,
 }
 
 const IPV4: Words = Words { prefix: PREFIX, ip: "ip", family: "ipv4" };
 const IPV6: Words = Words { prefix: PREFIX6, ip: "ipv6", family: "ipv6" };
 
-/// bgpd's running configuration.
+/// Reads bgpd's running configuration.
 pub(super) fn configured(
     router: &RouterEntry,
     vty_socket: Option<&Path>,
@@ -40,7 +39,7 @@ pub(super) fn configured(
 pub(super) fn commands(
     vty_socket: Option<&Path>,
     configured: &str,
-    ways: &[NextHop],
+    candidates: &[NextHop],
     change: &Change,
 ) -> Result<Vec<String>, String> {
     let to = Prefix::host(change.destination);
@@ -50,19 +49,20 @@ pub(super) fn commands(
     let autonomous = autonomous.ok_or("FRR runs no BGP: use apply = \"kernel\"")?;
     let mut lines = vec![String::from("configure terminal")];
     let mut changed = vec![];
-    let devices = ways.iter().filter_map(|way| way.dev.as_deref());
+    let devices = candidates.iter().filter_map(|hop| hop.dev.as_deref());
     if let Some(members) = &change.members {
-        let is_way = |port: &String| ways.iter().any(|way| way.dev.as_ref() == Some(port));
-        if let Some(member) = members.iter().find(|member| !is_way(&member.port)) {
+        let is_candidate =
+            |port: &String| candidates.iter().any(|hop| hop.dev.as_ref() == Some(port));
+        if let Some(member) = members.iter().find(|member| !is_candidate(&member.port)) {
             let there: Vec<&str> = devices.collect();
             let there = there.join(", ");
             return Err(format!("no route to {to} by {}, only by {there}", member.port));
         }
         if members.is_empty() {
-            return Err(format!("{to} would have no way at all"));
+            return Err(format!("{to} would have no next hop"));
         }
     }
-    for device in ways.iter().filter_map(|way| way.dev.as_deref()) {
+    for device in candidates.iter().filter_map(|hop| hop.dev.as_deref()) {
         let name = format!("{prefix}{device}");
         let others = of_family(configured, family).find(|line| {
             line.starts_with(&format!("neighbor {device} route-map "))
@@ -104,7 +104,7 @@ pub(super) fn commands(
     Ok(vec![vtysh(vty_socket, &lines)])
 }
 
-/// The lines of one address family, and those of none, which are IPv4's.
+/// Returns the lines of one address family; lines outside any family belong to IPv4.
 fn of_family<'a>(configured: &'a str, family: &'a str) -> impl Iterator<Item = &'a str> {
     let mut at = "ipv4";
     configured.lines().map(str::trim).filter(move |line| {
@@ -117,14 +117,14 @@ fn of_family<'a>(configured: &'a str, family: &'a str) -> impl Iterator<Item = &
     })
 }
 
-/// Whether a prefix is in a list: `ip prefix-list NAME seq 5 permit 10.2.0.2/32`.
+/// Returns `true` if a prefix is in a list: `ip prefix-list NAME seq 5 permit 10.2.0.2/32`.
 fn is_listed(configured: &str, (ip, name): (&str, &str), to: Prefix) -> bool {
     let start = format!("{ip} prefix-list {name} ");
     let last = |line: &str| line.split_whitespace().last().map(str::parse);
     configured.lines().any(|line| line.starts_with(&start) && last(line) == Some(Ok(to)))
 }
 
-/// Prefixes in lists of ours.
+/// Returns the prefixes in our lists.
 pub(crate) fn listed(configured: &str) -> Vec<String> {
     let is_ours = |line: &&str| {
         [IPV4, IPV6].iter().any(|Words { prefix, ip, .. }| {
@@ -137,7 +137,7 @@ pub(crate) fn listed(configured: &str) -> Vec<String> {
     lines.filter_map(|line| line.split_whitespace().last()).map(str::to_owned).collect()
 }
 
-/// A command line for a shell, whatever the router's names are.
+/// Returns a `vtysh` command line, quoted for a shell.
 pub(crate) fn vtysh(vty_socket: Option<&Path>, lines: &[String]) -> String {
     let quoted = |word: &str| format!("'{}'", word.replace('\'', r"'\''"));
     let mut command = String::from("vtysh");

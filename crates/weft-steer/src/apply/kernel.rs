@@ -1,17 +1,17 @@
-//! A route for one address beside the routing protocol's. It is gone with its last link, and packets fall back to the
-//! protocol's prefix.
+//! The kernel's method: a route for one address beside those of the routing protocol. The kernel removes it with its
+//! last link, and packets then use the protocol's prefix.
 
 use std::net::IpAddr;
 
 use weft_route::Prefix;
 use weft_route::installed::Member;
 
-use super::{Change, PROTOCOL, ways};
+use super::{Change, PROTOCOL, candidates};
 use crate::tables::{NextHop, Shown};
 
 pub(super) fn commands(shown: &Shown, change: &Change) -> Result<Vec<String>, String> {
     let to = Prefix::host(change.destination);
-    // Of IPv4 the metric is zero if not given, which is better than any routing protocol's; of IPv6 it is 1024.
+    // The default metric of IPv4 is zero, which precedes any routing protocol's; that of IPv6 is 1024.
     let (ip, metric, best) = match change.destination {
         IpAddr::V4(_) => ("ip", "", 0),
         IpAddr::V6(_) => ("ip -6", " metric 1", 1),
@@ -27,22 +27,22 @@ pub(super) fn commands(shown: &Shown, change: &Change) -> Result<Vec<String>, St
     };
     if let Some(route) = shown.routes.iter().find(other) {
         return Err(format!(
-            "{to} has a route of protocol {} with metric {}, which ours would replace: give that a higher metric",
+            "{to} has a route of protocol {} with metric {}, which the controller's would replace: give it a higher metric",
             route.protocol, route.metric
         ));
     }
-    let ways = ways(shown, change)?;
+    let candidates = candidates(shown, change)?;
     let mut words = vec![];
     for Member { port, weight, .. } in members {
-        let way = ways.iter().find(|way| way.dev.as_ref() == Some(port) && !way.has("dead"));
-        let Some(next_hop) = way.and_then(NextHop::words) else {
-            let there: Vec<&str> = ways.iter().filter_map(|way| way.dev.as_deref()).collect();
+        let hop = candidates.iter().find(|hop| hop.dev.as_ref() == Some(port) && !hop.has("dead"));
+        let Some(next_hop) = hop.and_then(NextHop::words) else {
+            let there: Vec<&str> = candidates.iter().filter_map(|hop| hop.dev.as_deref()).collect();
             return Err(format!("no route to {to} by {port}, only by {}", there.join(", ")));
         };
         words.push((next_hop, *weight));
     }
     let next_hops = match words.as_slice() {
-        [] => return Err(format!("{to} would have no way at all")),
+        [] => return Err(format!("{to} would have no next hop")),
         [(only, _)] => format!(" {only}"),
         many => {
             many.iter().map(|(hop, weight)| format!(" nexthop {hop} weight {weight}")).collect()

@@ -1,8 +1,8 @@
-//! Making a router send a destination elsewhere, and undoing it.
+//! Changes of a router's next hops for a destination.
 //!
-//! A [`Change`] is planned from the tables as they are ([`RouterEntry::plan`]), which is all that a dry run
-//! does; carried out under the router's lease ([`RouterEntry::carry_out`]); and believed only when the
-//! router's kernel shows it ([`RouterEntry::await_change`]).
+//! A [`Change`] is planned from the present tables ([`RouterEntry::plan`]), which is all that a dry run does; carried
+//! out under the router's lease ([`RouterEntry::carry_out`]); and confirmed only when the router's kernel shows it
+//! ([`RouterEntry::await_change`]).
 
 pub(crate) mod frr;
 mod kernel;
@@ -23,29 +23,29 @@ use crate::{Method, RouterEntry, SteerError};
 /// The protocol number of the controller's routes in the kernel (`ip route show proto 200`).
 pub const PROTOCOL: u8 = 200;
 
-/// How often tables are read again while a change is awaited.
+/// The interval at which tables are read while a change is awaited.
 const POLL: Duration = Duration::from_millis(50);
 
-/// What a router shall do with a destination.
+/// The wanted next hops of a router for a destination.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
     /// The destination.
     pub destination: IpAddr,
-    /// The next hops that shall lead there; none for as it was without the controller.
+    /// The wanted next hops; none to restore the state without the controller.
     pub members: Option<Vec<Member>>,
 }
 
-/// What will be done at a router, as people would type it.
+/// The commands of a change, as a person would type them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Plan {
     /// The router.
     pub router: String,
-    /// Commands in order.
+    /// The commands in order.
     pub commands: Vec<String>,
 }
 
 impl Change {
-    /// A destination by these ports, equally much by each.
+    /// Returns a change to these ports with equal weights.
     pub fn by<'a>(
         destination: impl Into<IpAddr>,
         ports: impl IntoIterator<Item = &'a str>,
@@ -56,7 +56,7 @@ impl Change {
         Self { destination: destination.into(), members }
     }
 
-    /// A destination as it was without the controller.
+    /// Returns a change that restores the state without the controller.
     pub fn back(destination: impl Into<IpAddr>) -> Self {
         Self { destination: destination.into(), members: None }
     }
@@ -75,29 +75,30 @@ impl fmt::Display for Change {
 }
 
 impl RouterEntry {
-    /// What has to be done for a change, by the tables as they are now.
+    /// Plans the commands of a change from the present tables.
     ///
     /// # Errors
-    /// `Refused` when the router has no route to the destination, or none by those ports; `Command`, `Io`
-    /// or `Answer` when its tables cannot be read.
+    /// Returns `Refused` if the router has no route to the destination, or none by those ports; `Command`, `Io` or
+    /// `Answer` if its tables cannot be read.
     pub fn plan(&self, change: &Change) -> Result<Plan, SteerError> {
         let shown = self.show()?;
         let refused = |reason| SteerError::Refused { router: self.name.clone(), reason };
         let commands = match &self.apply {
             Method::Kernel => kernel::commands(&shown, change).map_err(refused)?,
             Method::Frr { vty_socket } => {
-                let ways = ways(&shown, change).map_err(refused)?;
+                let candidates = candidates(&shown, change).map_err(refused)?;
                 let configured = frr::configured(self, vty_socket.as_deref())?;
-                frr::commands(vty_socket.as_deref(), &configured, &ways, change).map_err(refused)?
+                frr::commands(vty_socket.as_deref(), &configured, &candidates, change)
+                    .map_err(refused)?
             }
         };
         Ok(Plan { router: self.name.clone(), commands })
     }
 
-    /// Carries a plan out, if the lease is still ours.
+    /// Carries out a plan if this controller still holds the lease.
     ///
     /// # Errors
-    /// `Held` when another controller steers; `Command` with the router's words; `Io`.
+    /// Returns `Held` if another controller holds the lease, `Command` with the router's message, or `Io`.
     pub fn carry_out(&self, plan: &Plan, lease: &Lease) -> Result<(), SteerError> {
         lease.run(self, &plan.commands.join("\n"))
     }
@@ -105,14 +106,14 @@ impl RouterEntry {
     /// Reads tables until they show a change, and returns them.
     ///
     /// # Errors
-    /// `Refused` with what they show instead when `patience` is over; what reading them fails with.
-    pub fn await_change(&self, change: &Change, patience: Duration) -> Result<Router, SteerError> {
-        let give_up = Instant::now() + patience;
+    /// Returns `Refused` with the tables' state if `timeout` passes, or the error of reading them.
+    pub fn await_change(&self, change: &Change, timeout: Duration) -> Result<Router, SteerError> {
+        let deadline = Instant::now() + timeout;
         loop {
             let router = self.read()?;
             match difference(&router, change) {
                 None => return Ok(router),
-                Some(reason) if Instant::now() >= give_up => {
+                Some(reason) if Instant::now() >= deadline => {
                     return Err(SteerError::Refused { router: self.name.clone(), reason });
                 }
                 Some(_) => thread::sleep(POLL),
@@ -121,7 +122,7 @@ impl RouterEntry {
     }
 }
 
-/// What tables show instead of a change, if anything.
+/// Returns the difference between tables and a change, if there is one.
 pub(crate) fn difference(router: &Router, change: &Change) -> Option<String> {
     let to = Prefix::host(change.destination);
     let route = router.routes.iter().find(|route| route.to == to);
@@ -141,9 +142,9 @@ pub(crate) fn difference(router: &Router, change: &Change) -> Option<String> {
         .then(|| format!("{to} goes by {}, not by {}", found.join(", "), wanted.join(", ")))
 }
 
-/// The next hops that the router's own routing has for a destination: those of the longest prefix that is
-/// not the controller's, with those of the next shorter one where a change has narrowed the first.
-fn ways(shown: &Shown, change: &Change) -> Result<Vec<NextHop>, String> {
+/// Returns the next hops that the router's own routing has for a destination: those of the longest prefix that is not
+/// the controller's, and those of the next shorter one if a change may have narrowed the first.
+fn candidates(shown: &Shown, change: &Change) -> Result<Vec<NextHop>, String> {
     let address = change.destination;
     let own = |route: &&RouteEntry| route.protocol != PROTOCOL.to_string();
     let prefix = |route: &RouteEntry| route.dst.parse::<Prefix>().ok();
@@ -155,8 +156,8 @@ fn ways(shown: &Shown, change: &Change) -> Result<Vec<NextHop>, String> {
         .filter(|(prefix, _)| prefix.contains(address))
         .collect();
     routes.sort_by_key(|(prefix, route)| (std::cmp::Reverse(prefix.len()), route.metric));
-    let mut ways: Vec<NextHop> = vec![];
-    // A route for one address may be what the controller left of a wider choice; a default route is no such choice.
+    let mut candidates: Vec<NextHop> = vec![];
+    // A host route may be a wider choice that the controller has narrowed; a default route is never that wider choice.
     let narrowed = routes.first().is_some_and(|(prefix, _)| prefix.is_host());
     let used = routes
         .iter()
@@ -164,22 +165,26 @@ fn ways(shown: &Shown, change: &Change) -> Result<Vec<NextHop>, String> {
         .filter(|&(at, (prefix, _))| at == 0 || (at == 1 && narrowed && prefix.len() > 0));
     for (_, (_, route)) in used {
         for hop in hops(shown, route) {
-            if !ways.iter().any(|way| way.dev == hop.dev) {
-                ways.push(hop);
+            if !candidates.iter().any(|known| known.dev == hop.dev) {
+                candidates.push(hop);
             }
         }
     }
-    // Whoever may name an interface on the router shall not run commands there as its administrator.
-    if let Some(way) = ways.iter().find(|way| !way.is_plain()) {
+    // A person who may name an interface on the router must not be able to run commands there as its administrator.
+    if let Some(hop) = candidates.iter().find(|hop| !hop.is_plain()) {
         return Err(format!(
-            "{:?} is no name that a shell may read: rename the interface",
-            way.dev.as_deref().unwrap_or_default()
+            "{:?} is not a safe word in a shell: rename the interface",
+            hop.dev.as_deref().unwrap_or_default()
         ));
     }
-    if ways.is_empty() { Err(format!("no route to {}", change.destination)) } else { Ok(ways) }
+    if candidates.is_empty() {
+        Err(format!("no route to {}", change.destination))
+    } else {
+        Ok(candidates)
+    }
 }
 
-/// A route's next hops, those of nexthop objects too.
+/// Returns a route's next hops, also those of nexthop objects.
 fn hops(shown: &Shown, route: &RouteEntry) -> Vec<NextHop> {
     let Some(id) = route.nhid else { return route.hops() };
     let object = |id: u32| shown.nexthops.iter().find(|object| object.id == id);

@@ -34,7 +34,7 @@ fn the_kernels_next_hops_are_copied_to_a_route_of_protocol_200() {
     );
 }
 
-/// IPv6 has metrics where IPv4 has none, and a family of its own in FRR.
+/// IPv6 has metrics where IPv4 has none, and separate lists and families in FRR.
 #[test]
 fn ipv6_is_steered_beside_ipv4() {
     let to: IpAddr = "fd00:2::2".parse().unwrap();
@@ -54,7 +54,7 @@ fn ipv6_is_steered_beside_ipv4() {
     assert!(kernel::commands(&shown(routes), &by("s9")).unwrap_err().contains("by s9"));
 
     let frr = |configured: &str, change: &Change| {
-        frr::commands(None, configured, &ways(&shown(routes), change).unwrap(), change)
+        frr::commands(None, configured, &candidates(&shown(routes), change).unwrap(), change)
     };
     let [command] = frr(CONFIGURED, &by("s1")).unwrap().try_into().unwrap();
     for wanted in [
@@ -65,7 +65,7 @@ fn ipv6_is_steered_beside_ipv4() {
     ] {
         assert!(command.contains(wanted), "{command}");
     }
-    // A route-map of the operator's counts where it is.
+    // A route-map of the operator counts only in its own family.
     let map = |family| {
         format!(
             "{CONFIGURED} address-family {family} unicast\n  neighbor s0 route-map MINE in\n exit-address-family\n"
@@ -82,7 +82,7 @@ fn what_the_tables_do_not_allow_is_refused_with_what_they_do() {
     for (routes, ports, words) in [
         (STATIC, &["s7"][..], "no route to 10.2.0.2/32 by s7, only by s0, s1, s2"),
         (STATIC, &["s1"], "by s1"),
-        (STATIC, &[], "no way at all"),
+        (STATIC, &[], "no next hop"),
         ("[]", &["s0"], "no route to 10.2.0.2"),
         (
             r#"[{"dst":"10.2.0.2","protocol":"static","gateway":"10.100.0.2","dev":"s0","flags":[]}]"#,
@@ -104,7 +104,7 @@ fn a_name_that_a_shell_would_run_reaches_no_script() {
             {{"via":{{"family":"inet6","host":"fe80::2"}},"dev":"s1","flags":[]}}]}}]"#
         );
         let refused =
-            |error: String| assert!(error.contains("no name that a shell may read"), "{error}");
+            |error: String| assert!(error.contains("is not a safe word in a shell"), "{error}");
         refused(kernel::commands(&shown(&routes), &change(Some(&["s1"]))).unwrap_err());
         refused(frr("router bgp 64512\n", &routes, Some(&["s1"])).unwrap_err());
     }
@@ -114,8 +114,8 @@ fn a_name_that_a_shell_would_run_reaches_no_script() {
 fn what_a_router_calls_its_bgp_is_one_word_of_the_shell() {
     let lines = ["router bgp 64512 vrf a'$(reboot)'b".to_owned()];
     let echo = frr::vtysh(None, &lines).replacen("vtysh", "printf %s,", 1);
-    let said = std::process::Command::new("sh").args(["-c", &echo]).output().unwrap();
-    assert_eq!(String::from_utf8_lossy(&said.stdout), format!("-c,{},", lines[0]));
+    let output = std::process::Command::new("sh").args(["-c", &echo]).output().unwrap();
+    assert_eq!(String::from_utf8_lossy(&output.stdout), format!("-c,{},", lines[0]));
 }
 
 #[test]
@@ -135,7 +135,7 @@ const BGP: &str = r#"[{"dst":"10.2.0.2","protocol":"bgp","metric":20,"flags":[],
 
 fn frr(configured: &str, routes: &str, ports: Option<&[&str]>) -> Result<Vec<String>, String> {
     let change = change(ports);
-    frr::commands(None, configured, &ways(&shown(routes), &change)?, &change)
+    frr::commands(None, configured, &candidates(&shown(routes), &change)?, &change)
 }
 
 #[test]
@@ -153,9 +153,9 @@ fn frr_filters_the_neighbours_that_shall_not_be_used() {
 }
 
 #[test]
-fn frr_is_told_only_what_changes() {
+fn frr_gets_only_what_changes() {
     let steered = format!("ip prefix-list WEFT-s0 seq 5 permit 10.2.0.2/32\n{CONFIGURED}");
-    // BGP is left with s1; the leaf's network tells of s0 still.
+    // BGP has only s1 left for the host; the leaf's network still has s0.
     let left = r#"[{"dst":"10.2.0.2","protocol":"bgp","metric":20,"gateway":"169.254.0.1","dev":"s1","flags":["onlink"]},
         {"dst":"10.2.0.0/24","protocol":"bgp","metric":20,"flags":[],"nexthops":[
         {"gateway":"169.254.0.1","dev":"s0","flags":["onlink"]},{"gateway":"169.254.0.1","dev":"s1","flags":["onlink"]}]}]"#;

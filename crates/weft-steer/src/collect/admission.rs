@@ -1,20 +1,19 @@
-//! Whose datagrams are believed: those of agents that the inventory names, from the addresses that it lists for them, and
-//! numbered one after the other. An agent's address in a datagram is a claim; where the datagram came from is what the
-//! network says. A host that may forge source addresses can still lie: routers and controller belong on a network of
-//! their own.
+//! The admission of datagrams: they must be from agents in the inventory, from the addresses listed for them, and in
+//! sequence. The agent address in a datagram is a claim; its source address comes from the network. A host that can
+//! forge source addresses can still inject data, so routers and controller belong in a separate network.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use crate::Inventory;
 
-/// The agents of an inventory, and how far each has counted.
+/// The agents of an inventory, and their sequence numbers.
 #[derive(Debug, Default)]
 pub(super) struct Admission {
     agents: BTreeMap<IpAddr, Agent>,
-    /// Every address that some agent sends from.
+    /// The source addresses of all agents.
     sources: BTreeSet<IpAddr>,
-    /// By agent and sub-agent.
+    /// The sequence numbers, by agent and sub-agent.
     numbers: BTreeMap<(IpAddr, u32), Numbers>,
 }
 
@@ -25,9 +24,9 @@ struct Agent {
     sources: Vec<IpAddr>,
 }
 
-/// Why a datagram is not of whom it says it is.
+/// The reason why a datagram is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Stranger {
+pub(super) enum Rejection {
     /// No router has this agent.
     UnknownAgent,
     /// The agent's router does not list this source.
@@ -36,26 +35,26 @@ pub(super) enum Stranger {
     TooManySubAgents,
 }
 
-/// The place of a datagram among those of its sub-agent.
+/// The position of a datagram in the sequence of its sub-agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// It is newer than the last; so many between the two never came.
+    /// It is newer than the last; `lost` datagrams between the two are missing.
     Next { lost: u32 },
-    /// It came before, or long after the next.
+    /// It is a repetition, or arrived long after the next.
     Late,
-    /// Its number is far from the last one.
+    /// Its sequence number is far from the last one.
     Jumped,
 }
 
-/// The most datagrams that may be lost in a row before the next is doubted.
+/// Maximum number of datagrams lost in a row; beyond it the next is not believed.
 const MAX_GAP: u32 = 1 << 12;
-/// Datagrams in a row, each numbered one more than the one before, after which an agent is taken to have begun anew.
+/// Number of consecutive sequence numbers after which an agent is considered restarted.
 const RESTART_RUN: u8 = 3;
-/// The most sub-agents of an agent that are remembered: a chassis has one for each line card.
+/// Maximum number of sub-agents of an agent: a chassis has one for each line card.
 const MAX_SUB_AGENTS: usize = 64;
 
 impl Admission {
-    /// Takes the agents of these routers in place of those before; how far each has counted stays.
+    /// Replaces the agents by those of these routers; sequence numbers stay.
     pub(super) fn set(&mut self, inventory: &Inventory) {
         let agents = inventory.routers.iter().map(|router| {
             let sources = router.sources().map(|it| it.to_canonical()).collect();
@@ -72,34 +71,34 @@ impl Admission {
         self.sources.contains(&source)
     }
 
-    /// Returns the router whose agent a datagram is of.
+    /// Returns the router of a datagram's agent.
     ///
     /// # Errors
-    /// Why it is of none.
-    pub(super) fn router(&self, agent: IpAddr, source: IpAddr) -> Result<&str, Stranger> {
-        let known = self.agents.get(&agent).ok_or(Stranger::UnknownAgent)?;
+    /// Returns the reason if there is none.
+    pub(super) fn router(&self, agent: IpAddr, source: IpAddr) -> Result<&str, Rejection> {
+        let known = self.agents.get(&agent).ok_or(Rejection::UnknownAgent)?;
         if known.sources.contains(&source) {
             Ok(&known.router)
         } else {
-            Err(Stranger::ForeignSource)
+            Err(Rejection::ForeignSource)
         }
     }
 
-    /// Returns where a datagram of an admitted agent stands among those of its sub-agent.
+    /// Returns the position of an admitted agent's datagram in the sequence of its sub-agent.
     ///
     /// # Errors
-    /// `TooManySubAgents`.
+    /// Returns `TooManySubAgents`.
     pub(super) fn place(
         &mut self,
         agent: IpAddr,
         sub_agent: u32,
         number: u32,
-    ) -> Result<Place, Stranger> {
+    ) -> Result<Place, Rejection> {
         if let Some(numbers) = self.numbers.get_mut(&(agent, sub_agent)) {
             return Ok(numbers.place(number));
         }
         if self.numbers.range((agent, 0)..=(agent, u32::MAX)).count() >= MAX_SUB_AGENTS {
-            return Err(Stranger::TooManySubAgents);
+            return Err(Rejection::TooManySubAgents);
         }
         self.numbers.insert((agent, sub_agent), Numbers { last: number, doubted: None });
         Ok(Place::Next { lost: 0 })
@@ -110,8 +109,8 @@ impl Admission {
 #[derive(Debug)]
 struct Numbers {
     last: u32,
-    /// A number that does not follow the last, and how many before it, itself included, followed each other: one forged
-    /// number must not make the agent's own look old.
+    /// A number that does not follow the last, and the length of the consecutive run that ends with it. One forged
+    /// number must not make the agent's own numbers look old.
     doubted: Option<(u32, u8)>,
 }
 
@@ -149,7 +148,7 @@ mod tests {
     #[test]
     fn a_forged_number_does_not_make_the_agents_own_look_old() {
         assert_eq!(places(&[5_000_000, 101, 102]), [Place::Jumped, NEXT, NEXT]);
-        // Within the gap it is believed; the agent's own are believed again after three in a row.
+        // A forged number within the gap is accepted; the agent's numbers are accepted again after three in a row.
         let lost = Place::Next { lost: 3899 };
         assert_eq!(
             places(&[4000, 101, 102, 103, 104]),

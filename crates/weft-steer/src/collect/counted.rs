@@ -1,4 +1,4 @@
-//! The state of a link from its port's counters and samples: marked packets, and a check that the next counters can follow.
+//! The state of a link from its port's counters and samples: marked packets, and a plausibility check of counters.
 
 use weft_route::PortReport;
 use weft_units::{BitRate, ByteCount, Duration, Instant};
@@ -7,37 +7,37 @@ use weft_units::{BitRate, ByteCount, Duration, Instant};
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counted {
     pub(super) marks: Marks,
-    /// The counters that were believed last: when, and bytes.
+    /// The last counters accepted: time and bytes.
     believed: Option<(Instant, u64)>,
-    /// Counters that cannot follow those.
+    /// Counters that cannot follow the accepted ones.
     doubted: Option<(Instant, u64)>,
 }
 
 /// Marked packets of a link.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Marks {
-    /// Those that crossed it since the last report.
+    /// Number of marked packets that crossed it since the last report.
     pub(super) crossed: u64,
-    /// Those that arrived marked at the router that sends on it, since the last report.
+    /// Number of packets that arrived marked at the router that sends on it, since the last report.
     pub(super) entered: u64,
-    /// More that came than left, by the luck of the draw; the next report's are held against it once.
+    /// Excess of arrived over crossed packets, due to sampling; it is subtracted once, from the next report.
     owed: u64,
-    /// Marked here since the beginning.
+    /// Number of packets marked on this link since the start.
     total: u64,
 }
 
-/// Reading a counter and receiving it are two moments; so much may lie between them.
-const SLACK: Duration = Duration::from_millis(100);
+/// Tolerance for the delay between reading a counter and receiving it.
+const TIMESTAMP_TOLERANCE: Duration = Duration::from_millis(100);
 
 impl Counted {
-    /// Returns `true` if a port can have sent `bytes` since it began, by what it said before. Counters that went back, or
-    /// that leapt beyond what the link carries, are believed when the next ones follow them: the router has restarted.
-    /// One forged report changes nothing.
+    /// Returns `true` if a port can have sent `bytes` since its start, given its earlier counters. Counters that
+    /// decreased, or that grew beyond the link's capacity, are accepted when the next ones follow them, because the
+    /// router has restarted. One forged report changes nothing.
     pub(super) fn believes(&mut self, now: Instant, bytes: u64, rate: BitRate) -> bool {
         let follows = |before: Option<(Instant, u64)>| {
             before.is_some_and(|(at, counted)| {
                 let span = now.since(at);
-                let ByteCount(most) = rate.bytes_in(span + SLACK + span / 50);
+                let ByteCount(most) = rate.bytes_in(span + TIMESTAMP_TOLERANCE + span / 50);
                 bytes.checked_sub(counted).is_some_and(|sent| sent <= most)
             })
         };
@@ -51,22 +51,22 @@ impl Counted {
         is_believed
     }
 
-    /// Returns a report of the port's counters, with the marks that were seen since the last one.
+    /// Returns a report of the port's counters, with the marks observed since the last one.
     pub(super) fn report(
         &mut self,
         link: weft_route::LinkId,
         at: Instant,
         bytes: u64,
     ) -> PortReport {
-        PortReport { link, at, bytes, marks: self.marks.settle() }
+        PortReport { link, at, bytes, marks: self.marks.update_total() }
     }
 }
 
 impl Marks {
-    /// Counts what was seen since the last report.
-    fn settle(&mut self) -> u64 {
-        let against = self.entered + self.owed;
-        self.total += self.crossed.saturating_sub(against);
+    /// Adds the marks observed since the last report and returns the total.
+    fn update_total(&mut self) -> u64 {
+        let arrived = self.entered + self.owed;
+        self.total += self.crossed.saturating_sub(arrived);
         self.owed = self.entered.saturating_sub(self.crossed);
         (self.crossed, self.entered) = (0, 0);
         self.total
@@ -77,7 +77,8 @@ impl Marks {
 mod tests {
     use super::*;
 
-    /// Which of these counters, one each second, a link of 8 Mb/s believes: it carries 1 MB in each.
+    /// Returns for each of these counters, one per second, `true` if a link of 8 Mb/s accepts it: the link carries 1
+    /// MB/s.
     fn believed(counters: &[u64]) -> Vec<bool> {
         let (mut known, rate) = (Counted::default(), BitRate::bps(8_000_000).unwrap());
         let at = |second| Instant::EPOCH + Duration::from_secs(second);

@@ -26,7 +26,7 @@ const FABRIC: &str = r#"
     route = [{ to = "10.2.0.0/16", via.group = "down" }]
 "#;
 
-/// The spine's agent sends from the address by which the spine is managed.
+/// The inventory; the spine's agent sends from the spine's management address.
 const INVENTORY: &str = r#"
     [[router]]
     name = "leaf"
@@ -96,28 +96,28 @@ impl Agent {
     }
 }
 
-/// What datagrams tell that come from where their agents send.
-fn hear(collector: &mut Collector, fabric: &Fabric, datagrams: &[Vec<u8>]) -> Vec<Heard> {
+/// Returns the items of datagrams that come from their agents' sources.
+fn collect_all(collector: &mut Collector, fabric: &Fabric, datagrams: &[Vec<u8>]) -> Vec<Heard> {
     let source = |bytes: &[u8]| match Datagram::parse(bytes) {
         Ok(datagram) if datagram.agent == IpAddr::from([10, 0, 0, 2]) => SPINE,
         _ => LEAF,
     };
     let from = |bytes: &Vec<u8>| (source(bytes), bytes.clone());
-    hear_from(collector, fabric, &datagrams.iter().map(from).collect::<Vec<_>>())
+    collect_from(collector, fabric, &datagrams.iter().map(from).collect::<Vec<_>>())
 }
 
-/// What datagrams tell that come from these addresses, all in one second.
-fn hear_from(
+/// Returns the items of datagrams that come from these addresses, all in one second.
+fn collect_from(
     collector: &mut Collector,
     fabric: &Fabric,
     datagrams: &[(IpAddr, Vec<u8>)],
 ) -> Vec<Heard> {
-    let mut heard = vec![];
+    let mut received = vec![];
     let now = Instant::EPOCH + Duration::from_secs(1);
     datagrams
         .iter()
-        .for_each(|(source, bytes)| collector.take(bytes, *source, now, fabric, &mut heard));
-    heard
+        .for_each(|(source, bytes)| collector.take(bytes, *source, now, fabric, &mut received));
+    received
 }
 
 const NONE: Interface = Interface::Unknown;
@@ -126,15 +126,16 @@ const NONE: Interface = Interface::Unknown;
 fn a_packet_that_leaves_is_a_sample_of_its_link() {
     let (mut collector, fabric) = collector();
     let mut leaf = Agent { address: [10, 0, 0, 1], sequence: 0 };
-    let heard = hear(&mut collector, &fabric, &leaf.packets(1, false, NONE, Interface::Index(3)));
-    let [Heard::Sample(sample)] = heard[..] else { panic!("{heard:?}") };
+    let received =
+        collect_all(&mut collector, &fabric, &leaf.packets(1, false, NONE, Interface::Index(3)));
+    let [Heard::Sample(sample)] = received[..] else { panic!("{received:?}") };
     assert_eq!(fabric.name(sample.link).to_string(), "leaf s0 → spine");
     assert_eq!(sample.flow.to_string(), "10.1.0.2:49152>10.2.0.2:4791/udp");
     assert_eq!((sample.bytes, sample.packets, sample.rate, sample.input), (1000, 1, 16, None));
-    // A switch's sample says both ends.
+    // A switch's sample names both interfaces.
     let both = leaf.packets(1, false, Interface::Index(2), Interface::Index(3));
-    let heard = hear(&mut collector, &fabric, &both);
-    let [Heard::Sample(sample)] = heard[..] else { panic!("{heard:?}") };
+    let received = collect_all(&mut collector, &fabric, &both);
+    let [Heard::Sample(sample)] = received[..] else { panic!("{received:?}") };
     assert_eq!(fabric.name(sample.input.unwrap()).to_string(), "host 10.1.0.2 → leaf");
 }
 
@@ -159,16 +160,16 @@ fn an_ipv6_packet_is_a_sample_too() {
         assert!(writer.flow(&sample));
     };
     let datagram = leaf.send(|writer| sample_of(writer, header));
-    let heard = hear(&mut collector, &fabric, &[datagram]);
-    let [Heard::Sample(sample)] = heard[..] else { panic!("{heard:?}") };
+    let received = collect_all(&mut collector, &fabric, &[datagram]);
+    let [Heard::Sample(sample)] = received[..] else { panic!("{received:?}") };
     assert_eq!(sample.flow.to_string(), "[fd00:1::2]:49152>[fd00:2::2]:4791/udp/0x12345");
     assert_eq!(sample.flow.src(), fabric.addresses(weft_route::HostId(0)).v6().unwrap());
-    // Neighbours that speak with each other are in nobody's flow.
+    // Link-local packets between neighbours are in no flow.
     let mut neighbours = bytes;
     neighbours[22..24].copy_from_slice(&[0xfe, 0x80]);
     let header = RawHeader { bytes: &neighbours, ..header };
     let between_neighbours = leaf.send(|writer| sample_of(writer, header));
-    assert!(hear(&mut collector, &fabric, &[between_neighbours]).is_empty());
+    assert!(collect_all(&mut collector, &fabric, &[between_neighbours]).is_empty());
     assert_eq!(collector.counters().unplaced, 1);
 }
 
@@ -182,8 +183,8 @@ fn marks_count_where_they_were_made() {
     datagrams.extend(spine.packets(6, true, NONE, Interface::Index(3)));
     datagrams.push(leaf.counters(3, 1_000_000));
     datagrams.push(spine.counters(3, 2_000_000));
-    let heard = hear(&mut collector, &fabric, &datagrams);
-    let reports: Vec<(String, u64, u64)> = heard
+    let received = collect_all(&mut collector, &fabric, &datagrams);
+    let reports: Vec<(String, u64, u64)> = received
         .iter()
         .filter_map(|it| match it {
             Heard::Report(it) => Some((fabric.name(it.link).to_string(), it.bytes, it.marks)),
@@ -194,7 +195,7 @@ fn marks_count_where_they_were_made() {
         reports,
         [
             ("leaf s0 → spine".into(), 1_000_000, 5 * 16),
-            // Five of six came marked.
+            // Five of the six packets arrived marked.
             ("spine h9 → host 10.2.0.2".into(), 2_000_000, 16),
         ]
     );
@@ -211,19 +212,20 @@ fn what_is_lost_late_strange_or_no_sflow_is_counted() {
     datagrams.push(b"not sFlow".to_vec());
     datagrams.push(Agent { address: [10, 0, 0, 77], sequence: 0 }.counters(1, 1));
     datagrams.extend(leaf.packets(1, false, NONE, Interface::Index(55)));
-    assert_eq!(hear(&mut collector, &fabric, &datagrams).len(), 8);
+    assert_eq!(collect_all(&mut collector, &fabric, &datagrams).len(), 8);
     let counters = collector.counters();
     assert_eq!((counters.lost, counters.late), (2, 1));
     assert_eq!((counters.malformed, counters.unknown_agent, counters.unplaced), (1, 1, 1));
-    // An agent that began anew counts from 1, and is believed from its third on.
+    // An agent that restarted counts from 1, and is accepted from its third datagram on.
     let mut anew = Agent { address: [10, 0, 0, 1], sequence: 0 };
     assert_eq!(
-        hear(&mut collector, &fabric, &anew.packets(4, false, NONE, Interface::Index(3))).len(),
+        collect_all(&mut collector, &fabric, &anew.packets(4, false, NONE, Interface::Index(3)))
+            .len(),
         2
     );
 }
 
-/// The attacker: a host that reaches the collector's port, and has read how the fabric is called.
+/// The attacker is a host that reaches the collector's port and knows the fabric's names.
 #[test]
 fn an_off_path_host_that_calls_itself_a_routers_agent_is_refused() {
     let (mut collector, fabric) = collector();
@@ -233,19 +235,19 @@ fn an_off_path_host_that_calls_itself_a_routers_agent_is_refused() {
     lies.push(forged.counters(3, 1_000_000));
     lies.push(b"not sFlow".to_vec());
     let lies: Vec<(IpAddr, Vec<u8>)> = lies.into_iter().map(|it| (attacker, it)).collect();
-    assert_eq!(hear_from(&mut collector, &fabric, &lies), []);
+    assert_eq!(collect_from(&mut collector, &fabric, &lies), []);
     let counters = collector.counters();
     assert_eq!((counters.refused, counters.datagrams, counters.malformed), (502, 0, 0));
     let refused: Vec<Refused> = collector.refused().collect();
     assert_eq!(refused, [Refused { source: attacker, count: 502 }]);
-    // What the leaf then tells itself is as if nothing had happened.
+    // The leaf's own report is then processed as if there had been no attack.
     let mut leaf = Agent { address: [10, 0, 0, 1], sequence: 0 };
-    let heard = hear(&mut collector, &fabric, &[leaf.counters(3, 5)]);
-    let [Heard::Report(report)] = heard[..] else { panic!("{heard:?}") };
+    let received = collect_all(&mut collector, &fabric, &[leaf.counters(3, 5)]);
+    let [Heard::Report(report)] = received[..] else { panic!("{received:?}") };
     assert_eq!((report.bytes, report.marks), (5, 0));
 }
 
-/// The attacker: a router, or who has taken one over, that speaks for another.
+/// The attacker is a router, or controls one, and claims to be another router's agent.
 #[test]
 fn a_router_speaks_for_itself_alone() {
     let (mut collector, fabric) = collector();
@@ -254,17 +256,17 @@ fn a_router_speaks_for_itself_alone() {
     let lies = [
         (SPINE, leaf.counters(3, 7)),
         (LEAF, spine.counters(3, 7)),
-        // Where sources are listed, the agent's own address is none.
+        // If sources are listed, the agent's own address is not accepted.
         (IpAddr::from([10, 0, 0, 2]), spine.counters(3, 7)),
     ];
-    assert_eq!(hear_from(&mut collector, &fabric, &lies), []);
+    assert_eq!(collect_from(&mut collector, &fabric, &lies), []);
     assert_eq!((collector.counters().refused, collector.counters().unknown_agent), (3, 0));
-    // A socket of both families shows IPv4 sources so.
+    // A socket of both families shows IPv4 sources as mapped addresses.
     let mapped: IpAddr = "::ffff:10.9.0.2".parse().unwrap();
-    assert_eq!(hear_from(&mut collector, &fabric, &[(mapped, spine.counters(3, 7))]).len(), 1);
+    assert_eq!(collect_from(&mut collector, &fabric, &[(mapped, spine.counters(3, 7))]).len(), 1);
 }
 
-/// The attacker: a host that may forge a router's address. It cannot be told apart; one forged datagram changes nothing.
+/// The attacker can forge a router's address. It cannot be distinguished; one forged datagram changes nothing.
 #[test]
 fn forged_numbers_and_counters_do_not_displace_the_routers_own() {
     let (mut collector, fabric) = collector();
@@ -272,12 +274,12 @@ fn forged_numbers_and_counters_do_not_displace_the_routers_own() {
     let mut datagrams = vec![leaf.counters(3, 1_000)];
     datagrams.push(Agent { address: [10, 0, 0, 1], sequence: 1 << 30 }.counters(3, 2_000));
     datagrams.push(leaf.counters(3, 1_500));
-    // The link carries 125 MB in a second.
+    // The link carries 125 MB per second.
     datagrams.push(leaf.counters(3, 1_000_000_000));
     datagrams.push(leaf.counters(3, 10));
     datagrams.push(leaf.counters(3, 2_500));
-    let heard = hear(&mut collector, &fabric, &datagrams);
-    let bytes = heard.iter().map(|it| match it {
+    let received = collect_all(&mut collector, &fabric, &datagrams);
+    let bytes = received.iter().map(|it| match it {
         Heard::Report(report) => report.bytes,
         Heard::Sample(sample) => panic!("{sample:?}"),
     });
@@ -290,7 +292,7 @@ fn forged_numbers_and_counters_do_not_displace_the_routers_own() {
 fn counters_go_on_when_the_inventory_is_read_again() {
     let (mut collector, fabric) = collector();
     let attacker = IpAddr::from([192, 0, 2, 66]);
-    hear_from(&mut collector, &fabric, &[(attacker, vec![])]);
+    collect_from(&mut collector, &fabric, &[(attacker, vec![])]);
     collector.set_inventory(&toml::from_str(INVENTORY).unwrap());
     assert_eq!((collector.counters().refused, collector.refused().count()), (1, 1));
 }

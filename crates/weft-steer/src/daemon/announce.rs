@@ -1,6 +1,6 @@
-//! What is asked of a running controller from outside: ports for a job, and its end.
+//! Requests to a running controller from outside: ports for a job, and the end of a job.
 //!
-//! Whoever asks does so by a [`Door`], from any thread; the daemon answers in its turn.
+//! Any thread sends requests by a [`Door`]; the daemon answers them in its loop.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
@@ -18,59 +18,59 @@ use crate::SteerError;
 pub struct Announcement {
     /// The job's name.
     pub job: String,
-    /// Its queue pairs; those with a port keep it where that will do.
+    /// Its queue pairs; those with a port keep it if its path is not too full.
     pub rows: Vec<PortRow>,
-    /// What each of them sends in a second; if not given, their part of the cable that they leave by.
+    /// The rate of each of them; by default an equal share of the cable on which they are sent.
     pub rate: Option<BitRate>,
-    /// What else packets have in common.
+    /// The header fields that its packets have in common.
     pub entropy: Entropy,
-    /// Another of the plans that are as good.
+    /// The seed that selects among equally good plans.
     pub seed: Seed,
 }
 
-/// What was planned for a job.
+/// The ports planned for a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlannedJob {
     /// The job's name.
     pub job: String,
-    /// How many flows it has.
+    /// Number of its flows.
     pub flows: usize,
-    /// How many of them have the ports that they came with.
+    /// Number of flows that keep their port.
     pub kept: usize,
-    /// The fullest link of its paths, with the controller's name for it.
+    /// The name of the fullest link of its paths.
     pub fullest: String,
-    /// How full that will be, in thousandths.
+    /// The expected utilisation of that link, in thousandths.
     pub fullest_per_mille: u32,
-    /// The table, with ports and paths as they are now.
+    /// The table, with the planned ports and paths.
     pub queue_pairs: Vec<PortRow>,
 }
 
-/// Why a controller does not do what it is asked.
+/// The reason why a controller refuses a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AskError {
-    /// It has no lease.
+    /// This controller does not hold the lease.
     #[error("this controller does not steer: {}", match other {
         Some(other) => format!("{other} does, ask that one"),
         None => "it has no lease yet, ask again".into(),
     })]
     Watches {
-        /// Who has the lease, where somebody has.
+        /// The holder of the lease, if there is one.
         other: Option<String>,
     },
-    /// The job cannot be.
+    /// The job cannot be planned or does not exist.
     #[error(transparent)]
     Job(#[from] JobError),
-    /// A sender has fewer cables than the table says.
+    /// The table names a cable that the sender does not have.
     #[error("queue pair {row}: {source_address} has {cables} cables, and no nic_port {nic_port}")]
     NicPort {
-        /// Its place in the table, from zero.
+        /// Its index in the table, from zero.
         row: usize,
         /// The sender.
         source_address: std::net::Ipv4Addr,
-        /// How many it has.
+        /// Number of the sender's cables.
         cables: usize,
-        /// What the table says.
+        /// The index in the table.
         nic_port: usize,
     },
     /// The daemon has ended, or is busy.
@@ -78,82 +78,82 @@ pub enum AskError {
     Silent(&'static str),
 }
 
-/// What may be asked.
+/// A request with the channel for its answer.
 #[derive(Debug)]
-enum Ask {
+enum Request {
     Announce(Announcement, SyncSender<Result<PlannedJob, AskError>>),
     Withdraw(String, SyncSender<Result<usize, AskError>>),
 }
 
-/// How long a request may wait for the daemon's turn and its answer.
-const PATIENCE: std::time::Duration = std::time::Duration::from_secs(30);
-/// Ports that are tried for one flow: of a small job many, of a large one few, for nothing else has its turn meanwhile.
-const TRIES: std::ops::RangeInclusive<usize> = 8..=64;
-/// Ports that are tried for all flows of a job, unless each would have too few.
-const TRIES_OF_A_JOB: usize = 1 << 20;
+/// Maximum time that a request waits for its answer.
+const ANSWER_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(30);
+/// Number of ports tried per flow: many for a small job and few for a large one, because planning blocks the daemon.
+const TRIES_PER_FLOW: std::ops::RangeInclusive<usize> = 8..=64;
+/// Number of ports tried for all flows of a job, unless the minimum per flow needs more.
+const MAX_TRIES_PER_JOB: usize = 1 << 20;
 
-/// What a flow sends at least.
-const SLOWEST: BitRate = BitRate::bps(1).expect("it is not zero");
+/// Minimum rate of a flow.
+const MIN_RATE: BitRate = BitRate::bps(1).expect("it is not zero");
 
-/// The way to ask a running daemon.
+/// A handle for requests to a running daemon.
 #[derive(Clone, Debug)]
 pub struct Door {
-    asks: Sender<Ask>,
+    requests: Sender<Request>,
 }
 
 impl Door {
-    /// Has ports planned for a job, on what is installed and carried now.
+    /// Requests ports for a job, given the installed tables and the present load.
     ///
     /// # Errors
-    /// Why there are none.
+    /// Returns the reason if there are none.
     pub fn announce(&self, announcement: Announcement) -> Result<PlannedJob, AskError> {
-        self.ask(|answer| Ask::Announce(announcement, answer))
+        self.request(|answer| Request::Announce(announcement, answer))
     }
 
-    /// Tells that a job has ended; gives how many flows it had.
+    /// Reports that a job has ended; returns the number of its flows.
     ///
     /// # Errors
-    /// `Watches`; `Job`, where there is none of that name.
+    /// Returns `Watches`, or `Job` if there is none of that name.
     pub fn withdraw(&self, job: String) -> Result<usize, AskError> {
-        self.ask(|answer| Ask::Withdraw(job, answer))
+        self.request(|answer| Request::Withdraw(job, answer))
     }
 
-    fn ask<T>(
+    fn request<T>(
         &self,
-        ask: impl FnOnce(SyncSender<Result<T, AskError>>) -> Ask,
+        request: impl FnOnce(SyncSender<Result<T, AskError>>) -> Request,
     ) -> Result<T, AskError> {
         let (sender, answer) = sync_channel(1);
-        self.asks.send(ask(sender)).map_err(|_| AskError::Silent("has ended"))?;
-        answer.recv_timeout(PATIENCE).map_err(|error| match error {
+        self.requests.send(request(sender)).map_err(|_| AskError::Silent("has ended"))?;
+        answer.recv_timeout(ANSWER_TIMEOUT).map_err(|error| match error {
             RecvTimeoutError::Disconnected => AskError::Silent("ended before it answered"),
             RecvTimeoutError::Timeout => AskError::Silent("is busy and has not answered"),
         })?
     }
 }
 
-/// The daemon's side of its doors.
+/// The daemon's end of the request channel.
 #[derive(Debug)]
-pub(super) struct Desk {
-    /// For doors to come.
-    asks: Sender<Ask>,
-    asked: Receiver<Ask>,
+pub(super) struct RequestQueue {
+    /// The sender that new handles clone.
+    requests: Sender<Request>,
+    pending: Receiver<Request>,
 }
 
-impl Desk {
+impl RequestQueue {
     pub(super) fn open() -> Self {
-        let (asks, asked) = channel();
-        Self { asks, asked }
+        let (requests, pending) = channel();
+        Self { requests, pending }
     }
 
     pub(super) fn door(&self) -> Door {
-        Door { asks: self.asks.clone() }
+        Door { requests: self.requests.clone() }
     }
 
-    /// Answers one who waits, if somebody does. `steers` says who does, where this controller does not; `keep` writes jobs
-    /// down, before anybody is told that they are kept.
+    /// Answers one pending request, if there is one. `steers` is `Err` with the lease's holder if this controller does
+    /// not steer; `keep` saves the jobs before the requester gets its answer.
     ///
     /// # Errors
-    /// What `keep` fails with.
+    /// Returns the error of `keep`.
     pub(super) fn answer(
         &self,
         controller: &mut Controller,
@@ -162,13 +162,13 @@ impl Desk {
         keep: impl FnOnce(&Controller) -> Result<(), SteerError>,
     ) -> Result<(), SteerError> {
         let steers = steers.map_err(|other| AskError::Watches { other });
-        match self.asked.try_recv() {
+        match self.pending.try_recv() {
             Err(_) => Ok(()),
-            Ok(Ask::Announce(announcement, to)) => {
+            Ok(Request::Announce(announcement, to)) => {
                 let planned = steers.and_then(|()| plan(controller, announcement, now));
                 reply(planned, &to, controller, keep)
             }
-            Ok(Ask::Withdraw(job, to)) => {
+            Ok(Request::Withdraw(job, to)) => {
                 let withdrawn = steers.and_then(|()| Ok(controller.withdraw(&job, now)?));
                 reply(withdrawn, &to, controller, keep)
             }
@@ -185,7 +185,7 @@ fn reply<T>(
     if answer.is_ok() {
         keep(controller)?;
     }
-    // Whoever has hung up does without; a job of theirs counts until it is not seen for long.
+    // A requester that has gone gets no answer; its job counts until it is not sampled for long.
     let _ = to.send(answer);
     Ok(())
 }
@@ -197,7 +197,8 @@ fn plan(
 ) -> Result<PlannedJob, AskError> {
     let Announcement { job, rows, rate, entropy, seed } = announcement;
     let pairs = pairs(controller.fabric(), &rows, rate)?;
-    let tries = (TRIES_OF_A_JOB / pairs.len().max(1)).clamp(*TRIES.start(), *TRIES.end());
+    let tries = (MAX_TRIES_PER_JOB / pairs.len().max(1))
+        .clamp(*TRIES_PER_FLOW.start(), *TRIES_PER_FLOW.end());
     let announced = controller.announce(&job, &pairs, (entropy, tries), seed, now)?;
     let fabric = controller.fabric();
     let (link, fullest_per_mille) = announced.fullest;
@@ -217,7 +218,7 @@ fn plan(
     })
 }
 
-/// The table's queue pairs as flows of the fabric.
+/// Converts the table's queue pairs to flows of the fabric.
 fn pairs(fabric: &Fabric, rows: &[PortRow], rate: Option<BitRate>) -> Result<Vec<Pair>, AskError> {
     let links = rows.iter().enumerate().map(|(row, it)| first_link(fabric, row, it));
     let links: Vec<Option<LinkId>> = links.collect::<Result<_, _>>()?;
@@ -228,14 +229,14 @@ fn pairs(fabric: &Fabric, rows: &[PortRow], rate: Option<BitRate>) -> Result<Vec
         src: it.source.into(),
         first,
         dst: it.destination.into(),
-        // Where the sender is unknown, that is what will be said.
-        rate: rate.or_else(|| part(first?)).unwrap_or(SLOWEST),
+        // An unknown sender is reported later, so its rate does not matter.
+        rate: rate.or_else(|| part(first?)).unwrap_or(MIN_RATE),
         port: (it.source_port != 0).then_some(it.source_port),
     };
     Ok(rows.iter().zip(links).map(pair).collect())
 }
 
-/// The cable that a queue pair leaves by; none of a sender that the fabric does not have.
+/// Returns the cable on which a queue pair is sent; `None` if the fabric does not have the sender.
 fn first_link(fabric: &Fabric, row: usize, it: &PortRow) -> Result<Option<LinkId>, AskError> {
     let Some(host) = fabric.host(it.source) else { return Ok(None) };
     let links = fabric.links_of_host(host);
@@ -248,7 +249,7 @@ fn first_link(fabric: &Fabric, row: usize, it: &PortRow) -> Result<Option<LinkId
     links.get(it.nic_port).copied().map(Some).ok_or_else(wrong)
 }
 
-/// The routers that a flow passes.
+/// Returns the routers that a flow crosses.
 fn switches(fabric: &Fabric, pair: &Pair, port: u16, entropy: Entropy) -> Vec<String> {
     let to = (pair.dst, entropy.destination_port);
     let flow = Flow::new((pair.src, port), to, entropy.protocol);

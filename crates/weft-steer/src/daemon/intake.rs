@@ -1,4 +1,4 @@
-//! sFlow's socket, and what comes in by it.
+//! The sFlow socket and its datagrams.
 
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, UdpSocket};
@@ -10,10 +10,10 @@ use weft_units::Duration;
 use super::Daemon;
 use crate::{Heard, Inventory, RouterEntry, SteerConfig, SteerError};
 
-/// For how long datagrams are listened for before anything else has its turn.
-const WAIT: Duration = Duration::from_millis(20);
+/// Maximum time to receive datagrams before other work.
+const RECEIVE_TIMEOUT: Duration = Duration::from_millis(20);
 
-/// Opens the socket; with an interface, only what comes in by it is taken.
+/// Opens the socket; with an interface, it receives only datagrams from that interface.
 pub(super) fn open(at: SocketAddr, interface: Option<&str>) -> Result<UdpSocket, SteerError> {
     let open = || -> io::Result<UdpSocket> {
         let socket = Socket::new(Domain::for_address(at), Type::DGRAM, None)?;
@@ -21,15 +21,16 @@ pub(super) fn open(at: SocketAddr, interface: Option<&str>) -> Result<UdpSocket,
             socket.bind_device(Some(name.as_bytes()))?;
         }
         socket.bind(&at.into())?;
-        socket.set_read_timeout(Some(std::time::Duration::from_nanos(WAIT.as_nanos())))?;
+        socket
+            .set_read_timeout(Some(std::time::Duration::from_nanos(RECEIVE_TIMEOUT.as_nanos())))?;
         Ok(socket.into())
     };
     let by = interface.map(|name| format!(" of interface {name}")).unwrap_or_default();
     open().map_err(SteerError::io(format!("listen for sFlow at {at}{by}")))
 }
 
-/// Warns if routers send from other hosts and nothing of that can arrive.
-pub(super) fn warn_of_deafness(config: &SteerConfig, inventory: &Inventory) {
+/// Warns if routers send from other hosts but the socket accepts only local datagrams.
+pub(super) fn warn_if_unreachable(config: &SteerConfig, inventory: &Inventory) {
     let at = config.listen();
     let elsewhere = |router: &&RouterEntry| router.sources().any(is_exposed);
     let router = inventory.routers.iter().find(elsewhere).filter(|_| !is_exposed(at.ip()));
@@ -43,13 +44,13 @@ pub(super) fn warn_of_deafness(config: &SteerConfig, inventory: &Inventory) {
 }
 
 impl Daemon {
-    /// Takes datagrams until there are none, or until others must have their turn.
-    pub(super) fn listen(&mut self) -> Result<(), SteerError> {
-        let (mut datagram, mut heard) = ([0; 65_536], vec![]);
-        let give_up = self.clock.now() + WAIT;
-        while self.clock.now() < give_up {
+    /// Receives datagrams until there are none, or until other work must run.
+    pub(super) fn receive(&mut self) -> Result<(), SteerError> {
+        let (mut datagram, mut received) = ([0; 65_536], vec![]);
+        let deadline = self.clock.now() + RECEIVE_TIMEOUT;
+        while self.clock.now() < deadline {
             let (length, from) = match self.socket.recv_from(&mut datagram) {
-                Ok(received) => received,
+                Ok(datagram) => datagram,
                 Err(error)
                     if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) =>
                 {
@@ -59,8 +60,8 @@ impl Daemon {
             };
             let now = self.clock.now();
             let fabric = self.controller.fabric();
-            self.collector.take(&datagram[..length], from.ip(), now, fabric, &mut heard);
-            for it in heard.drain(..) {
+            self.collector.take(&datagram[..length], from.ip(), now, fabric, &mut received);
+            for it in received.drain(..) {
                 match it {
                     Heard::Report(report) => self.controller.handle_report(report),
                     Heard::Sample(sample) => self.controller.handle_sample(sample),

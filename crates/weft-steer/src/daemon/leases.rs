@@ -1,4 +1,4 @@
-//! The lease over all routers: a controller steers when no router is another's.
+//! The lease over all routers: a controller steers if no other controller holds any router's lease.
 
 use std::collections::BTreeMap;
 
@@ -6,28 +6,28 @@ use weft_units::{Duration, Instant};
 
 use crate::{Lease, SteerError};
 
-/// What is known of every router's lease.
+/// The state of every router's lease.
 #[derive(Debug)]
 pub(super) struct Leases {
     lease: Lease,
     span: Duration,
-    /// The number of this holding: when it began. Routers compare names, not numbers.
+    /// The epoch of this lease: the time at which it began. Routers compare names, not epochs.
     epoch: u64,
     routers: BTreeMap<String, Held>,
-    /// When all are asked again.
+    /// The time of the next renewal of all leases.
     next: Instant,
-    /// Who else steers, if somebody does.
+    /// The other holder, if there is one.
     pub(super) other: Option<String>,
 }
 
 /// One router's lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Held {
-    /// It is ours until then.
+    /// This controller holds it until then.
     Until(Instant),
-    /// It does not answer. Nobody can steer it, which keeps nobody from steering others.
+    /// The router does not answer. No controller can steer it, so it does not block the others.
     Silent,
-    /// It is another's, or has not answered yet.
+    /// Another controller holds it, or the router has not answered yet.
     Others,
 }
 
@@ -42,12 +42,12 @@ impl Leases {
         Self { lease, span, epoch: now.as_nanos(), routers, next: now, other: None }
     }
 
-    /// Who we are.
+    /// Returns the name of this controller.
     pub(super) fn holder(&self) -> &str {
         self.lease.holder()
     }
 
-    /// Routers that are to be asked now. A third of the span after the last time, all are.
+    /// Returns the routers whose lease is due for renewal: all, at intervals of a third of the span.
     pub(super) fn due(&mut self, now: Instant) -> Vec<String> {
         if now < self.next {
             return vec![];
@@ -56,15 +56,15 @@ impl Leases {
         self.routers.keys().cloned().collect()
     }
 
-    /// A router's lease is ours. It counts from when it was asked for, at the earliest.
+    /// Notes that a router granted the lease. It counts from the time of the request.
     pub(super) fn granted(&mut self, router: &str, asked: Instant) {
         let Some(held) = self.routers.get_mut(router) else { return };
         *held = Held::Until(asked + self.span);
         self.other = self.other.take().filter(|_| self.is_others());
     }
 
-    /// A router did not grant it. Gives the routers whose lease is to be given back: of two controllers
-    /// that hold half each, neither could go on.
+    /// Notes that a router refused the lease. Returns the routers whose lease must be released: if two controllers held
+    /// half of the routers each, neither could continue.
     pub(super) fn refused(
         &mut self,
         router: &str,
@@ -91,7 +91,7 @@ impl Leases {
         self.routers.values().any(|held| *held == Held::Others)
     }
 
-    /// The number of this holding, while all routers that answer are ours.
+    /// Returns the epoch, if this controller holds the lease of all routers that answer.
     pub(super) fn epoch(&self, now: Instant) -> Option<u64> {
         let is_ours = |held: &Held| match held {
             Held::Until(until) => now < *until,
@@ -122,7 +122,7 @@ mod tests {
         assert_eq!(leases.epoch(at(101)), None);
         leases.granted("l2", at(100));
         assert!(leases.epoch(at(102)).is_some());
-        // Not renewed, it ends when the routers' own lease does.
+        // Without a renewal it ends when the routers' leases expire.
         assert_eq!(leases.epoch(at(115)), None);
         assert_eq!((leases.due(at(104)).len(), leases.due(at(105)).len()), (0, 3));
         let held = SteerError::Held { holder: "b/3/4".into(), path: "".into() };

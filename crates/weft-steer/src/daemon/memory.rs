@@ -1,4 +1,4 @@
-//! What a controller knows, on disk: in the state's file, and the jobs beside it, which are many bytes and seldom change.
+//! The saved state of a controller: the state file, and beside it a file of jobs, which is large and rarely changes.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -10,24 +10,23 @@ use weft_route::{Controller, Fabric};
 
 use crate::{SteerConfig, SteerError};
 
-/// A controller that goes on where the last one was, where there is something to go on from. Routes that
-/// are installed are found in any case.
+/// Creates a controller from the saved state, if there is one. Installed routes are adopted in any case.
 pub(super) fn restore(config: &SteerConfig, fabric: Fabric) -> Controller {
     let fresh = |fabric| Controller::new(config.controller.clone(), fabric);
     let Some(path) = &config.state else { return fresh(fabric) };
-    let go_on = |state| {
+    let resume = |state| {
         let (config, fabric) = (config.controller.clone(), fabric.clone());
         Controller::restore(config, fabric, state).map_err(|error| error.to_string())
     };
-    let mut controller = taken_up(path, go_on).unwrap_or_else(|| fresh(fabric));
+    let mut controller = load(path, resume).unwrap_or_else(|| fresh(fabric));
     let jobs = |jobs| controller.restore_jobs(jobs).map_err(|error| error.to_string());
-    // Where they are not taken up, that was said.
-    let _ = taken_up(&of_jobs(path), jobs);
+    // If the jobs are not restored, a warning was logged.
+    let _ = load(&of_jobs(path), jobs);
     controller
 }
 
-/// What `take` makes of a file; nothing where there is none, or none that can be taken up.
-fn taken_up<S: DeserializeOwned, T>(
+/// Returns the result of `take` on a file's value; `None` if the file is missing or is not accepted.
+fn load<S: DeserializeOwned, T>(
     path: &Path,
     take: impl FnOnce(S) -> Result<T, String>,
 ) -> Option<T> {
@@ -35,24 +34,24 @@ fn taken_up<S: DeserializeOwned, T>(
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return None,
         Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "it cannot be read; beginning anew");
+            tracing::warn!(path = %path.display(), %error, "the saved state cannot be read; starting without it");
             return None;
         }
     };
     let read = serde_json::from_slice(&text).map_err(|error| error.to_string());
     let taken = read.and_then(take).inspect_err(|error| {
-        tracing::warn!(path = %path.display(), error, "it is not taken up; beginning anew");
+        tracing::warn!(path = %path.display(), error, "the saved state is not used; starting without it");
     });
     taken.ok()
 }
 
-/// Writes down what it knows but for jobs.
+/// Saves the state without jobs.
 pub(super) fn write(config: &SteerConfig, controller: &Controller) -> Result<(), SteerError> {
     let Some(path) = &config.state else { return Ok(()) };
     replace(path, &controller.state())
 }
 
-/// Writes down the jobs.
+/// Saves the jobs.
 pub(super) fn write_jobs(config: &SteerConfig, controller: &Controller) -> Result<(), SteerError> {
     let Some(path) = &config.state else { return Ok(()) };
     replace(&of_jobs(path), controller.jobs())
@@ -62,7 +61,7 @@ fn of_jobs(state: &Path) -> PathBuf {
     state.with_extension("jobs.json")
 }
 
-/// Whoever reads the file has the old or the new one, never half of one.
+/// Replaces a file atomically: a reader sees the old or the new file, never a part of one.
 fn replace(path: &Path, value: &impl Serialize) -> Result<(), SteerError> {
     let text = serde_json::to_vec(value).expect("what is kept has no map with odd keys");
     let temporary = path.with_extension("new");

@@ -1,17 +1,16 @@
-//! The controller as a process: datagrams in, tables read, the engine asked, its orders carried out.
+//! The controller as a process: it receives datagrams, reads tables, calls the engine and carries out its orders.
 //!
 //! | step | where |
 //! | --- | --- |
-//! | datagrams, outcomes and deadlines, in turns | here, [`Daemon::turn`] |
-//! | sFlow's socket, and what comes in by it | `intake.rs` |
+//! | the loop over datagrams, outcomes and deadlines | here, [`Daemon::turn`] |
+//! | the sFlow socket and its datagrams | `intake.rs` |
 //! | a router's threads: reads and changes, the lease | `worker.rs` |
-//! | who may steer, over all routers | `leases.rs` |
-//! | jobs that are announced from outside | `announce.rs` |
-//! | memory over a restart | `memory.rs` |
-//! | what there is to see | `picture.rs` |
+//! | the lease over all routers | `leases.rs` |
+//! | jobs announced from outside | `announce.rs` |
+//! | saved state | `memory.rs` |
+//! | the view for pages and metrics | `picture.rs` |
 //!
-//! Time is the wall clock's at the start, and runs evenly from then on: what is kept over a restart goes on
-//! where it was.
+//! The clock starts at wall-clock time and runs evenly from then on, so that saved times stay valid after a restart.
 
 mod announce;
 mod intake;
@@ -29,7 +28,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use weft_route::{Action, Controller, Event, Fabric, Installed, What};
 use weft_units::{Duration, Instant};
 
-use self::announce::Desk;
+use self::announce::RequestQueue;
 pub use self::announce::{Announcement, AskError, Door, PlannedJob};
 use self::leases::Leases;
 pub use self::picture::{JobView, LinkView, MoveView, NodeView, Picture, RefusedView};
@@ -46,30 +45,30 @@ pub struct Daemon {
     controller: Controller,
     leases: Leases,
     workers: BTreeMap<String, Worker>,
-    /// Routers whose tables are being read because it was time to.
+    /// Routers with a pending periodic read of their tables.
     reading: BTreeSet<String>,
     outcomes: Receiver<Outcome>,
-    /// What is asked from outside.
-    desk: Desk,
-    /// What happened lately, the newest last.
+    /// The queue of requests from outside.
+    requests: RequestQueue,
+    /// The recent events, the newest last.
     events: VecDeque<Event>,
-    /// How often what has happened since the start.
+    /// Event counts since the start, by kind.
     happened: BTreeMap<What, u64>,
-    /// By move, the commands that made it.
+    /// By move, the commands that applied it.
     commands: BTreeMap<u64, Vec<String>>,
-    /// By router, why its tables could not be read last, if so.
+    /// By router, the error of the last read of its tables, if it failed.
     unread: BTreeMap<String, String>,
     clock: Clock,
     next_read: Instant,
     next_picture: Instant,
     picture: Arc<Mutex<Picture>>,
-    /// Whether something is to be written down.
+    /// `true` if the state has to be saved.
     changed: bool,
-    /// How many jobs there were, and had begun, when they were written down last.
+    /// Number of jobs, and of begun jobs, at the last save.
     jobs_written: (usize, usize),
 }
 
-/// Nanoseconds since 1970, evenly.
+/// A clock in nanoseconds since 1970 that runs evenly.
 #[derive(Clone, Copy, Debug)]
 struct Clock {
     began: u64,
@@ -89,25 +88,24 @@ impl Clock {
     }
 }
 
-/// For how long routers are waited for at the end.
-const FAREWELL: Duration = Duration::from_secs(3);
-/// Events that are kept for the page.
-const EVENTS: usize = 500;
-/// How often the page's picture is drawn anew.
-const PICTURE_EVERY: Duration = Duration::from_millis(250);
+/// Maximum time to wait for routers when the daemon ends.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(3);
+/// Number of events kept for the page.
+const MAX_EVENTS: usize = 500;
+/// The interval at which the page's view is updated.
+const PICTURE_INTERVAL: Duration = Duration::from_millis(250);
 
 impl Daemon {
-    /// Reads all tables, takes up what an earlier run knew, and listens. Nothing is steered before the
-    /// lease is taken, in the first turns.
+    /// Reads all tables, restores the saved state, and listens. Nothing is steered before the lease is acquired, in the
+    /// first turns.
     ///
     /// # Errors
-    /// `Io` when it cannot listen; what reading the tables fails with; `Installed` when they make no
-    /// fabric.
+    /// Returns `Io` if it cannot listen, the error of reading the tables, or `Installed` if they do not form a fabric.
     pub fn open(config: SteerConfig) -> Result<Self, SteerError> {
         let inventory = config.inventory()?;
         let fabric = Fabric::new(inventory.read_tables()?)?;
         let socket = intake::open(config.listen(), config.interface.as_deref())?;
-        intake::warn_of_deafness(&config, &inventory);
+        intake::warn_if_unreachable(&config, &inventory);
         let clock = Clock::start();
         let now = clock.now();
         let controller = memory::restore(&config, fabric);
@@ -133,7 +131,7 @@ impl Daemon {
             workers,
             reading: BTreeSet::new(),
             outcomes,
-            desk: Desk::open(),
+            requests: RequestQueue::open(),
             events: VecDeque::new(),
             happened: BTreeMap::new(),
             commands: BTreeMap::new(),
@@ -145,43 +143,43 @@ impl Daemon {
         })
     }
 
-    /// Where it listens.
+    /// Returns the address on which it listens.
     ///
     /// # Errors
-    /// `Io` when the kernel does not say.
+    /// Returns `Io` if the kernel does not report it.
     pub fn listening(&self) -> Result<SocketAddr, SteerError> {
-        self.socket.local_addr().map_err(SteerError::io("ask where it listens"))
+        self.socket.local_addr().map_err(SteerError::io("read the listening address"))
     }
 
-    /// What there is to see, kept up to date while the daemon runs.
+    /// Returns the view, which is updated while the daemon runs.
     pub fn picture(&self) -> Arc<Mutex<Picture>> {
         Arc::clone(&self.picture)
     }
 
-    /// The way to ask for a job's ports, from other threads.
+    /// Returns a handle with which other threads request ports for jobs.
     pub fn door(&self) -> Door {
-        self.desk.door()
+        self.requests.door()
     }
 
-    /// The engine.
+    /// Returns the engine.
     pub const fn controller(&self) -> &Controller {
         &self.controller
     }
 
-    /// What happened lately, the newest last.
+    /// Returns the recent events, the newest last.
     pub const fn events(&self) -> &VecDeque<Event> {
         &self.events
     }
 
-    /// The commands that made a move, where this process made it.
+    /// Returns the commands that applied a move, if this process applied it.
     pub fn commands(&self, id: u64) -> Option<&[String]> {
         self.commands.get(&id).map(Vec::as_slice)
     }
 
-    /// Runs until `stop` says so; then writes down what it knows and gives the lease back. Moves stay.
+    /// Runs until `stop` returns `true`; then saves the state and releases the lease. Moves stay.
     ///
     /// # Errors
-    /// `Io` when the socket fails or the state cannot be written.
+    /// Returns `Io` if the socket fails or the state cannot be written.
     pub fn run(&mut self, stop: impl Fn() -> bool) -> Result<(), SteerError> {
         while !stop() {
             self.turn()?;
@@ -189,41 +187,41 @@ impl Daemon {
         self.close()
     }
 
-    /// Writes down what it knows and gives the lease back.
+    /// Saves the state and releases the lease.
     ///
     /// # Errors
-    /// `Io` when the state cannot be written.
+    /// Returns `Io` if the state cannot be written.
     pub fn close(&mut self) -> Result<(), SteerError> {
-        let told = self.workers.values().filter(|it| it.order(Job::Release)).count();
+        let releasing = self.workers.values().filter(|it| it.order(Job::Release)).count();
         memory::write(&self.config, &self.controller)?;
-        let give_up = self.clock.now() + FAREWELL;
+        let deadline = self.clock.now() + SHUTDOWN_TIMEOUT;
         let mut released = 0;
-        while released < told {
-            let left = give_up.since(self.clock.now()).as_nanos();
+        while released < releasing {
+            let left = deadline.since(self.clock.now()).as_nanos();
             match self.outcomes.recv_timeout(std::time::Duration::from_nanos(left)) {
                 Ok(Outcome { result: Done::Released, .. }) => released += 1,
                 Ok(_) => {}
-                // One that hangs keeps its lease until that runs out.
+                // A router that hangs keeps its lease until it expires.
                 Err(_) => break,
             }
         }
         Ok(())
     }
 
-    /// Takes what has come in, does what is due, and waits for at most 20 ms.
+    /// Processes received data, does the work that is due, and waits for at most 20 ms.
     ///
     /// # Errors
-    /// `Io` when the socket fails or the state cannot be written.
+    /// Returns `Io` if the socket fails or the state cannot be written.
     pub fn turn(&mut self) -> Result<(), SteerError> {
-        self.listen()?;
+        self.receive()?;
         let arrived: Vec<Outcome> = self.outcomes.try_iter().collect();
         for outcome in arrived {
-            self.take(outcome);
+            self.on_outcome(outcome);
         }
         let now = self.clock.now();
         if now >= self.next_read {
             self.next_read = now + self.config.read_every;
-            // One that is still being read is not asked again: what is due waits behind it otherwise.
+            // A router with a pending read gets no second one, because other work would wait behind it.
             for (name, worker) in &self.workers {
                 if self.reading.insert(name.clone()) {
                     worker.order(Job::Read);
@@ -238,17 +236,17 @@ impl Daemon {
         self.controller.handle_timeout(now);
         let steers = epoch.map(drop).ok_or_else(|| self.leases.other.clone());
         let keep = |controller: &Controller| memory::write_jobs(&self.config, controller);
-        self.desk.answer(&mut self.controller, steers, now, keep)?;
+        self.requests.answer(&mut self.controller, steers, now, keep)?;
         self.act();
         if now >= self.next_picture {
-            self.next_picture = now + PICTURE_EVERY;
+            self.next_picture = now + PICTURE_INTERVAL;
             let picture = Picture::of(self, now);
             *self.picture.lock().unwrap_or_else(PoisonError::into_inner) = picture;
         }
         if std::mem::take(&mut self.changed) {
             memory::write(&self.config, &self.controller)?;
         }
-        // Those that have begun, and those that are forgotten.
+        // The jobs are saved when a job begins or is discarded.
         let jobs = self.controller.jobs();
         let jobs = (jobs.len(), jobs.values().filter(|job| job.begun).count());
         if jobs != std::mem::replace(&mut self.jobs_written, jobs) {
@@ -257,7 +255,7 @@ impl Daemon {
         Ok(())
     }
 
-    fn take(&mut self, Outcome { router, result }: Outcome) {
+    fn on_outcome(&mut self, Outcome { router, result }: Outcome) {
         let now = self.clock.now();
         if matches!(result, Done::Read(_)) {
             self.reading.remove(&router);
@@ -283,9 +281,10 @@ impl Daemon {
                 }
             }
             Done::Read(Err(error)) => {
-                let text = format!("its tables cannot be read: {error}; the last known stay");
+                let text =
+                    format!("its tables cannot be read: {error}; the last known tables are kept");
                 if self.unread.insert(router.clone(), text.clone()).is_none() {
-                    self.note(Event {
+                    self.record(Event {
                         at: now.as_nanos(),
                         what: What::Silent,
                         router,
@@ -298,8 +297,8 @@ impl Daemon {
         }
     }
 
-    /// A router has other ports than before: the whole fabric is read again. Where that makes no fabric, the
-    /// last one stays.
+    /// Reads the whole fabric again because a router has other ports than before. If the result is no fabric, the last
+    /// one stays.
     fn read_fabric(&mut self, now: Instant) {
         let inventory = self.config.inventory();
         let read = inventory.and_then(|inventory| {
@@ -312,11 +311,11 @@ impl Daemon {
                 self.inventory = inventory;
                 self.controller.handle_fabric(fabric, now);
             }
-            Err(error) => tracing::warn!(%error, "the fabric cannot be read; the last one stays"),
+            Err(error) => tracing::warn!(%error, "the fabric cannot be read; the last one is kept"),
         }
     }
 
-    /// Carries out what the engine orders, and notes what it says.
+    /// Carries out the engine's orders, and records its events.
     fn act(&mut self) {
         while let Some(action) = self.controller.poll_action() {
             self.changed = true;
@@ -334,31 +333,31 @@ impl Daemon {
             }
         }
         while let Some(event) = self.controller.poll_event() {
-            self.note(event);
+            self.record(event);
         }
     }
 
     fn order(&self, router: &str, job: Job) {
-        // A router that has left the inventory is told nothing more.
+        // A router that has left the inventory gets no more orders.
         if let Some(worker) = self.workers.get(router) {
             worker.order(job);
         }
     }
 
-    fn note(&mut self, event: Event) {
+    fn record(&mut self, event: Event) {
         let Event { what, router, port, id, text, .. } = &event;
         let what = format!("{what:?}").to_lowercase();
         tracing::info!(what, router, port, id, "{text}");
         self.changed = true;
         *self.happened.entry(event.what).or_default() += 1;
         self.events.push_back(event);
-        if self.events.len() > EVENTS {
+        if self.events.len() > MAX_EVENTS {
             self.events.pop_front();
         }
     }
 }
 
-/// What this machine calls itself, as far as a lease's holder may be called so.
+/// Returns this machine's name, reduced to characters that are valid in a lease's holder.
 fn host_name() -> String {
     let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let plain = |c: &char| c.is_ascii_alphanumeric() || "-_.".contains(*c);

@@ -1,4 +1,4 @@
-//! What there is to see of a running controller: for its page, for Prometheus, for scripts.
+//! A view of a running controller for its page, for Prometheus and for scripts.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -11,38 +11,38 @@ use weft_units::Instant;
 use super::Daemon;
 use crate::CollectorCounters;
 
-/// A controller and its fabric at a moment.
+/// The state of a controller and its fabric at one time.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Picture {
-    /// Nanoseconds since 1970.
+    /// The time, in nanoseconds since 1970.
     pub at: u64,
-    /// Who this controller is.
+    /// The name of this controller as a lease holder.
     pub holder: String,
-    /// Whether it steers.
+    /// `true` if it holds the lease.
     pub steers: bool,
-    /// Who else does, if somebody does.
+    /// The other holder of the lease, if there is one.
     pub other: Option<String>,
-    /// Whether it only says what it would do.
+    /// `true` if it only reports moves.
     pub dry_run: bool,
     /// Routers and hosts.
     pub nodes: Vec<NodeView>,
     /// Both directions of every cable.
     pub links: Vec<LinkView>,
-    /// Moves that are installed or on their way.
+    /// Moves that are installed or being applied or undone.
     pub moves: Vec<MoveView>,
     /// Jobs that were announced, in order of their names.
     pub jobs: Vec<JobView>,
-    /// What happened lately, the newest first.
+    /// The recent events, the newest first.
     pub events: Vec<Event>,
-    /// How often what has happened since the start.
+    /// Event counts since the start, by kind.
     pub happened: BTreeMap<String, u64>,
-    /// The address at which sFlow is taken.
+    /// The address on which sFlow is received.
     pub listening: String,
-    /// What was heard.
+    /// The event counts of the collector.
     pub heard: CollectorCounters,
-    /// The sources of sFlow that were refused last, the newest first.
+    /// The recently refused sources of sFlow, the newest first.
     pub refused: Vec<RefusedView>,
-    /// By router, why its tables could not be read last.
+    /// By router, the error of the last read of its tables.
     pub unread: BTreeMap<String, String>,
 }
 
@@ -58,7 +58,7 @@ pub struct RefusedView {
 /// A router or host.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct NodeView {
-    /// A router's name, a host's address.
+    /// A router's name or a host's address.
     pub name: String,
     /// 0 for hosts, 1 for routers that have hosts, more further up.
     pub tier: u32,
@@ -67,46 +67,46 @@ pub struct NodeView {
 /// A direction of a cable.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct LinkView {
-    /// Who sends.
+    /// The sender.
     pub from: String,
-    /// The port it is sent by; nothing for a host's.
+    /// The sending port; empty if the sender is a host.
     pub port: String,
-    /// Who receives.
+    /// The receiver.
     pub to: String,
-    /// Bits a second at most.
+    /// The capacity in bits per second.
     pub capacity: u64,
-    /// Bits a second in the last whole window, where it was reported.
+    /// The load in the last whole window in bits per second, if reported.
     pub load: Option<u64>,
-    /// Marks in that window.
+    /// Number of marks in that window.
     pub marks: u64,
-    /// Whether packets pass.
+    /// `true` if packets pass.
     pub up: bool,
-    /// The alarm's level, where there is one.
+    /// The alarm's level, if there is an alarm.
     pub alarm: Option<String>,
 }
 
 /// A move.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct MoveView {
-    /// Its number.
+    /// The number of the move.
     pub id: u64,
     /// The router.
     pub router: String,
     /// The destination.
     pub destination: String,
-    /// The port that flows leave; with its router, where that is another one.
+    /// The port that flows leave, with its router if that is another one.
     pub from: String,
-    /// The ports that they take.
+    /// The ports of the new next hops.
     pub to: Vec<String>,
-    /// How many flows.
+    /// Number of flows.
     pub flows: usize,
-    /// Where it stands.
+    /// The present stage.
     pub stage: String,
-    /// When it was decided, nanoseconds since 1970.
+    /// The time of the decision, in nanoseconds since 1970.
     pub decided: u64,
-    /// Why, in words and numbers.
+    /// The reason in words and numbers.
     pub reason: String,
-    /// The commands that made it.
+    /// The commands that applied it.
     pub commands: Vec<String>,
 }
 
@@ -115,15 +115,15 @@ pub struct MoveView {
 pub struct JobView {
     /// Its name.
     pub name: String,
-    /// How many flows it has.
+    /// Number of its flows.
     pub flows: usize,
-    /// When it was announced last, nanoseconds since 1970.
+    /// The time of the last announcement, in nanoseconds since 1970.
     pub announced: u64,
-    /// Whether packets of it were sampled since.
+    /// `true` if packets of the job were sampled since.
     pub begun: bool,
-    /// What all its flows send together, bits a second.
+    /// The total rate of its flows in bits per second.
     pub rate: u64,
-    /// How full its fullest link was to be, in thousandths.
+    /// The expected utilisation of its fullest link, in thousandths.
     pub fullest_per_mille: u32,
 }
 
@@ -174,7 +174,7 @@ fn moved(daemon: &Daemon, it: &Move) -> MoveView {
         id: it.id,
         router: it.router.clone(),
         destination: it.prefix.first().to_string(),
-        // The alarm may be at a port behind this router.
+        // The alarmed port may be at a router behind this one.
         from: match it.port_of == it.router {
             true => it.port.clone(),
             false => format!("{} {}", it.port_of, it.port).trim().to_owned(),
@@ -207,7 +207,7 @@ fn view(daemon: &Daemon, link: LinkId, now: Instant) -> Option<LinkView> {
     let fabric = controller.fabric();
     let telemetry = controller.telemetry();
     let index = telemetry.index(now);
-    // The last window may still be waiting for reports.
+    // Reports of the last window may not have arrived yet.
     let window = (1..=2).find_map(|back| telemetry.window(link, index.checked_sub(back)?));
     Some(LinkView {
         from: name(fabric, fabric.from(link))?,
@@ -221,7 +221,7 @@ fn view(daemon: &Daemon, link: LinkId, now: Instant) -> Option<LinkView> {
     })
 }
 
-/// Hosts at the bottom, routers above by how far they are from a host.
+/// Returns the nodes with tiers: 0 for hosts, and for routers their distance from a host.
 fn nodes(fabric: &Fabric) -> Vec<NodeView> {
     let mut tiers: BTreeMap<u32, u32> = BTreeMap::new();
     let links: Vec<(End, End)> =

@@ -1,5 +1,5 @@
-//! What is done at routers, which takes as long as it takes: two threads for each, so that one that hangs
-//! holds up itself alone, and reading tables or waiting for a change does not let the lease run out.
+//! Work at routers, which takes time: two threads for each router, so that a router that hangs delays only itself, and
+//! reading tables or waiting for a change does not let the lease expire.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
@@ -10,20 +10,20 @@ use weft_units::Instant;
 
 use crate::{Change, Lease, RouterEntry, SteerError};
 
-/// What a router shall be asked.
+/// A request to a router's threads.
 #[derive(Debug)]
 pub(super) enum Job {
     /// Read its tables.
     Read,
-    /// Take or renew the lease; it is asked for now.
+    /// Acquire or renew the lease, which is requested at this time.
     Renew { asked: Instant },
-    /// Give the lease back, when all changes that were ordered are made.
+    /// Release the lease after all changes that were ordered.
     Release,
-    /// Make a change; it belongs to this move. With `dry`, say what would be done.
+    /// Make the change of this move. With `dry`, only report the commands.
     Change { id: u64, change: Change, dry: bool },
 }
 
-/// What came of it.
+/// The outcome of a request.
 #[derive(Debug)]
 pub(super) struct Outcome {
     /// The router.
@@ -39,15 +39,15 @@ pub(super) enum Done {
     Changed { id: u64, commands: Vec<String>, result: Result<(), SteerError> },
 }
 
-/// How long a router may take to have in its kernel what it was told: BGP has to compute.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Maximum time until a router's kernel shows a change: BGP has to compute.
+const CHANGE_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// A router's threads. They end when this is gone.
+/// A router's threads, which end when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Worker {
-    /// Reads and changes.
+    /// The queue of reads and changes.
     jobs: Sender<Job>,
-    /// What concerns the lease.
+    /// The queue of the lease.
     leases: Sender<Job>,
 }
 
@@ -55,7 +55,7 @@ impl Worker {
     /// Starts a router's threads.
     ///
     /// # Errors
-    /// `Io` when there are no threads left.
+    /// Returns `Io` if no thread can be started.
     pub(super) fn start(
         router: RouterEntry,
         lease: Lease,
@@ -75,24 +75,24 @@ impl Worker {
         Ok(Self { jobs, leases })
     }
 
-    /// Orders something; false where the threads have ended.
+    /// Queues a request; returns `false` if the threads have ended.
     pub(super) fn order(&self, job: Job) -> bool {
         let queue = if matches!(job, Job::Renew { .. }) { &self.leases } else { &self.jobs };
         queue.send(job).is_ok()
     }
 }
 
-/// Takes, renews and gives back the lease.
+/// Acquires, renews and releases the lease.
 fn hold(router: &RouterEntry, lease: &Lease, asked: &Receiver<Job>, outcomes: &Sender<Outcome>) {
     while let Ok(mut job) = asked.recv() {
-        // What waits behind a renewal does as well in its place: a slow router is not asked again and again.
+        // A later request replaces a renewal: a slow router does not get repeated renewals.
         while let (Job::Renew { .. }, Ok(next)) = (&job, asked.try_recv()) {
             job = next;
         }
         let result = if let Job::Renew { asked } = job {
             Done::Renewed { asked, result: lease.renew(router) }
         } else {
-            // A lease that cannot be given back runs out.
+            // A lease that cannot be released expires.
             let _ = lease.release(router);
             Done::Released
         };
@@ -118,7 +118,7 @@ fn work(
                 let result = make(router, lease, &change, dry, &mut commands);
                 Done::Changed { id, commands, result }
             }
-            // A change renews the lease: it is given back after those before.
+            // A change renews the lease, so the lease is released after earlier changes.
             Job::Renew { .. } | Job::Release => {
                 let _ = leases.send(job);
                 continue;
@@ -130,7 +130,7 @@ fn work(
     }
 }
 
-/// Plans a change, carries it out and waits until the kernel has it.
+/// Plans a change, carries it out and waits until the kernel shows it.
 fn make(
     router: &RouterEntry,
     lease: &Lease,
@@ -145,7 +145,7 @@ fn make(
         return Err(SteerError::Refused { router: router.name.clone(), reason });
     }
     router.carry_out(&plan, lease)?;
-    router.await_change(change, PATIENCE).map(drop)
+    router.await_change(change, CHANGE_TIMEOUT).map(drop)
 }
 
 #[cfg(test)]
@@ -157,7 +157,7 @@ mod tests {
     use super::*;
     use crate::Method;
 
-    /// A router that answers scripts of the lease, and any other when somebody writes to a pipe.
+    /// The router answers scripts of the lease at once, and any other script when the test writes to a pipe.
     #[test]
     fn a_lease_is_renewed_while_tables_are_being_read() {
         let name = format!("ws-worker-{}", std::process::id());
@@ -167,7 +167,7 @@ mod tests {
             "script=$(cat); case $script in *flock*) echo \"$script\" | sh;; *) read -r _ <{};; esac; :",
             pipe.display()
         );
-        // Called so after the command, its lease is a namespace's.
+        // These words after the command make the lease that of a namespace.
         let reach = ["sh", "-c", &answer, "netns", "exec", &name].map(String::from);
         let agent = [127, 0, 0, 1].into();
         let apply = Method::Kernel;
@@ -179,13 +179,13 @@ mod tests {
         let asked = Instant::from_nanos(7);
         assert!(worker.order(Job::Read) && worker.order(Job::Renew { asked }));
         let first = outcomes.recv_timeout(Duration::from_secs(20)).map(|it| it.result);
-        // The reader may end, whatever came of it.
+        // The reader may end, whatever its result is.
         drop(File::options().read(true).write(true).open(&pipe).unwrap());
         std::fs::remove_file(&pipe).unwrap();
         for end in ["lease", "lease.lock"] {
             let _ = std::fs::remove_file(format!("/run/weft-route/{name}.{end}"));
         }
-        // Without root it is refused; what counts is that it did not wait.
+        // Without root the renewal fails; the test checks only that it did not wait.
         assert!(
             matches!(&first, Ok(Done::Renewed { asked: then, .. }) if *then == asked),
             "{first:?}"

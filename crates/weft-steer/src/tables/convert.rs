@@ -1,4 +1,4 @@
-//! A router's tables as the engine's values.
+//! Conversion of a router's tables to `weft-route`'s types.
 
 use std::collections::BTreeMap;
 
@@ -12,18 +12,18 @@ use super::iproute::{Link, NextHop, NextHopObject, RouteEntry};
 use crate::apply::PROTOCOL;
 use crate::{RouterEntry, SteerError};
 
-/// What a port without a speed is taken for: Linux's word for veth pairs.
+/// The assumed rate of a port without a known speed: that of veth pairs in Linux.
 const UNKNOWN_SPEED: BitRate = BitRate::gbps(10).expect("ten is not zero");
 
-/// Neighbours in these states do not answer; nexthop objects pass over them (`NUD_VALID` in
-/// `include/net/neighbour.h` has all others).
-const SILENT: [&str; 3] = ["INCOMPLETE", "FAILED", "NONE"];
+/// The states of neighbours that do not answer; nexthop objects skip them (`NUD_VALID` in `include/net/neighbour.h`
+/// has all other states).
+const UNREACHABLE_STATES: [&str; 3] = ["INCOMPLETE", "FAILED", "NONE"];
 
 pub(super) fn router(entry: &RouterEntry, shown: &Shown) -> Result<Router, SteerError> {
     let mut groups = Groups { shown, objects: objects(shown), done: BTreeMap::new() };
     let mut best: BTreeMap<&str, &RouteEntry> = BTreeMap::new();
     for route in &shown.routes {
-        // Of several routes to a prefix the lowest metric is used, the first among equals.
+        // Among routes to a prefix the kernel uses the lowest metric, the first among equals.
         let kept = best.entry(&route.dst).or_insert(route);
         if route.metric < kept.metric {
             *kept = route;
@@ -41,7 +41,7 @@ pub(super) fn router(entry: &RouterEntry, shown: &Shown) -> Result<Router, Steer
         }
     }
     let [policy, fields, seed, ignore_linkdown] = shown.sysctls;
-    // Without sysctls of IPv6 the kernel does not speak it.
+    // A kernel without IPv6 sysctls does not use IPv6.
     let ipv6 = match shown.sysctls6 {
         [None, ..] => None,
         [Some(policy), fields, ignore_linkdown] => Some(Ipv6 {
@@ -94,7 +94,7 @@ fn objects(shown: &Shown) -> BTreeMap<u32, &NextHopObject> {
     shown.nexthops.iter().map(|object| (object.id, object)).collect()
 }
 
-/// Groups as routes ask for them: an object's once, a multipath route's under its prefix.
+/// Groups that routes use: one for each nexthop object, and one per multipath route, named by its prefix.
 struct Groups<'a> {
     shown: &'a Shown,
     objects: BTreeMap<u32, &'a NextHopObject>,
@@ -102,7 +102,7 @@ struct Groups<'a> {
 }
 
 impl Groups<'_> {
-    /// What a route does; nothing for one that sends nothing anywhere.
+    /// Returns the action of a route; `None` if it has no usable next hop.
     fn target(&mut self, route: &RouteEntry) -> Result<Option<Target>, String> {
         match route.kind.as_deref() {
             None | Some("unicast") => {}
@@ -115,7 +115,7 @@ impl Groups<'_> {
         }
         let members: Vec<Member> = route.hops().iter().filter_map(|hop| self.member(hop)).collect();
         if members.is_empty() {
-            // All its links are shut; the kernel is about to remove it.
+            // All its links are shut down; the kernel is about to remove it.
             return Ok(None);
         }
         let kind = if members.len() == 1 { GroupKind::Single } else { GroupKind::HashThreshold };
@@ -124,8 +124,8 @@ impl Groups<'_> {
         Ok(Some(Target::Group(name)))
     }
 
-    /// A next hop of a route. Those that the kernel calls dead it leaves out of the thresholds; it may go
-    /// on to do so when their link is back.
+    /// Converts a next hop of a route. The kernel leaves next hops marked `dead` out of the thresholds, possibly even
+    /// after their link is up again.
     fn member(&self, hop: &NextHop) -> Option<Member> {
         if hop.has("dead") {
             return None;
@@ -166,13 +166,13 @@ impl Groups<'_> {
         let silent = |neighbour: &super::iproute::Neighbour| {
             Some(neighbour.dst) == hop.neighbour()
                 && neighbour.dev == port
-                && neighbour.state.iter().any(|state| SILENT.contains(&state.as_str()))
+                && neighbour.state.iter().any(|state| UNREACHABLE_STATES.contains(&state.as_str()))
         };
         let unreachable = self.shown.neighbours.iter().any(silent);
         Ok(Member { port, via: hop.neighbour(), weight, unreachable })
     }
 
-    /// By bucket, the place of its member.
+    /// Returns the member index of each bucket.
     fn buckets(&self, group: u32, ids: &[(u32, u32)]) -> Result<Vec<u16>, String> {
         let ours = self.shown.buckets.iter().filter(|entry| entry.id == group);
         let mut buckets: Vec<(usize, u32)> =

@@ -1,4 +1,4 @@
-//! What iproute2 prints with `-j`, as far as forwarding depends on it.
+//! The JSON output of iproute2 (`-j`), as far as forwarding depends on it.
 
 use std::net::IpAddr;
 
@@ -9,7 +9,7 @@ use super::{SEPARATOR, Shown};
 use crate::apply::frr;
 use crate::inventory::is_interface;
 
-/// `ip -j -d link show`.
+/// An entry of `ip -j -d link show`.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Link {
     pub(crate) ifindex: u32,
@@ -32,7 +32,7 @@ pub(crate) struct RouteEntry {
     pub(crate) protocol: String,
     #[serde(default)]
     pub(crate) metric: u32,
-    /// The nexthop object, where it goes by one.
+    /// The nexthop object of the route, if it uses one.
     #[serde(default)]
     pub(crate) nhid: Option<u32>,
     /// The only next hop of a route that has no list.
@@ -47,7 +47,7 @@ pub(crate) struct RouteEntry {
 pub(crate) struct NextHop {
     #[serde(default)]
     pub(crate) gateway: Option<IpAddr>,
-    /// A neighbour of another family: IPv6, for sessions without numbers.
+    /// A neighbour of another family: IPv6 for unnumbered BGP sessions.
     #[serde(default)]
     pub(crate) via: Option<Via>,
     #[serde(default)]
@@ -68,7 +68,7 @@ const fn one() -> u32 {
     1
 }
 
-/// `ip -j nexthop show`.
+/// An entry of `ip -j nexthop show`.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct NextHopObject {
     pub(crate) id: u32,
@@ -89,7 +89,7 @@ pub(crate) struct GroupMember {
     pub(crate) weight: u32,
 }
 
-/// `ip -j nexthop bucket show`.
+/// An entry of `ip -j nexthop bucket show`.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct BucketEntry {
     /// The group.
@@ -103,7 +103,7 @@ pub(crate) struct Bucket {
     pub(crate) nhid: u32,
 }
 
-/// `ip -j neighbour show`.
+/// An entry of `ip -j neighbour show`.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Neighbour {
     pub(crate) dst: IpAddr,
@@ -114,7 +114,7 @@ pub(crate) struct Neighbour {
 }
 
 impl NextHop {
-    /// The neighbour, of whichever family.
+    /// Returns the neighbour's address, of either family.
     pub(crate) fn neighbour(&self) -> Option<IpAddr> {
         self.gateway.or_else(|| self.via.as_ref().map(|via| via.host))
     }
@@ -123,15 +123,13 @@ impl NextHop {
         self.flags.iter().any(|it| it == flag)
     }
 
-    /// Whether all of its words may stand in a script as they are.
+    /// Returns `true` if all of its words are safe in a shell script.
     pub(crate) fn is_plain(&self) -> bool {
         let family = self.via.as_ref().map_or("inet6", |via| &via.family);
         self.dev.as_deref().is_none_or(is_interface) && matches!(family, "inet" | "inet6")
     }
 
-    /// The words that make `ip route` install the same next hop.
-    ///
-    /// None for one without an interface.
+    /// Returns the words that make `ip route` install the same next hop; `None` without an interface.
     pub(crate) fn words(&self) -> Option<String> {
         let device = self.dev.as_ref()?;
         let via = match (&self.gateway, &self.via) {
@@ -145,14 +143,14 @@ impl NextHop {
 }
 
 impl RouteEntry {
-    /// A route of IPv6's table; none for a link's own addresses, which mean another network on each link.
+    /// Converts a route of the IPv6 table; `None` for link-local prefixes, which are a different network on each link.
     fn of_ipv6(self) -> Option<Self> {
         let dst = if self.dst == "default" { String::from("::/0") } else { self.dst };
         let is_of_link = dst.starts_with("fe80:");
         (!is_of_link).then_some(Self { dst, ..self })
     }
 
-    /// Its next hops in the kernel's order.
+    /// Returns its next hops in the kernel's order.
     pub(crate) fn hops(&self) -> Vec<NextHop> {
         if !self.nexthops.is_empty() {
             return self.nexthops.clone();
@@ -161,14 +159,14 @@ impl RouteEntry {
     }
 }
 
-/// Reads what the script of this module's parent printed.
+/// Parses the output of the script of the parent module.
 ///
 /// # Errors
-/// What is not understood, and why.
+/// Returns the part that cannot be parsed, and the reason.
 pub(crate) fn parse(text: &str) -> Result<Shown, (&'static str, String)> {
     let mut parts = text.split(SEPARATOR);
     let mut part =
-        |what| parts.next().ok_or_else(|| (what, String::from("the answer ends before it")));
+        |what| parts.next().ok_or_else(|| (what, String::from("the answer ends before this part")));
     let mut shown = Shown {
         links: list("its links", part("its links")?)?,
         routes: list("its routes", part("its routes")?)?,
@@ -187,7 +185,7 @@ pub(crate) fn parse(text: &str) -> Result<Shown, (&'static str, String)> {
     Ok(shown)
 }
 
-/// A list; nothing at all is how iproute2 prints some empty ones.
+/// Parses a list; iproute2 prints some empty lists as no text.
 fn list<T: DeserializeOwned>(
     what: &'static str,
     text: &str,
@@ -195,7 +193,7 @@ fn list<T: DeserializeOwned>(
     if text.trim().is_empty() {
         return Ok(vec![]);
     }
-    // An empty object stands for what iproute2 was asked not to show.
+    // iproute2 prints an empty object for each entry that the command's filter excludes.
     let values: Vec<serde_json::Value> =
         serde_json::from_str(text).map_err(|error| (what, error.to_string()))?;
     let full = values.into_iter().filter(|value| value.as_object().is_none_or(|it| !it.is_empty()));
@@ -216,7 +214,7 @@ fn sysctls<const N: usize>(text: &str) -> Result<[Option<u32>; N], (&'static str
     Ok(numbers)
 }
 
-/// `eth0 10000`; without carrier or limits the kernel says nothing or -1.
+/// Parses a line such as `eth0 10000`; without carrier or limits the kernel reports no speed or -1.
 fn speed(line: &str) -> Option<(String, u64)> {
     let (device, megabits) = line.trim().split_once(' ')?;
     Some((device.to_owned(), megabits.trim().parse().ok().filter(|&rate| rate > 0)?))

@@ -1,11 +1,11 @@
-//! What routers have installed, read from their kernels: links, routes, nexthop objects with their
-//! buckets, neighbours and the hash's sysctls.
+//! The installed state of routers, read from their kernels: links, routes, nexthop objects with their buckets,
+//! neighbours and the sysctls of the hash.
 //!
 //! | step | where |
 //! | --- | --- |
-//! | ask a router, everything at once | here, [`RouterEntry::read`] |
-//! | iproute2's JSON as values | `iproute.rs` |
-//! | those as the engine's [`Router`] | `convert.rs` |
+//! | read everything from a router with one script | here, [`RouterEntry::read`] |
+//! | parse iproute2's JSON | `iproute.rs` |
+//! | convert it to the engine's [`Router`] | `convert.rs` |
 
 mod convert;
 mod iproute;
@@ -17,11 +17,11 @@ pub(crate) use iproute::{NextHop, RouteEntry};
 use crate::apply::frr;
 use crate::{Inventory, Method, RouterEntry, SteerError};
 
-/// What separates answers; no line of JSON or of a sysctl is it.
+/// The separator of answers, which no line of JSON or of a sysctl equals.
 const SEPARATOR: &str = "--- weft ---";
 
-/// Everything in one go, so that one connection is enough and little time lies between the answers.
-/// Sysctls that an older kernel lacks come out empty.
+/// The script that reads everything, so that one connection is enough and the answers are nearly simultaneous. Sysctls
+/// that an older kernel lacks are printed as empty lines.
 const SCRIPT: &str = "\
 next() { echo '--- weft ---'; }
 sysctl() { cat /proc/sys/net/ipv4/$1 2>/dev/null || echo; }
@@ -39,32 +39,32 @@ for name in fib_multipath_hash_policy fib_multipath_hash_fields \
     conf/all/ignore_routes_with_linkdown; do sysctl6 $name; done
 ";
 
-/// A router as iproute2 tells of it.
+/// A router's state as iproute2 reports it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shown {
     pub(crate) links: Vec<iproute::Link>,
-    /// Of both families; IPv4's first.
+    /// The routes of both families, IPv4 first.
     pub(crate) routes: Vec<RouteEntry>,
     pub(crate) nexthops: Vec<iproute::NextHopObject>,
     pub(crate) buckets: Vec<iproute::BucketEntry>,
     pub(crate) neighbours: Vec<iproute::Neighbour>,
-    /// The hash's policy, fields and seed, and whether routes over links without carrier are ignored.
+    /// The hash's policy, fields and seed, and the flag that ignores routes over links without carrier.
     pub(crate) sysctls: [Option<u32>; 4],
-    /// The same of IPv6, which has no seed of its own.
+    /// The same for IPv6, which has no separate seed.
     pub(crate) sysctls6: [Option<u32>; 3],
-    /// By interface, Mb/s.
+    /// By interface, its speed in Mb/s.
     pub(crate) speeds: Vec<(String, u64)>,
-    /// Destinations that FRR keeps from some neighbours for us, as prefixes.
+    /// Destinations that our FRR filters keep from some neighbours, as prefixes.
     pub(crate) filtered: Vec<String>,
 }
 
 impl Inventory {
-    /// What all routers have installed now. One that does not answer fails the whole: tables of half a
-    /// fabric predict nothing.
+    /// Reads the installed state of all routers. If one does not answer, the whole call fails, because the tables of a
+    /// part of a fabric predict nothing.
     ///
     /// # Errors
-    /// `Command` or `Io` from the first router that does not answer, `Answer` from one that is not
-    /// understood.
+    /// Returns `Command` or `Io` from the first router that does not answer, `Answer` from one whose answer cannot be
+    /// parsed.
     pub fn read_tables(&self) -> Result<Installed, SteerError> {
         let routers = self.routers.iter().map(RouterEntry::read).collect::<Result<_, _>>()?;
         Ok(Installed { routers })
@@ -72,18 +72,18 @@ impl Inventory {
 }
 
 impl RouterEntry {
-    /// What the router has installed now.
+    /// Reads the installed state of the router.
     ///
     /// # Errors
-    /// `Command` or `Io` when it does not answer, `Answer` when it is not understood.
+    /// Returns `Command` or `Io` if it does not answer, `Answer` if its answer cannot be parsed.
     pub fn read(&self) -> Result<Router, SteerError> {
         convert::router(self, &self.show()?)
     }
 
-    /// What a router has installed by what it answered, for whoever asked it some other way.
+    /// Parses a router's answer that was obtained by other means.
     ///
     /// # Errors
-    /// `Answer` when it is not understood.
+    /// Returns `Answer` if it cannot be parsed.
     pub fn understand(&self, answer: &str) -> Result<Router, SteerError> {
         convert::router(self, &self.parse(answer)?)
     }

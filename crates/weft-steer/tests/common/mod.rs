@@ -1,4 +1,4 @@
-//! Labs to steer, and real flows whose way every router tells.
+//! Labs to steer, and real flows whose path is captured at every router.
 #![allow(dead_code, unreachable_pub, reason = "each test uses what it needs")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,7 @@ use weft_units::{Rng, Seed};
 pub const UDP: u8 = 17;
 pub const TCP: u8 = 6;
 pub const PORT: u16 = 4791;
-/// Only sockets for all protocols see what leaves (packet(7)).
+/// The protocol of a packet socket that also sees outgoing packets (packet(7)).
 const ETH_P_ALL: u16 = 0x0003;
 
 /// Returns `true`, and records the skip, if a test of steering cannot run here.
@@ -30,7 +30,7 @@ pub fn is_missing(test: &str, frr: bool) -> bool {
     weft_testkit::lab_is_missing(test, also)
 }
 
-/// A seed that is another one in every run.
+/// Returns a seed that differs in every run.
 pub fn any_seed() -> Seed {
     let mut bytes = [0; 8];
     File::open("/dev/urandom").unwrap().read_exact(&mut bytes).unwrap();
@@ -43,26 +43,26 @@ pub fn lab(name: &str, change: impl FnOnce(&mut LabSpec)) -> Lab {
     Lab::up(&spec).unwrap()
 }
 
-/// Makes hosts' sockets send flow label zero, which is what is predicted; where routers hash it, packets are made
-/// by hand.
+/// Makes hosts' sockets send flow label zero, which is predicted. If routers hash the label, packets are sent by
+/// [`by_hand`].
 pub fn no_flow_labels(lab: &Lab) {
     for host in 0..lab.fabric().hosts() {
         set(lab, &format!("h{host}"), "ipv6/auto_flowlabels", "0");
     }
 }
 
-/// Sets what is below `/proc/sys/net` at a node.
+/// Sets a value below `/proc/sys/net` at a node.
 pub fn set(lab: &Lab, node: &str, sysctl: &str, value: &str) {
     let path = format!("/proc/sys/net/{sysctl}");
     lab.enter(node, || std::fs::write(&path, value)).unwrap().unwrap();
 }
 
-/// The fabric as its kernels have it now.
+/// Reads the fabric from its kernels.
 pub fn read(inventory: &Inventory) -> Fabric {
     Fabric::new(inventory.read_tables().unwrap()).unwrap()
 }
 
-/// Packets that leave a router, by interface.
+/// The capture sockets of routers, which see the packets that leave them.
 pub struct Taps(Vec<(String, Socket)>);
 
 impl Taps {
@@ -79,7 +79,7 @@ impl Taps {
         Self(fabric.nodes[fabric.hosts()..].iter().map(tap).collect())
     }
 
-    /// Notes on which links the flows were seen to leave routers.
+    /// Records the links on which the flows leave routers.
     fn look(&self, fabric: &Fabric, seen: &mut BTreeMap<Flow, BTreeSet<LinkId>>) {
         let mut packet = [0; 64];
         for (name, socket) in &self.0 {
@@ -107,7 +107,7 @@ impl Taps {
     }
 }
 
-/// The flow of a packet of UDP or TCP in IPv4 (RFC 791, section 3.1) or IPv6 (RFC 8200, section 3).
+/// Returns the flow of a UDP or TCP packet in IPv4 (RFC 791, section 3.1) or IPv6 (RFC 8200, section 3).
 fn flow_of(packet: &[u8; 64]) -> Option<Flow> {
     let port = |at: usize| u16::from_be_bytes([packet[at], packet[at + 1]]);
     let address4 =
@@ -129,7 +129,7 @@ fn flow_of(packet: &[u8; 64]) -> Option<Flow> {
     }
 }
 
-/// The flow with this flow label, if it has any.
+/// Sets the flow label of an IPv6 flow.
 pub fn labelled(flow: Flow, flow_label: u32) -> Flow {
     match flow {
         Flow::V6(tuple) => Flow::V6(FiveTuple6 { flow_label, ..tuple }),
@@ -137,13 +137,13 @@ pub fn labelled(flow: Flow, flow_label: u32) -> Flow {
     }
 }
 
-/// The address by which a host is reached.
+/// Returns a host's address.
 pub fn address(lab: &Lab, host: usize, v6: bool) -> IpAddr {
     let fabric = lab.fabric();
     if v6 { fabric.address6(host).unwrap().into() } else { fabric.address(host).into() }
 }
 
-/// Random flows between hosts of different leaves, so many of each pair.
+/// Returns random flows between hosts of different leaves, `each` per pair.
 pub fn flows(lab: &Lab, each: usize, (v6, protocol): (bool, u8), rng: &mut Rng) -> Vec<Flow> {
     let fabric = lab.fabric();
     let mut flows = BTreeSet::new();
@@ -162,12 +162,12 @@ pub fn flows(lab: &Lab, each: usize, (v6, protocol): (bool, u8), rng: &mut Rng) 
     flows.into_iter().collect()
 }
 
-/// How packets are sent: by a socket of the flow, as programs do, or whole and without one, so that the kernel
-/// knows no more of them than is in them.
+/// A function that sends packets of flows: through a socket of the flow, as programs do, or whole on a raw socket, so
+/// that the kernel knows only the packet.
 pub type Send = fn(&[Flow]) -> io::Result<()>;
 
-/// Sends a packet of each flow until it was seen on every link that is predicted, and gives the flows that
-/// took another way, with where they were seen.
+/// Sends packets of each flow until it was captured on every predicted link. Returns the flows that took another path,
+/// with their predicted and captured links.
 pub fn mispredicted(
     lab: &Lab,
     taps: &Taps,
@@ -182,7 +182,7 @@ pub fn mispredicted(
         flows.iter().map(|&flow| (flow, routers(fabric.path(&flow).links()))).collect();
     let mut seen: BTreeMap<Flow, BTreeSet<LinkId>> =
         flows.iter().map(|&flow| (flow, BTreeSet::new())).collect();
-    let give_up = Instant::now() + Duration::from_secs(20);
+    let deadline = Instant::now() + Duration::from_secs(20);
     for some in flows.chunks(200) {
         loop {
             let missing: Vec<Flow> = some
@@ -190,16 +190,16 @@ pub fn mispredicted(
                 .copied()
                 .filter(|flow| !seen[flow].is_superset(&predicted[flow]))
                 .collect();
-            if missing.is_empty() || Instant::now() > give_up {
+            if missing.is_empty() || Instant::now() > deadline {
                 break;
             }
-            // One that has been seen elsewhere is wrong already.
+            // Flows that were captured on other links are sent too; they are mispredicted already.
             send_all(lab, &missing, send);
-            let patience = Instant::now() + Duration::from_millis(200);
+            let wave_end = Instant::now() + Duration::from_millis(200);
             let done = |seen: &BTreeMap<Flow, BTreeSet<LinkId>>| {
                 missing.iter().all(|flow| seen[flow].is_superset(&predicted[flow]))
             };
-            while Instant::now() < patience && !done(&seen) {
+            while Instant::now() < wave_end && !done(&seen) {
                 taps.look(fabric, &mut seen);
             }
         }
@@ -209,7 +209,7 @@ pub fn mispredicted(
     wrong.map(|flow| (*flow, predicted[flow].clone(), seen[flow].clone())).collect()
 }
 
-/// Sends from each flow's host.
+/// Sends the flows from their hosts.
 fn send_all(lab: &Lab, flows: &[Flow], send: Send) {
     let hosts = lab.fabric().hosts();
     for same in flows.chunk_by(|a, b| a.src() == b.src()) {
@@ -219,7 +219,7 @@ fn send_all(lab: &Lab, flows: &[Flow], send: Send) {
     }
 }
 
-/// A datagram of a connected socket, or the first segment of a connection, from each flow's port.
+/// Sends a datagram of a connected socket, or the first segment of a connection, from each flow's port.
 pub fn by_sockets(flows: &[Flow]) -> io::Result<()> {
     for flow in flows {
         let (src_port, dst_port) = flow.ports();
@@ -229,18 +229,18 @@ pub fn by_sockets(flows: &[Flow]) -> io::Result<()> {
         socket.set_reuse_address(true)?;
         socket.set_nonblocking(true)?;
         socket.bind(&SockAddr::from(from))?;
-        // A connection is refused, or still under way: its first segment has left.
+        // The connection is refused or pending, but its first segment has left.
         let connected = socket.connect(&SockAddr::from(SocketAddr::new(flow.dst(), dst_port)));
         if flow.protocol() == UDP {
             connected?;
-            // An earlier datagram was refused; this one leaves all the same.
+            // The error may be the refusal of an earlier datagram; this one leaves all the same.
             let _ = socket.send(b"predicted");
         }
     }
     Ok(())
 }
 
-/// A datagram of each flow, with the header that it is predicted by; its checksum is nobody's business.
+/// Sends a datagram of each flow with the predicted header; its checksum is not checked.
 pub fn by_hand(flows: &[Flow]) -> io::Result<()> {
     let raw = |domain| Socket::new(domain, Type::RAW, Some(Protocol::from(libc::IPPROTO_RAW)));
     let (v4, v6) = (raw(Domain::IPV4)?, raw(Domain::IPV6)?);

@@ -6,8 +6,8 @@ use super::super::iproute::parse;
 use super::*;
 use crate::{Inventory, Method, PortEntry};
 
-/// What a namespace with two links answered (iproute2 6.1): a weighted multipath route, a weighted group, a
-/// resilient one, a controller's route, one over an IPv6 neighbour, a black hole.
+/// The answer of a namespace with two links (iproute2 6.1): a weighted multipath route, a weighted group, a resilient
+/// one, a controller's route, one over an IPv6 neighbour, a black hole.
 const SHOWN: &str = include_str!("../../../tests/golden/tables/shown.txt");
 
 fn entry() -> RouterEntry {
@@ -68,13 +68,13 @@ fn tables_of_linux_are_read_in_the_kernels_order() {
     assert_eq!(route("fd00:3::/32").via, Target::Unreachable);
     let default = &group("::/0").members[0];
     assert_eq!((default.port.as_str(), default.via), ("s1", "fe80::1".parse().ok()));
-    // What is for one link only is no route of the fabric.
+    // A link-local prefix is no route of the fabric.
     assert!(router.routes.iter().all(|route| route.to != "fe80::/64".parse().unwrap()));
 }
 
 #[test]
 fn what_dead_links_leave_behind_is_left_out() {
-    // The kernel's words after `ip link set s1 down`.
+    // The kernel's output after `ip link set s1 down`.
     let dead = SHOWN
         .replace(
             r#""dev":"s1","weight":1,"flags":[]"#,
@@ -108,10 +108,10 @@ fn a_neighbour_that_does_not_answer_is_passed_over_in_objects_only() {
 #[test]
 fn answers_that_make_no_sense_are_named() {
     for (damage, words) in [
-        (("\"dst\":\"10.3.0.0/16\"", "\"dst\":\"10.3/16\""), "a route is not understood"),
+        (("\"dst\":\"10.3.0.0/16\"", "\"dst\":\"10.3/16\""), "cannot parse a route"),
         (("\"nhid\":10", "\"nhid\":77"), "nexthop object 77 is gone"),
         (("\"index\":3", "\"index\":9"), "bucket 9 of nexthop group 11"),
-        (("[{\"ifindex\"", "[{\"ifindx\""), "its links is not understood"),
+        (("[{\"ifindex\"", "[{\"ifindx\""), "cannot parse its links"),
         (("\n7\n", "\nseven\n"), "\"seven\" is no number"),
     ] {
         let text = SHOWN.replacen(damage.0, damage.1, 1);
@@ -119,7 +119,7 @@ fn answers_that_make_no_sense_are_named() {
         let error = converted(&text).unwrap_err().to_string();
         assert!(error.contains(words), "{error}");
     }
-    // Cut anywhere, an error or a table with less in it, never a panic.
+    // An answer cut at any byte gives an error or a smaller table, never a panic.
     (0..SHOWN.len()).for_each(|length| drop(converted(&SHOWN[..length])));
 }
 
