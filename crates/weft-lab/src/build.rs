@@ -1,4 +1,4 @@
-//! Makes the namespaces, cables, addresses and routes of a fabric.
+//! Creation of the namespaces, cables, addresses and routes of a fabric.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -12,34 +12,34 @@ use crate::namespace::{enter, write_sysctl};
 use crate::tool::{ETHTOOL, IP};
 use crate::{LabError, LabSpec, Routing, frr, routes};
 
-/// `net.ipv4.fib_multipath_hash_policy`: fields of our choice, always dissected from the packet.
-/// Policy 1 would believe the random hash that a connected socket stamps on its packets.
+/// `net.ipv4.fib_multipath_hash_policy`: chosen fields, always parsed from the packet. Policy 1 would use the random
+/// hash that a connected socket attaches to its packets.
 pub(crate) const HASH_POLICY: u8 = 3;
-/// Source and destination address, protocol, source and destination port.
+/// The hashed fields: source and destination address, protocol, source and destination port.
 pub(crate) const HASH_FIELDS: u32 = Fields::FIVE_TUPLE.0;
-/// Per namespace since Linux 6.11.
+/// The sysctl of the hash seed, per namespace since Linux 6.11.
 const HASH_SEED: &str = "ipv4/fib_multipath_hash_seed";
 
-/// What every node of a lab with IPv6 has below `net.ipv6.conf`.
+/// The settings below `net.ipv6.conf` of every node of a lab with IPv6.
 const IPV6: [(&str, &str); 5] = [
-    // Addresses are the lab's, unique, and there at once.
+    // The lab sets unique addresses, which need no duplicate detection and no router advertisements.
     ("accept_ra", "0"),
     ("accept_dad", "0"),
     ("router_solicitations", "0"),
-    // Without this a port that is shut loses its address, as it does not with IPv4.
+    // Without this a port that is shut down loses its IPv6 address, unlike its IPv4 address.
     ("keep_addr_on_down", "1"),
     ("ignore_routes_with_linkdown", "1"),
 ];
 
-/// Builds everything. On an error what was made so far stays, for the caller to remove.
+/// Builds everything. After an error the finished parts stay, and the caller removes them.
 ///
 /// # Errors
-/// `Command`, `MissingTool` or `Io` from the first step that failed.
+/// Returns `Command`, `MissingTool` or `Io` from the first step that failed.
 pub(crate) fn build(spec: &LabSpec, fabric: &Fabric) -> Result<(), LabError> {
     let namespaces: String =
         fabric.nodes.iter().map(|node| format!("netns add {}\n", node.namespace)).collect();
     IP.run(&["-batch", "-"], &namespaces)?;
-    // Before any device exists: ignore_routes_with_linkdown set after a failure does not rebalance.
+    // The settings precede any device: ignore_routes_with_linkdown set after a failure does not rebalance.
     for node in &fabric.nodes {
         enter(&node.namespace, || configure_kernel(node, spec))??;
     }
@@ -66,23 +66,25 @@ pub(crate) fn build(spec: &LabSpec, fabric: &Fabric) -> Result<(), LabError> {
     }
 }
 
-/// Waits until every device of a node has its carrier. The kernel notices it some time after the
-/// cable is plugged in, and until then routes over it are ignored.
+/// Waits until every device of a node has carrier. The kernel detects it some time after the cable is made, and until
+/// then routes over it are ignored.
 ///
 /// # Errors
-/// `Command` with the devices that have none after [`CARRIER_PATIENCE`].
+/// Returns `Command` with the devices that have none after [`CARRIER_TIMEOUT`].
 fn await_carrier(node: &Node) -> Result<(), LabError> {
     let show = ["-n", &node.namespace, "-o", "link", "show", "up"];
     let mut waited = Duration::ZERO;
     loop {
         let links = IP.run(&show, "")?;
-        let dark = |line: &&str| line.contains("LOWERLAYERDOWN") || line.contains("NO-CARRIER");
-        let dark: Vec<_> = links.lines().filter(dark).collect();
-        if dark.is_empty() {
+        let without_carrier =
+            |line: &&str| line.contains("LOWERLAYERDOWN") || line.contains("NO-CARRIER");
+        let without_carrier: Vec<_> = links.lines().filter(without_carrier).collect();
+        if without_carrier.is_empty() {
             return Ok(());
         }
-        if waited >= CARRIER_PATIENCE {
-            let stderr = format!("no carrier after {CARRIER_PATIENCE:?}: {}", dark.join("; "));
+        if waited >= CARRIER_TIMEOUT {
+            let stderr =
+                format!("no carrier after {CARRIER_TIMEOUT:?}: {}", without_carrier.join("; "));
             return Err(LabError::Command { command: format!("ip {}", show.join(" ")), stderr });
         }
         thread::sleep(CARRIER_POLL);
@@ -90,18 +92,18 @@ fn await_carrier(node: &Node) -> Result<(), LabError> {
     }
 }
 
-const CARRIER_PATIENCE: Duration = Duration::from_secs(5);
+const CARRIER_TIMEOUT: Duration = Duration::from_secs(5);
 const CARRIER_POLL: Duration = Duration::from_millis(5);
 
-/// Whether this kernel lets a lab choose the multipath hash seed.
+/// Returns `true` if a lab can set the kernel's multipath hash seed.
 pub(crate) fn hash_seed_supported() -> bool {
     Path::new("/proc/sys/net").join(HASH_SEED).exists()
 }
 
-/// Turns sending of segments above the MTU on or off at one port.
+/// Enables or disables sending of segments above the MTU at one port.
 ///
 /// # Errors
-/// `MissingTool` without ethtool; `Command` when the device refuses.
+/// Returns `MissingTool` without ethtool, `Command` if the device refuses.
 pub(crate) fn set_segmentation(fabric: &Fabric, port: &Port, on: bool) -> Result<(), LabError> {
     let value = if on { "on" } else { "off" };
     let node = &fabric.nodes[port.node];
@@ -109,15 +111,14 @@ pub(crate) fn set_segmentation(fabric: &Fabric, port: &Port, on: bool) -> Result
     for feature in ["tso", "gso", "tx-udp-segmentation"] {
         arguments.extend([feature, value]);
     }
-    // Receive offload would glue single packets together again before the loss is applied; a veth
-    // device has it off unless somebody asked for it.
+    // Receive offload would merge single packets again before the loss is applied. Veth devices have it off by default.
     arguments.extend(["gro", "off"]);
     enter(&node.namespace, || ETHTOOL.run(&arguments, ""))??;
     Ok(())
 }
 
 fn configure_kernel(node: &Node, spec: &LabSpec) -> Result<(), LabError> {
-    // FRR's sessions go over link-local addresses, and its routes' next hops are such.
+    // FRR's sessions use link-local addresses, which are also the next hops of its routes.
     let is_of_frr = node.kind != NodeKind::Host && spec.routing == Routing::Frr;
     let disable_ipv6 = !spec.ipv6 && !is_of_frr;
     for scope in ["all", "default"] {
@@ -131,7 +132,7 @@ fn configure_kernel(node: &Node, spec: &LabSpec) -> Result<(), LabError> {
                 write_sysctl(&format!("ipv6/conf/{scope}/{name}"), value)?;
             }
         }
-        // Replies may come back over another spine than the one a packet left by.
+        // Replies may return over another spine than that of the request.
         write_sysctl(&format!("ipv4/conf/{scope}/rp_filter"), "0")?;
         write_sysctl(&format!("ipv4/conf/{scope}/ignore_routes_with_linkdown"), "1")?;
     }

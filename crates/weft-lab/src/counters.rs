@@ -1,4 +1,4 @@
-//! What each link has carried and lost, read from the kernel.
+//! The traffic and losses of each link, read from the kernel.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -11,35 +11,35 @@ use crate::namespace::enter;
 use crate::tool::{NFT, TC};
 use crate::{Lab, LabError};
 
-/// What went through a link since it was made, in one direction.
+/// The traffic of one direction of a link since the lab came up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PortCounters {
-    /// Packets the sending port put on the wire. With offloads on, one may be up to 64 KiB.
+    /// Number of packets that the sending port put on the wire. With offloads, one may have up to 64 KiB.
     pub packets: u64,
-    /// Their bytes, with Ethernet headers.
+    /// Number of their bytes, with Ethernet headers.
     pub bytes: u64,
-    /// Packets lost to configured loss or a black hole.
+    /// Number of packets lost to configured loss or a black hole.
     pub dropped: u64,
-    /// Packets marked "congestion experienced".
+    /// Number of packets marked "congestion experienced".
     pub marked: u64,
-    /// Packets that found the queue of a rate limit full.
+    /// Number of packets dropped at a full queue of a rate limit.
     pub queue_dropped: u64,
 }
 
-/// Both directions of a link.
+/// The counters of both directions of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct LinkCounters {
-    /// From the near end to the far end.
+    /// The counters from the near end to the far end.
     pub forward: PortCounters,
-    /// From the far end to the near end.
+    /// The counters from the far end to the near end.
     pub backward: PortCounters,
 }
 
 impl Lab {
-    /// The counters of every link, by index of [`crate::Fabric::links`].
+    /// Returns the counters of every link, by index of [`crate::Fabric::links`].
     ///
     /// # Errors
-    /// `Io`, `Command` or `MissingTool` when the kernel cannot be asked.
+    /// Returns `Io`, `Command` or `MissingTool` if the counters cannot be read.
     pub fn counters(&self) -> Result<Vec<LinkCounters>, LabError> {
         let fabric = self.fabric();
         let nodes: Vec<NodeCounters> = fabric
@@ -53,11 +53,11 @@ impl Lab {
                 node.rules.get(&format!("{device}-{name}")).copied().unwrap_or(0)
             };
             let (packets, bytes) = sender.sent.get(&from.device).copied().unwrap_or((0, 0));
-            let swallowed = rule(sender, &from.device, "egress-dropped");
+            let dropped_at_egress = rule(sender, &from.device, "egress-dropped");
             PortCounters {
                 packets,
                 bytes,
-                dropped: swallowed + rule(receiver, &to.device, "ingress-dropped"),
+                dropped: dropped_at_egress + rule(receiver, &to.device, "ingress-dropped"),
                 marked: rule(receiver, &to.device, "ingress-marked")
                     + rule(sender, &from.device, "egress-marked"),
                 queue_dropped: sender.queue_dropped.get(&from.device).copied().unwrap_or(0),
@@ -73,19 +73,19 @@ impl Lab {
     }
 }
 
-/// One namespace's counters, by device or by name.
+/// The counters of one namespace, by device or by name.
 #[derive(Debug, Default)]
 struct NodeCounters {
-    /// Packets and bytes sent.
+    /// Number of packets and bytes sent.
     sent: BTreeMap<String, (u64, u64)>,
     queue_dropped: BTreeMap<String, u64>,
     rules: BTreeMap<String, u64>,
 }
 
 impl NodeCounters {
-    /// Asks this thread's namespace.
+    /// Reads the counters of this thread's namespace.
     fn read() -> Result<Self, LabError> {
-        // `/proc/net` is the main thread's namespace.
+        // `/proc/net` would show the main thread's namespace.
         let path = "/proc/thread-self/net/dev";
         let devices = fs::read_to_string(path).map_err(LabError::io(format!("read {path}")))?;
         let rules = json(&NFT.run(&["-j", "list", "counters"], "")?);
@@ -102,7 +102,7 @@ fn json(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or(Value::Null)
 }
 
-/// A line of `/proc/net/dev`: eight columns received, then bytes and packets sent.
+/// Parses a line of `/proc/net/dev`: eight columns received, then bytes and packets sent.
 fn sent(line: &str) -> Option<(String, (u64, u64))> {
     let (device, columns) = line.split_once(':')?;
     let mut columns = columns.split_ascii_whitespace().skip(8);

@@ -1,75 +1,75 @@
-//! Why a lab cannot do what was asked, and what the caller can do about it.
+//! The errors of a lab, with their remedies.
 
 use std::io;
 use std::path::PathBuf;
 
-/// Everything that can go wrong with a lab.
+/// An error of a lab.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LabError {
     /// The process may not create network namespaces.
     #[error("a lab needs root to create network namespaces: run it again with sudo")]
     NeedsRoot,
-    /// A program the lab drives is not installed.
+    /// A required program is not installed.
     #[error(
         "`{tool}` is not installed: it comes with the Debian package {package} (apt-get install {package})"
     )]
     MissingTool {
         /// The program.
         tool: &'static str,
-        /// The Debian package that brings it.
+        /// The Debian package that contains it.
         package: &'static str,
     },
-    /// A program the lab drives refused.
+    /// A program failed.
     #[error("`{command}` failed: {stderr}")]
     Command {
         /// The command line.
         command: String,
-        /// What it wrote to standard error.
+        /// The text on its standard error.
         stderr: String,
     },
-    /// The specification asks for something a lab cannot be.
+    /// A specification out of range.
     #[error("{0}")]
     InvalidSpec(String),
-    /// A lab of that name is up already.
+    /// A lab of that name is already up.
     #[error("lab {name:?} is up already: `weft lab down {name}` removes it")]
     Exists {
-        /// Its name.
+        /// The lab's name.
         name: String,
     },
-    /// No node, link or lab of that name; the message lists the known ones.
+    /// No node, link or lab has that name; the message lists the known ones.
     #[error("{0}")]
     Unknown(String),
-    /// The kernel cannot fix the multipath hash seed, so no prediction is possible.
+    /// The kernel cannot set the multipath hash seed, so paths cannot be predicted.
     #[error(
         "this kernel has no net.ipv4.fib_multipath_hash_seed (Linux 6.11 brought it): which port takes which spine cannot be computed"
     )]
     Unpredictable,
-    /// Which way packets go is not the lab's decision.
+    /// The lab's routes are FRR's, so the lab cannot predict paths.
     #[error(
         "this lab's routes are FRR's: `weft route explain --from-lab` follows a flow through the tables as they are installed"
     )]
     RoutesOfItsOwn,
-    /// The operating system refused.
+    /// An error of the operating system.
     #[error("cannot {what}: {source}")]
     Io {
-        /// What was being done.
+        /// The operation that failed.
         what: String,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// A state file is not one that this version wrote.
+    /// A state file that this version did not write.
     #[error("{} is not a lab's state: {source} (remove it, or `weft lab down --all`)", path.display())]
     State {
         /// The file.
         path: PathBuf,
-        /// Where it stops being readable.
+        /// The parse error with its position.
         source: serde_json::Error,
     },
 }
 
 impl LabError {
-    /// For `map_err`: the system refused while doing `what`.
+    /// Returns a function for `map_err` that adds the failed operation.
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();
         move |source| Self::Io { what, source }

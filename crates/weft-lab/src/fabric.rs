@@ -1,10 +1,9 @@
-//! The lab as data: nodes, links, addresses and seeds, all of it a function of the specification.
+//! A lab as data: nodes, links, addresses and seeds, all computed from the specification.
 //!
-//! Addresses: host `j` of leaf `l` has `10.(l+1).j.2/24` and its leaf `.1`, so a leaf owns
-//! `10.(l+1).0.0/16`. The link of leaf `l` and spine `s` is `10.(100+l).s.0/30`, the leaf `.1`.
-//! With IPv6 these are `fd00:(l+1):j::2/64`, `fd00:(l+1)::/32` and `fd00:(100+l):s::/64`, numbers as written.
-//! Devices are named after the node at the other end (`s0` on a leaf leads to spine 0); a host's
-//! one device is `eth0`.
+//! Host `j` of leaf `l` has the address `10.(l+1).j.2/24`, its leaf has `.1`, so a leaf owns `10.(l+1).0.0/16`. The
+//! link of leaf `l` and spine `s` is `10.(100+l).s.0/30`, with the leaf at `.1`. With IPv6 these are
+//! `fd00:(l+1):j::2/64`, `fd00:(l+1)::/32` and `fd00:(100+l):s::/64`, with the same decimal digits. Devices are named
+//! after the node at the other end (`s0` on a leaf leads to spine 0); a host's one device is `eth0`.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -12,46 +11,46 @@ use weft_units::{Seed, unknown_name};
 
 use crate::{LabError, LabSpec};
 
-/// What a node does.
+/// The role of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeKind {
-    /// Runs programs; one port.
+    /// A host: it runs programs and has one port.
     Host,
-    /// Forwards between its hosts and the spines, choosing a spine by hash.
+    /// A leaf switch: it forwards between its hosts and the spines, and chooses a spine by hash.
     Leaf,
-    /// Forwards between leaves.
+    /// A spine switch: it forwards between leaves.
     Spine,
 }
 
 /// A host or router: one network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
-    /// `h0`, `l1`, `s3`: unique in the lab.
+    /// The name, unique in the lab: `h0`, `l1`, `s3`.
     pub name: String,
     /// The network namespace, as `ip netns` names it.
     pub namespace: String,
-    /// What it does.
+    /// The role of the node.
     pub kind: NodeKind,
-    /// The kernel's multipath hash seed of this namespace; never zero. Unused by hosts.
+    /// The kernel's multipath hash seed in this namespace; never zero. Hosts do not use it.
     pub hash_seed: u32,
 }
 
 /// One end of a link.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Port {
-    /// Index of its node in [`Fabric::nodes`].
+    /// The index of its node in [`Fabric::nodes`].
     pub node: usize,
-    /// Device name inside the node's namespace.
+    /// The device name inside the node's namespace.
     pub device: String,
-    /// Its address.
+    /// The IPv4 address.
     pub address: Ipv4Addr,
-    /// Length of its network's prefix.
+    /// The prefix length of its network.
     pub prefix_len: u8,
-    /// Its IPv6 address, in a lab that has any; its network is a /64.
+    /// The IPv6 address in a lab with IPv6; its network is a /64.
     pub address6: Option<Ipv6Addr>,
 }
 
-/// Which addresses are meant.
+/// An address family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Family {
     V4,
@@ -59,7 +58,7 @@ pub(crate) enum Family {
 }
 
 impl Family {
-    /// What `ip` is told to speak of it.
+    /// Returns the option that selects the family in `ip`.
     pub(crate) const fn flag(self) -> &'static str {
         match self {
             Self::V4 => "-4",
@@ -69,7 +68,7 @@ impl Family {
 }
 
 impl Port {
-    /// Its address.
+    /// Returns the port's address of a family.
     ///
     /// # Panics
     /// If the lab does not have the family.
@@ -81,23 +80,23 @@ impl Port {
     }
 }
 
-/// A cable. `near` is the end further from the spines' tier: the host, or the leaf.
+/// A cable. `near` is the end further from the spines: the host or the leaf.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Link {
-    /// `h0-l0` or `l0-s1`.
+    /// The name: `h0-l0` or `l0-s1`.
     pub name: String,
-    /// Host end of a host link, leaf end of a spine link.
+    /// The host end of a host link, or the leaf end of a spine link.
     pub near: Port,
-    /// Leaf end of a host link, spine end of a spine link.
+    /// The leaf end of a host link, or the spine end of a spine link.
     pub far: Port,
 }
 
 /// Every node and link of a lab.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fabric {
-    /// Hosts by number, then leaves, then spines.
+    /// The nodes: hosts by number, then leaves, then spines.
     pub nodes: Vec<Node>,
-    /// Host links by host, then leaf–spine links by leaf and spine.
+    /// The links: host links by host, then leaf–spine links by leaf and spine.
     pub links: Vec<Link>,
     leaves: usize,
     spines: usize,
@@ -106,10 +105,10 @@ pub struct Fabric {
 }
 
 impl Fabric {
-    /// The fabric that `spec` describes.
+    /// Builds the fabric that `spec` describes.
     ///
     /// # Errors
-    /// `InvalidSpec` when a size is out of its range.
+    /// Returns `InvalidSpec` if a size is out of its range.
     pub fn new(spec: &LabSpec) -> Result<Self, LabError> {
         spec.validate()?;
         let &LabSpec { leaves, spines, hosts_per_leaf, ipv6, .. } = spec;
@@ -134,27 +133,27 @@ impl Fabric {
         Ok(fabric)
     }
 
-    /// Number of hosts.
+    /// Returns the number of hosts.
     pub const fn hosts(&self) -> usize {
         self.leaves * self.hosts_per_leaf
     }
 
-    /// Number of leaves.
+    /// Returns the number of leaves.
     pub const fn leaves(&self) -> usize {
         self.leaves
     }
 
-    /// Number of spines.
+    /// Returns the number of spines.
     pub const fn spines(&self) -> usize {
         self.spines
     }
 
-    /// The leaf a host hangs on.
+    /// Returns the leaf of a host.
     pub const fn leaf_of(&self, host: usize) -> usize {
         host / self.hosts_per_leaf
     }
 
-    /// A host's address.
+    /// Returns a host's address.
     ///
     /// # Panics
     /// If there is no such host.
@@ -163,7 +162,7 @@ impl Fabric {
         self.links[host].near.address
     }
 
-    /// A host's IPv6 address; none in a lab without.
+    /// Returns a host's IPv6 address; `None` in a lab without IPv6.
     ///
     /// # Panics
     /// If there is no such host.
@@ -172,18 +171,18 @@ impl Fabric {
         self.links[host].near.address6
     }
 
-    /// The families that nodes have addresses of.
+    /// Returns the address families of the lab.
     pub(crate) fn families(&self) -> impl Iterator<Item = Family> + use<> {
         [Family::V4].into_iter().chain(self.ipv6.then_some(Family::V6))
     }
 
-    /// The address that ends so in a network of a leaf: that of a host, or of a link to a spine.
+    /// Returns the address with the last group `last` in a network of a leaf: that of a host, or of a link to a spine.
     fn address6_in(&self, (second, third): (usize, usize), last: u16) -> Option<Ipv6Addr> {
         let group = |value| u16::from(octet(value));
         self.ipv6.then(|| written(&[0xfd00, decimal(group(second)), decimal(group(third))], last))
     }
 
-    /// The router of a leaf, with its hash seed.
+    /// Returns the node of a leaf, with its hash seed.
     ///
     /// # Panics
     /// If there is no such leaf.
@@ -191,10 +190,10 @@ impl Fabric {
         &self.nodes[self.leaf_node(leaf)]
     }
 
-    /// The node called `name`.
+    /// Returns the node called `name`.
     ///
     /// # Errors
-    /// `Unknown`, listing the nodes there are.
+    /// Returns `Unknown` with the known nodes.
     pub fn node(&self, name: &str) -> Result<&Node, LabError> {
         let names = || self.nodes.iter().map(|node| node.name.as_str());
         self.nodes
@@ -203,10 +202,10 @@ impl Fabric {
             .ok_or_else(|| unknown("node", name, names()))
     }
 
-    /// The index of the host called `name`.
+    /// Returns the index of the host called `name`.
     ///
     /// # Errors
-    /// `Unknown`, listing the hosts there are.
+    /// Returns `Unknown` with the known hosts.
     pub fn host(&self, name: &str) -> Result<usize, LabError> {
         let hosts = &self.nodes[..self.hosts()];
         hosts
@@ -215,19 +214,19 @@ impl Fabric {
             .ok_or_else(|| unknown("host", name, hosts.iter().map(|node| node.name.as_str())))
     }
 
-    /// The index of the link called `name`; both `l0-s1` and `s1-l0` name it.
+    /// Returns the index of the link called `name`; both `l0-s1` and `s1-l0` name it.
     ///
     /// # Errors
-    /// `Unknown`, listing the links there are.
+    /// Returns `Unknown` with the known links.
     pub fn link(&self, name: &str) -> Result<usize, LabError> {
-        let turned = name.split_once('-').map(|(near, far)| format!("{far}-{near}"));
+        let reversed = name.split_once('-').map(|(near, far)| format!("{far}-{near}"));
         self.links
             .iter()
-            .position(|link| link.name == name || turned.as_deref() == Some(link.name.as_str()))
+            .position(|link| link.name == name || reversed.as_deref() == Some(link.name.as_str()))
             .ok_or_else(|| unknown("link", name, self.links.iter().map(|link| link.name.as_str())))
     }
 
-    /// The index of the link between a leaf and a spine.
+    /// Returns the index of the link between a leaf and a spine.
     pub(crate) const fn spine_link_index(&self, leaf: usize, spine: usize) -> usize {
         self.hosts() + leaf * self.spines + spine
     }
@@ -280,12 +279,12 @@ fn node(spec: &LabSpec, kind: NodeKind, index: usize) -> Node {
         NodeKind::Spine => 's',
     };
     let name = format!("{letter}{index}");
-    // Zero would ask the kernel for a secret seed of its own.
+    // With zero the kernel would draw a secret seed.
     let hash_seed = Seed(spec.seed).child(&name, 0).rng().next_u32().max(1);
     Node { namespace: format!("weft-{}.{name}", spec.name), name, kind, hash_seed }
 }
 
-/// The group of an IPv6 address that reads like this number: 17 as `17`.
+/// Returns the IPv6 group whose hexadecimal digits are the decimal digits of `value`: 17 becomes `17`.
 pub(crate) const fn decimal(value: u16) -> u16 {
     (value % 10) | ((value / 10 % 10) << 4) | ((value / 100 % 10) << 8)
 }

@@ -1,9 +1,9 @@
-//! Routers that speak BGP: FRR's zebra and bgpd in each of them, sessions over link-local addresses
-//! ("unnumbered"), a private AS number a router, as in RFC 7938.
+//! Routers that run BGP: FRR's zebra and bgpd in each of them, sessions over link-local addresses ("unnumbered"), a
+//! private AS number per router, as in RFC 7938.
 //!
-//! Leaves announce each host's network and, for control by destination, each host's address as a /32. What
-//! FRR computes is not what the kernel has: read the kernel's tables. FRR 8.4 was seen to lose members of
-//! nexthop objects for good when a link flapped (FRR issue 14481), so zebra is told not to use objects.
+//! Leaves announce each host's network and, for control by destination, each host's address as a /32. FRR's computed
+//! routes differ from the kernel's: read the kernel's tables. FRR 8.4 lost members of nexthop objects permanently when
+//! a link flapped (FRR issue 14481), so zebra is configured not to use objects.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -23,9 +23,9 @@ use crate::state::folder_of;
 use crate::tool::{IP, Tool};
 use crate::{Lab, LabError, LabSpec, Routing};
 
-/// Where Debian's package has the daemons.
+/// The folder of the daemons in Debian's package.
 const DAEMONS: &str = "/usr/lib/frr";
-/// What asks them.
+/// The program that sends commands to the daemons.
 pub(crate) const VTYSH: Tool = Tool { name: "vtysh", package: "frr" };
 
 const CHOWN: Tool = Tool { name: "chown", package: "coreutils" };
@@ -33,13 +33,15 @@ const CHOWN: Tool = Tool { name: "chown", package: "coreutils" };
 /// The first of the AS numbers for private use (RFC 6996).
 const FIRST_AS: usize = 64_512;
 
-/// How long daemons may take to find all routes. Debian's FRR 8.4 takes up to 6 s for router
-/// advertisements, which unnumbered sessions learn their neighbours from.
-const PATIENCE: Duration = Duration::from_secs(40);
+/// Maximum time until the daemons find all routes. Debian's FRR 8.4 takes up to 6 s for router advertisements, from
+/// which unnumbered sessions learn their neighbours.
+const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(40);
 const POLL: Duration = Duration::from_millis(50);
 
+/// Checks that FRR is installed.
+///
 /// # Errors
-/// `MissingTool` without FRR.
+/// Returns `MissingTool` without FRR.
 pub(crate) fn check() -> Result<(), LabError> {
     if is_installed() {
         Ok(())
@@ -48,7 +50,7 @@ pub(crate) fn check() -> Result<(), LabError> {
     }
 }
 
-/// Whether zebra and bgpd are there.
+/// Returns `true` if zebra, bgpd and vtysh are installed.
 pub(crate) fn is_installed() -> bool {
     VTYSH.is_installed()
         && ["zebra", "bgpd"].iter().all(|name| Path::new(DAEMONS).join(name).is_file())
@@ -57,7 +59,7 @@ pub(crate) fn is_installed() -> bool {
 /// Starts the daemons of every router and waits until all routes are installed.
 ///
 /// # Errors
-/// `Io` or `Command` when one does not start, or when routes are missing after [`PATIENCE`].
+/// Returns `Io` or `Command` if a daemon does not start, or if routes are missing after [`CONVERGENCE_TIMEOUT`].
 pub(crate) fn start(spec: &LabSpec, fabric: &Fabric) -> Result<(), LabError> {
     for index in fabric.hosts()..fabric.nodes.len() {
         let node = &fabric.nodes[index];
@@ -69,7 +71,7 @@ pub(crate) fn start(spec: &LabSpec, fabric: &Fabric) -> Result<(), LabError> {
         fs::create_dir_all(&folder).map_err(LabError::io(format!("make {}", folder.display())))?;
         write("zebra.conf", &zebra_configuration(node))?;
         write("bgpd.conf", &bgpd_configuration(fabric, index))?;
-        // Its daemons give up root for this user of Debian's package.
+        // The daemons of Debian's package change from root to this user.
         CHOWN.run(&["-R", "frr:frr", &folder.to_string_lossy()], "")?;
         for daemon in ["zebra", "bgpd"] {
             start_daemon(daemon, node, &folder)?;
@@ -78,7 +80,7 @@ pub(crate) fn start(spec: &LabSpec, fabric: &Fabric) -> Result<(), LabError> {
     await_routes(fabric, |_| true)
 }
 
-/// Where a router's daemons have their files and sockets.
+/// Returns the folder of the files and sockets of a router's daemons.
 pub(crate) fn folder(lab: &str, node: &str) -> PathBuf {
     folder_of(lab).join(node)
 }
@@ -86,7 +88,7 @@ pub(crate) fn folder(lab: &str, node: &str) -> PathBuf {
 fn start_daemon(name: &str, node: &Node, folder: &Path) -> Result<(), LabError> {
     let path = |file: &str| folder.join(file).to_string_lossy().into_owned();
     let mut command = Command::new(Path::new(DAEMONS).join(name));
-    // No port to be asked at: the socket in the folder is enough.
+    // The daemons get no TCP port for vtysh: the socket in the folder is enough.
     command.args(["--daemon", "--vty_port", "0"]);
     command.args(["--config_file".into(), path(&format!("{name}.conf"))]);
     command.args(["--pid_file".into(), path(&format!("{name}.pid"))]);
@@ -114,7 +116,7 @@ fn bgpd_configuration(fabric: &Fabric, index: usize) -> String {
     line(format!("router bgp {}", FIRST_AS + index - fabric.hosts()));
     let router_id = Ipv4Addr::from_bits(0x0a00_0000 + u32::try_from(index + 1).unwrap_or(1));
     line(format!(" bgp router-id {router_id}"));
-    // Whoever is cabled here is trusted; a leaf hears of a prefix from spines of different AS numbers.
+    // All neighbours are trusted; a leaf learns a prefix from spines with different AS numbers.
     line(" no bgp ebgp-requires-policy".into());
     line(" no bgp network import-check".into());
     line(" bgp bestpath as-path multipath-relax".into());
@@ -141,7 +143,7 @@ fn bgpd_configuration(fabric: &Fabric, index: usize) -> String {
         line("  maximum-paths 256".into());
         for link in &routers {
             let device = if link.near.node == index { &link.near.device } else { &link.far.device };
-            // Only IPv4 is spoken without being told to.
+            // FRR activates only IPv4 by default.
             if family == Family::V6 {
                 line(format!("  neighbor {device} activate"));
             }
@@ -155,18 +157,18 @@ fn bgpd_configuration(fabric: &Fabric, index: usize) -> String {
 /// Waits until every leaf reaches every host of the others over all spines whose links are `usable`.
 ///
 /// # Errors
-/// `Command` with a leaf that lacks routes after [`PATIENCE`].
+/// Returns `Command` with a leaf that lacks routes after [`CONVERGENCE_TIMEOUT`].
 pub(crate) fn await_routes(
     fabric: &Fabric,
     usable: impl Fn(usize) -> bool,
 ) -> Result<(), LabError> {
-    let give_up = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + CONVERGENCE_TIMEOUT;
     let of_leaf = |leaf| fabric.families().map(move |family| (leaf, family));
     for (leaf, family) in (0..fabric.leaves()).flat_map(of_leaf) {
         while let Some(missing) = missing_route(fabric, (leaf, family), &usable)? {
-            if Instant::now() >= give_up {
+            if Instant::now() >= deadline {
                 let command = format!("bgpd in {}", fabric.leaf(leaf).namespace);
-                let stderr = format!("{missing} after {PATIENCE:?}");
+                let stderr = format!("{missing} after {CONVERGENCE_TIMEOUT:?}");
                 return Err(LabError::Command { command, stderr });
             }
             thread::sleep(POLL);
@@ -175,7 +177,7 @@ pub(crate) fn await_routes(
     Ok(())
 }
 
-/// What a leaf lacks, in words.
+/// Returns the first missing route of a leaf, in words.
 fn missing_route(
     fabric: &Fabric,
     (leaf, family): (usize, Family),
@@ -195,21 +197,21 @@ fn missing_route(
             let wanted = (0..fabric.spines()).filter(|&s| link(leaf, s) && link(other, s)).count();
             let address = fabric.links[host].near.of(family);
             let found = next_hops(address).unwrap_or(0);
-            (found != wanted).then(|| format!("{found} of {wanted} ways to {address}"))
+            (found != wanted).then(|| format!("{found} of {wanted} next hops for {address}"))
         });
     Ok(missing)
 }
 
 impl Lab {
-    /// Where a router's FRR has its files and sockets, in a lab that has FRR.
+    /// Returns the folder of the files and sockets of a router's FRR, in a lab with FRR.
     pub fn frr_folder(&self, router: &str) -> PathBuf {
         folder(self.name(), router)
     }
 
-    /// Gives a command to a router's FRR, as `vtysh -c` would, and returns what it answers.
+    /// Sends commands to a router's FRR, as `vtysh -c` does, and returns the answer.
     ///
     /// # Errors
-    /// `Unknown` without such a router, or in a lab without FRR; `MissingTool`; `Command` with FRR's words.
+    /// Returns `Unknown` without such a router or in a lab without FRR, `MissingTool`, or `Command` with FRR's message.
     pub fn vtysh(&self, router: &str, commands: &[&str]) -> Result<String, LabError> {
         let node = self.fabric().node(router)?;
         if self.spec().routing != Routing::Frr || node.kind == NodeKind::Host {

@@ -1,8 +1,8 @@
-//! What is wrong with a link: packets lost, marked or held back, one direction at a time.
+//! The impairments of a link: loss, marks and rate limits, one direction at a time.
 //!
-//! Loss and marking happen where a packet arrives, in the receiving port's nftables ingress hook, so
-//! they see what the sender's port put on the wire. A sender's port that feeds a lossy direction is
-//! told to cut large segments first: otherwise one draw would lose 45 packets at once.
+//! Loss and marks are applied where a packet arrives, in the nftables ingress hook of the receiving port, so they apply
+//! to packets as the sending port put them on the wire. The sending port of a lossy direction splits large segments
+//! first: otherwise one random draw would lose 45 packets at once.
 
 use std::fmt;
 use std::str::FromStr;
@@ -22,7 +22,7 @@ use crate::{LabError, LabSpec};
 #[serde(into = "String", try_from = "String")]
 pub struct Loss(u32);
 
-/// The text is not a percentage.
+/// The error for a text that is not a percentage.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0:?} is not a percentage from 0% to 100% with at most four decimals, such as 1% or 0.05%"
@@ -30,10 +30,10 @@ pub struct Loss(u32);
 pub struct ParseLossError(String);
 
 impl Loss {
-    /// Nothing is lost.
+    /// No loss.
     pub const NONE: Self = Self(0);
 
-    /// Packets in a million; everything from a million on.
+    /// Returns the probability in millionths, at most one million.
     pub const fn millionths(self) -> u32 {
         self.0
     }
@@ -76,44 +76,42 @@ impl TryFrom<String> for Loss {
     }
 }
 
-/// What happens to packets in one direction of a link. The default is a healthy link.
+/// The impairment of one direction of a link. The default is a healthy link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Impairment {
-    /// IPv4 packets lost at random. Address resolution is spared: losing it costs a second, and
-    /// no fabric does.
+    /// The probability with which IP packets are lost. ARP and ICMPv6 are exempt: a lost address resolution costs a
+    /// second, and no fabric loses it.
     pub loss: Loss,
-    /// ECN-capable packets marked "congestion experienced" at random.
+    /// The probability with which ECN-capable packets are marked "congestion experienced".
     pub mark: Loss,
-    /// Rate limit, drop-tail. What the link would send in 200 us, at least two full packets, passes
-    /// at once.
+    /// The rate limit, with drop-tail. A burst of 200 us of traffic, at least two full packets, passes without delay.
     pub rate: Option<BitRate>,
-    /// What may wait for the rate limit; 5 ms of it where not said.
+    /// The queue of the rate limit in bytes; 5 ms of traffic by default.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queue: Option<ByteCount>,
-    /// With a rate limit: ECN-capable packets beyond this backlog are marked "congestion
-    /// experienced". The backlog is that of a virtual queue, in full packets, which marked ones do
-    /// not enter.
+    /// The backlog above which a rate limit marks ECN-capable packets "congestion experienced". It is the backlog of a
+    /// virtual queue, counted in full packets, which marked packets do not enter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mark_above: Option<ByteCount>,
-    /// Everything is lost and nobody is told: both ports stay up.
+    /// `true` if all packets are dropped silently: both ports stay up.
     pub black_hole: bool,
 }
 
-/// Which packets of a link are meant.
+/// The directions of a link to change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// All.
+    /// Both directions.
     Both,
-    /// Those that leave the node of this name.
+    /// Packets that leave the node of this name.
     From(String),
 }
 
-/// Makes the kernel do what `new` says. A black hole in both directions opens at one instant: both
-/// drop rules sit at the near port and enter in one transaction.
+/// Applies the changes from `old` to `new` in the kernel. A black hole in both directions begins at one instant: both
+/// drop rules are at the near port and are installed in one transaction.
 ///
 /// # Errors
-/// `MissingTool`, `Command` or `Io` from the first step that failed.
+/// Returns `MissingTool`, `Command` or `Io` from the first step that failed.
 pub(crate) fn apply(
     fabric: &Fabric,
     link: &Link,
@@ -139,13 +137,13 @@ pub(crate) fn apply(
     set_rules(fabric, &link.far, far_rules(new, mtu), far_rules(old, mtu))
 }
 
-/// The rules at one port, for packets that arrive and that leave.
+/// The rules at one port, for packets that arrive and for packets that leave.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Rules {
     ingress: Vec<String>,
     egress: Vec<String>,
-    /// What becomes of packets that leave and could be marked.
-    crowd: Vec<String>,
+    /// The rules for leaving packets that could be marked.
+    marking: Vec<String>,
 }
 
 fn near_rules(state: &LinkState, mtu: u16) -> Rules {
@@ -153,20 +151,19 @@ fn near_rules(state: &LinkState, mtu: u16) -> Rules {
     let mut ingress: Vec<String> = drop_all(state.backward.black_hole).into_iter().collect();
     ingress.extend(random_rules(&state.backward));
     let mut egress: Vec<String> = drop_all(state.forward.black_hole).into_iter().collect();
-    let crowd = marking_rules(&state.forward, mtu);
-    egress.extend(crowd_rules(&crowd, mtu));
-    Rules { ingress, egress, crowd }
+    let marking = marking_rules(&state.forward, mtu);
+    egress.extend(jump_rules(&marking, mtu));
+    Rules { ingress, egress, marking }
 }
 
 fn far_rules(state: &LinkState, mtu: u16) -> Rules {
-    let crowd = marking_rules(&state.backward, mtu);
-    Rules { ingress: random_rules(&state.forward), egress: crowd_rules(&crowd, mtu), crowd }
+    let marking = marking_rules(&state.backward, mtu);
+    Rules { ingress: random_rules(&state.forward), egress: jump_rules(&marking, mtu), marking }
 }
 
-/// Marks where packets leave, before they wait. Counts full packets, since a bucket of bytes holds a
-/// second's worth in the kernel; what is smaller than half of one, an ACK as a rule, passes. The
-/// virtual queue is a tenth slower than the link: senders that only keep a queue as long as it is send
-/// as fast as the link, and would never be marked.
+/// Returns the rules that mark packets as they leave, before they are queued. They count full packets, because a bucket
+/// of bytes holds a second's worth in the kernel; packets below half the MTU, mostly ACKs, pass. The virtual queue is a
+/// tenth slower than the link: senders that keep a short real queue send at link rate, and would never be marked.
 fn marking_rules(impairment: &Impairment, mtu: u16) -> Vec<String> {
     let (Some(rate), Some(ByteCount(backlog))) = (impairment.rate, impairment.mark_above) else {
         return vec![];
@@ -174,7 +171,7 @@ fn marking_rules(impairment: &Impairment, mtu: u16) -> Vec<String> {
     let rate = rate.as_bps();
     let frame = largest_frame(mtu);
     let a_minute = (60 * rate / 8 / frame * 9 / 10).max(1);
-    // The packet itself, and those that may wait before it.
+    // The packet itself, and the packets that may wait before it.
     let bucket = 1 + (backlog + frame / 2) / frame;
     vec![
         format!("limit rate {a_minute}/minute burst {bucket} packets return"),
@@ -184,16 +181,17 @@ fn marking_rules(impairment: &Impairment, mtu: u16) -> Vec<String> {
     ]
 }
 
-/// Sends packets of both families that could be marked to the same rules, so that they share one virtual queue.
-fn crowd_rules(crowd: &[String], mtu: u16) -> Vec<String> {
-    if crowd.is_empty() {
+/// Returns the rules that send packets of both families to the same marking rules, so that they share one virtual
+/// queue.
+fn jump_rules(marking: &[String], mtu: u16) -> Vec<String> {
+    if marking.is_empty() {
         return vec![];
     }
-    let rule = |ip| format!("{ip} ecn != not-ect meta length > {} jump @crowd", mtu / 2);
+    let rule = |ip| format!("{ip} ecn != not-ect meta length > {} jump @marking", mtu / 2);
     ["ip", "ip6"].map(rule).to_vec()
 }
 
-/// Bytes of a full packet with its Ethernet header.
+/// Returns the size in bytes of a full packet with its Ethernet header.
 fn largest_frame(mtu: u16) -> u64 {
     u64::from(mtu) + 14
 }
@@ -208,7 +206,7 @@ fn random_rules(impairment: &Impairment) -> Vec<String> {
     if impairment.loss != Loss::NONE {
         let draw = draw(impairment.loss);
         rules.push(format!("meta protocol ip {draw} counter name @dropped drop"));
-        // Neighbours are found with ICMPv6, as with ARP, which is not lost either.
+        // ICMPv6 carries neighbour discovery, as ARP does for IPv4, and is exempt too.
         rules.push(format!("ip6 nexthdr != icmpv6 {draw} counter name @dropped drop"));
     }
     if impairment.mark != Loss::NONE {
@@ -231,7 +229,7 @@ fn set_rules(fabric: &Fabric, port: &Port, new: Rules, old: Rules) -> Result<(),
     Ok(())
 }
 
-/// One transaction: the port's chains hold `rules` and nothing else; its counters keep counting.
+/// Returns a script that replaces the rules of the port's chains in one transaction; its counters continue.
 fn ruleset(device: &str, rules: &Rules) -> String {
     let mut script = String::from("add table netdev weft\n");
     for (hook, rules_of_hook) in [("ingress", &rules.ingress), ("egress", &rules.egress)] {
@@ -242,12 +240,12 @@ fn ruleset(device: &str, rules: &Rules) -> String {
         script += &format!(
             "add chain netdev weft {name} \
              {{ type filter hook {hook} device \"{device}\" priority 0; }}\n\
-             add chain netdev weft {name}-crowd\n\
+             add chain netdev weft {name}-marking\n\
              flush chain netdev weft {name}\n\
-             flush chain netdev weft {name}-crowd\n"
+             flush chain netdev weft {name}-marking\n"
         );
-        let crowd = if hook == "egress" { &rules.crowd[..] } else { &[] };
-        let chains = [(format!("{name}-crowd"), crowd), (name.clone(), &rules_of_hook[..])];
+        let marking = if hook == "egress" { &rules.marking[..] } else { &[] };
+        let chains = [(format!("{name}-marking"), marking), (name.clone(), &rules_of_hook[..])];
         for (chain, rules) in chains {
             for rule in rules {
                 let rule = rule.replace('@', &format!("{name}-"));
@@ -270,8 +268,8 @@ fn set_rate(
         enter(namespace, || TC.run(&arguments, ""))??;
         return Ok(());
     };
-    // Below two packets and 200 us the timer, not the rate, decides. Offloads may make a packet
-    // larger than that; the kernel cuts it.
+    // Below two packets or 200 us, the timer limits the rate. With offloads a packet may be larger; the kernel splits
+    // it.
     let bytes_per_second = rate.as_bps() / 8;
     let burst = (bytes_per_second / 5_000).max(2 * largest_frame(mtu));
     let limit = impairment.queue.map_or(bytes_per_second / 200, |queue| queue.0) + burst;
@@ -316,9 +314,9 @@ mod tests {
         assert_eq!(near_rules(&state, 1500), Rules::default());
         let rules = far_rules(&state, 1500);
         assert!(rules.egress.iter().all(|rule| rule.contains("meta length > 750")), "{rules:?}");
-        // 10 MB/s are 396,301 packets of 1514 bytes a minute, nine tenths of that 356,670; 10,000
-        // bytes are nearly 7.
-        assert_eq!(rules.crowd[0], "limit rate 356670/minute burst 8 packets return");
+        // 10 MB/s are 396,301 packets of 1514 bytes per minute, nine tenths of that 356,670; 10,000 bytes are nearly 7
+        // packets.
+        assert_eq!(rules.marking[0], "limit rate 356670/minute burst 8 packets return");
         let unlimited = Impairment { rate: None, ..limited };
         let state = LinkState { backward: unlimited, ..LinkState::default() };
         assert_eq!(far_rules(&state, 1500), Rules::default());

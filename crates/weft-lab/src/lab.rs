@@ -1,4 +1,4 @@
-//! A lab that is up: entering its hosts, breaking and mending its links, taking it down.
+//! A lab that is up: entering its hosts, impairing and repairing its links, removing it.
 
 use std::collections::BTreeSet;
 use std::process::{Child, Command};
@@ -17,7 +17,7 @@ use crate::{
 
 const PREFIX: &str = "weft-";
 
-/// A fabric of namespaces. Dropping it takes it down, unless it was opened or [kept](Self::keep).
+/// A fabric of namespaces. Dropping it removes it, unless it was opened or [kept](Self::keep).
 #[derive(Debug)]
 pub struct Lab {
     state: State,
@@ -26,11 +26,11 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Builds the lab. What a crashed process left behind is removed first.
+    /// Builds a lab. The remains of crashed processes are removed first.
     ///
     /// # Errors
-    /// `NeedsRoot` or `MissingTool` with what to do; `InvalidSpec`; `Exists` when a lab of that
-    /// name is up; else what the kernel or a tool refused, with everything half-built removed.
+    /// Returns `NeedsRoot` or `MissingTool` with the remedy, `InvalidSpec`, `Exists` if a lab of that name is up, or
+    /// the error of the kernel or a tool; then everything built so far is removed.
     pub fn up(spec: &LabSpec) -> Result<Self, LabError> {
         let fabric = Fabric::new(spec)?;
         requirements::check()?;
@@ -44,16 +44,16 @@ impl Lab {
         let links = vec![LinkState::default(); fabric.links.len()];
         let state = State { spec: spec.clone(), links, owner: Some(std::process::id()) };
         state.save()?;
-        // From here on, dropping the lab removes whatever has been built of it.
+        // From here on, dropping the lab removes everything built so far.
         let lab = Self { state, fabric, owned: true };
         build::build(spec, &lab.fabric)?;
         Ok(lab)
     }
 
-    /// The lab called `name`, which some other command built. Dropping it leaves it up.
+    /// Opens the lab called `name`, which another command built. Dropping it leaves it up.
     ///
     /// # Errors
-    /// `Unknown` with the labs there are; `Io` or `State` when its state cannot be read.
+    /// Returns `Unknown` with the known labs, `Io` or `State` if its state cannot be read.
     pub fn open(name: &str) -> Result<Self, LabError> {
         let Some(state) = State::load(name)? else {
             let names = Self::list();
@@ -68,8 +68,8 @@ impl Lab {
         Ok(Self { state, fabric, owned: false })
     }
 
-    /// Names of the labs on this machine, in order: those with a state and those of which only
-    /// namespaces are left.
+    /// Returns the names of the labs on this machine, in order: those with a state, and those of which only namespaces
+    /// remain.
     pub fn list() -> Vec<String> {
         let of_namespace = |namespace: String| {
             Some(namespace.strip_prefix(PREFIX)?.rsplit_once('.')?.0.to_owned())
@@ -78,11 +78,10 @@ impl Lab {
         namespaces.chain(state::names()).collect::<BTreeSet<String>>().into_iter().collect()
     }
 
-    /// Removes the lab called `name` and every process in it, whatever state it is in; tells
-    /// whether there was one.
+    /// Removes the lab called `name` and every process in it, whatever its state is. Returns `true` if there was one.
     ///
     /// # Errors
-    /// `NeedsRoot` or `MissingTool`; `Command` when a namespace will not go.
+    /// Returns `NeedsRoot`, `MissingTool`, or `Command` if a namespace cannot be removed.
     pub fn down(name: &str) -> Result<bool, LabError> {
         let namespaces = namespace::list(&format!("{PREFIX}{name}."));
         let known = !namespaces.is_empty() || state::names().iter().any(|known| known == name);
@@ -102,7 +101,7 @@ impl Lab {
     /// Removes every lab on this machine and returns their names.
     ///
     /// # Errors
-    /// As [`Self::down`], from the first that will not go.
+    /// As for [`Self::down`], from the first lab that cannot be removed.
     pub fn down_all() -> Result<Vec<String>, LabError> {
         let names = Self::list();
         for name in &names {
@@ -114,7 +113,7 @@ impl Lab {
     fn remove_abandoned() {
         for name in state::names() {
             if State::load(&name).is_ok_and(|state| state.is_some_and(|s| s.is_abandoned())) {
-                // One that will not go does not keep another lab from coming up.
+                // A lab that cannot be removed must not prevent another from coming up.
                 let _ = Self::down(&name);
             }
         }
@@ -123,7 +122,7 @@ impl Lab {
     /// Leaves the lab up when this value is dropped and when the process ends.
     ///
     /// # Errors
-    /// `Io` when the state cannot be written.
+    /// Returns `Io` if the state cannot be written.
     pub fn keep(&mut self) -> Result<(), LabError> {
         self.state.owner = None;
         self.state.save()?;
@@ -131,30 +130,30 @@ impl Lab {
         Ok(())
     }
 
-    /// Its name.
+    /// Returns the lab's name.
     pub fn name(&self) -> &str {
         &self.state.spec.name
     }
 
-    /// Its size and constants.
+    /// Returns the lab's size and constants.
     pub const fn spec(&self) -> &LabSpec {
         &self.state.spec
     }
 
-    /// Its nodes, links, addresses and seeds.
+    /// Returns the lab's nodes, links, addresses and seeds.
     pub const fn fabric(&self) -> &Fabric {
         &self.fabric
     }
 
-    /// The condition of each link, by index of [`Fabric::links`].
+    /// Returns the state of each link, by index of [`Fabric::links`].
     pub fn links(&self) -> &[LinkState] {
         &self.state.links
     }
 
-    /// Runs `action` in a node's namespace on a thread of its own; see [`crate::enter`].
+    /// Runs `action` in a node's namespace on a new thread; see [`crate::enter`].
     ///
     /// # Errors
-    /// `Unknown` without such a node; `Io` when its namespace cannot be entered.
+    /// Returns `Unknown` without such a node, `Io` if its namespace cannot be entered.
     pub fn enter<T: Send>(
         &self,
         node: &str,
@@ -163,19 +162,19 @@ impl Lab {
         namespace::enter(&self.node(node)?.namespace, action)
     }
 
-    /// Starts a program on a node. It is killed when the lab goes down.
+    /// Starts a program on a node. It is killed when the lab is removed.
     ///
     /// # Errors
-    /// `Unknown` without such a node; `Io` when the program cannot be started.
+    /// Returns `Unknown` without such a node, `Io` if the program cannot be started.
     pub fn spawn(&self, node: &str, command: &mut Command) -> Result<Child, LabError> {
         namespace::spawn(&self.node(node)?.namespace, command)
     }
 
-    /// Replaces what is wrong with a link, while traffic runs.
+    /// Replaces the impairment of a link, while traffic runs.
     ///
     /// # Errors
-    /// `Unknown` without such a link, or when the direction names a node that is not on it; else
-    /// what the kernel or a tool refused.
+    /// Returns `Unknown` without such a link, or if the direction names a node that is not on it; else the error of the
+    /// kernel or a tool.
     pub fn impair(
         &mut self,
         link: &str,
@@ -204,11 +203,11 @@ impl Lab {
         self.state.save()
     }
 
-    /// Makes a link swallow everything in both directions, or stop doing so. Both ports stay up,
-    /// so no router notices. The rest of its impairments stay.
+    /// Starts or ends a black hole on a link, which drops all packets in both directions. Both ports stay up, so no
+    /// router detects it. The other impairments stay.
     ///
     /// # Errors
-    /// As [`Self::impair`].
+    /// As for [`Self::impair`].
     pub fn set_black_hole(&mut self, link: &str, black_hole: bool) -> Result<(), LabError> {
         let index = self.fabric.link(link)?;
         let old = self.state.links[index];
@@ -220,29 +219,29 @@ impl Lab {
         self.state.save()
     }
 
-    /// Shuts the near port of a link. Both ends lose their carrier and stop using the link at
-    /// once; a distant leaf goes on sending over that spine until [`Self::converge`].
+    /// Shuts the near port of a link down. Both ends lose carrier and stop using the link at once; a distant leaf
+    /// continues to send over that spine until [`Self::converge`].
     ///
     /// # Errors
-    /// `Unknown` without such a link; `Command` when the kernel refuses.
+    /// Returns `Unknown` without such a link, `Command` if the kernel refuses.
     pub fn set_down(&mut self, link: &str) -> Result<(), LabError> {
         self.set_carrier(link, true)
     }
 
-    /// Opens the near port of a link again, and gives distant leaves their routes over it back.
+    /// Opens the near port of a link again, and restores the routes of distant leaves over it.
     ///
     /// # Errors
-    /// As [`Self::set_down`].
+    /// As for [`Self::set_down`].
     pub fn set_up(&mut self, link: &str) -> Result<(), LabError> {
         self.set_carrier(link, false)?;
         let index = self.fabric.link(link)?;
         if self.state.links[index].withdrawn { self.converge() } else { Ok(()) }
     }
 
-    /// Shuts and opens a link `times` times. Returns when it is open again.
+    /// Shuts a link down and opens it again `times` times. Returns when it is open again.
     ///
     /// # Errors
-    /// As [`Self::set_down`].
+    /// As for [`Self::set_down`].
     pub fn flap(
         &mut self,
         link: &str,
@@ -259,11 +258,11 @@ impl Lab {
         Ok(())
     }
 
-    /// Recomputes every leaf's routes around the links that are down, as a routing protocol would; where
-    /// FRR does, waits until it has.
+    /// Recomputes every leaf's routes around the links that are down, as a routing protocol would. In a lab with FRR,
+    /// it waits until FRR has done so.
     ///
     /// # Errors
-    /// `Command` when the kernel refuses a route, or when FRR does not find all within 40 s.
+    /// Returns `Command` if the kernel refuses a route, or if FRR does not find all routes within 40 s.
     pub fn converge(&mut self) -> Result<(), LabError> {
         if self.state.spec.routing == Routing::Frr {
             frr::await_routes(&self.fabric, |link| !self.state.links[link].down)?;
@@ -286,16 +285,16 @@ impl Lab {
         self.state.save()
     }
 
-    /// The ways of flows, given the links that are down.
+    /// Returns the paths of flows with the links that are now down.
     ///
     /// # Errors
-    /// `Unpredictable` on a kernel without settable hash seeds; `RoutesOfItsOwn` where FRR runs.
+    /// Returns `Unpredictable` on a kernel without settable hash seeds, `RoutesOfItsOwn` in a lab with FRR.
     pub fn paths(&self) -> Result<Paths, LabError> {
         if !build::hash_seed_supported() {
             return Err(LabError::Unpredictable);
         }
         if self.state.spec.routing == Routing::Frr {
-            // The order of next hops is FRR's, and only the kernel's tables tell it.
+            // FRR decides the order of next hops, which only the kernel's tables show.
             return Err(LabError::RoutesOfItsOwn);
         }
         Ok(self.fabric.paths_with(&self.state.links))
@@ -308,7 +307,7 @@ impl Lab {
         let set = ["link", "set", &port.device, if down { "down" } else { "up" }];
         namespace::enter(&node.namespace, || IP.run(&set, ""))??;
         if !down && index < self.fabric.hosts() {
-            // A host's only port took the default routes with it.
+            // The default routes of a host were removed with its only port.
             for family in self.fabric.families() {
                 let batch = routes::initial(&self.fabric, port.node, family);
                 namespace::enter(&node.namespace, || {
@@ -328,7 +327,7 @@ impl Lab {
 impl Drop for Lab {
     fn drop(&mut self) {
         if self.owned {
-            // Nobody is left to tell; the next lab, or `weft lab down --all`, tries again.
+            // A destructor cannot report an error; the next lab, or `weft lab down --all`, tries again.
             let _ = Self::down(&self.state.spec.name);
         }
     }

@@ -1,11 +1,10 @@
 //! Real leaf–spine fabrics on one machine: hosts and Linux ECMP routers in network namespaces,
 //! joined by veth pairs, with loss, rate limits and failures that change while traffic runs.
 //!
-//! A lab of `leaves × hosts` hosts and `spines` spines gives two hosts behind different leaves
-//! exactly `spines` disjoint paths, `host → leaf → spine → leaf → host`. The leaves choose among
-//! them with the kernel's own multipath hash and a seed that the lab sets, so
-//! [`Paths::spine_of`] says beforehand which UDP source port takes which spine, and a simulator
-//! that uses the same hash takes the same decisions.
+//! A lab of `leaves × hosts` hosts and `spines` spines gives two hosts behind different leaves exactly `spines`
+//! disjoint paths, `host → leaf → spine → leaf → host`. The leaves choose among them with the kernel's own multipath
+//! hash and a seed that the lab sets. So [`Paths::spine_of`] predicts the spine of each UDP source port, and a
+//! simulator with the same hash makes the same choices.
 //!
 //! ```no_run
 //! use weft_lab::{Direction, Impairment, Lab, LabSpec, Loss};
@@ -18,12 +17,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A lab needs root. It lives outside the process: [`Lab::up`] takes it down again on drop, unless
-//! [`Lab::keep`] hands it over to later commands, which find it with [`Lab::open`]. What a crashed
-//! process left behind is removed by the next [`Lab::up`] or by [`Lab::down_all`].
+//! A lab needs root. It lives outside the process: dropping a lab from [`Lab::up`] removes it, unless [`Lab::keep`]
+//! leaves it to later commands, which find it with [`Lab::open`]. The remains of a crashed process are removed by the
+//! next [`Lab::up`] or by [`Lab::down_all`].
 //!
-//! What the kernel cannot do here: delay packets or reorder them on one path. For those, put an
-//! emulator in user space between the sockets.
+//! The kernel cannot delay packets here, or reorder them on one path. For that, put an emulator in user space between
+//! the sockets.
 #![forbid(unsafe_code)]
 #![allow(
     clippy::disallowed_methods,

@@ -1,4 +1,4 @@
-//! Running code inside a network namespace.
+//! Execution of code inside a network namespace.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -13,20 +13,20 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use crate::LabError;
 
-/// Where `ip netns` keeps namespaces.
+/// The folder in which `ip netns` keeps namespaces.
 const NAMESPACES: &str = "/run/netns";
 
-/// Runs `action` on a thread of its own inside the network namespace `name`.
+/// Runs `action` on a new thread inside the network namespace `name`.
 ///
-/// What is opened there stays there: a socket that `action` returns keeps sending and receiving in
-/// the namespace, whichever thread uses it, and a process started there stays inside. `/sys` still
-/// shows the caller's devices; `/proc/thread-self/net` shows the namespace's.
+/// Sockets opened there stay there: a socket that `action` returns keeps sending and receiving in the namespace,
+/// whichever thread uses it, and a process started there stays inside. `/sys` still shows the caller's devices;
+/// `/proc/thread-self/net` shows the namespace's.
 ///
 /// # Errors
-/// `Io` when there is no such namespace or it may not be entered.
+/// Returns `Io` if there is no such namespace or it cannot be entered.
 ///
 /// # Panics
-/// When `action` does.
+/// If `action` panics.
 pub fn enter<T: Send>(name: &str, action: impl FnOnce() -> T + Send) -> Result<T, LabError> {
     let file = File::open(path(name)).map_err(LabError::io(format!("open namespace {name}")))?;
     let inside = move || {
@@ -41,13 +41,13 @@ pub fn enter<T: Send>(name: &str, action: impl FnOnce() -> T + Send) -> Result<T
 /// Starts `command` inside the namespace.
 ///
 /// # Errors
-/// `Io` when the namespace cannot be entered or the program cannot be started.
+/// Returns `Io` if the namespace cannot be entered or the program cannot be started.
 pub(crate) fn spawn(name: &str, command: &mut Command) -> Result<Child, LabError> {
     let program = command.get_program().to_string_lossy().into_owned();
     enter(name, || command.spawn())?.map_err(LabError::io(format!("run {program} in {name}")))
 }
 
-/// Names of all namespaces that start with `prefix`, in order.
+/// Returns the names of all namespaces that start with `prefix`, in order.
 pub(crate) fn list(prefix: &str) -> Vec<String> {
     let Ok(folder) = fs::read_dir(NAMESPACES) else { return vec![] };
     let mut names: Vec<String> = folder
@@ -59,8 +59,8 @@ pub(crate) fn list(prefix: &str) -> Vec<String> {
     names
 }
 
-/// Kills every process that lives in one of the namespaces. A namespace outlives its name for as
-/// long as a process is inside, with its devices and its half of every veth pair.
+/// Kills every process in one of the namespaces. A namespace without a name lives on while a process is inside, with
+/// its devices and its half of every veth pair.
 pub(crate) fn kill_processes(names: &[String]) {
     let inodes: BTreeSet<u64> =
         names.iter().filter_map(|name| Some(fs::metadata(path(name)).ok()?.ino())).collect();
@@ -72,16 +72,16 @@ pub(crate) fn kill_processes(names: &[String]) {
         let inside = fs::metadata(process.path().join("ns/net"))
             .is_ok_and(|namespace| inodes.contains(&namespace.ino()));
         if let Some(pid) = Pid::from_raw(pid).filter(|_| inside) {
-            // The process may have ended since; then there is nothing left to do.
+            // The process may have ended since.
             let _ = kill_process(pid, Signal::KILL);
         }
     }
 }
 
-/// Sets `/proc/sys/net/...` of this thread's namespace.
+/// Writes `/proc/sys/net/...` of this thread's namespace.
 ///
 /// # Errors
-/// `Io` when the kernel has no such setting or refuses the value.
+/// Returns `Io` if the kernel has no such setting or refuses the value.
 pub(crate) fn write_sysctl(name: &str, value: &str) -> Result<(), LabError> {
     let path = Path::new("/proc/sys/net").join(name);
     fs::write(&path, value).map_err(LabError::io(format!("set {} to {value}", path.display())))

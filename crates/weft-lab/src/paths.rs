@@ -1,5 +1,5 @@
-//! Which spine a flow takes: what the lab installs in its routers, as weft-route's tables, which follow
-//! flows through it.
+//! Prediction of the spine of a flow: the state that the lab installs in its routers, as tables of weft-route, which
+//! follows flows through them.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -17,22 +17,22 @@ use crate::build::{HASH_FIELDS, HASH_POLICY};
 use crate::fabric::{Fabric, Link, Node};
 use crate::routes;
 
-/// What a leaf hashes.
+/// The header fields that a leaf hashes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
-    /// Sending host, by number.
+    /// The number of the sending host.
     pub source: usize,
-    /// Receiving host, by number.
+    /// The number of the receiving host.
     pub destination: usize,
-    /// IP protocol: 17 for UDP, 6 for TCP.
+    /// The IP protocol: 17 for UDP, 6 for TCP.
     pub protocol: u8,
-    /// Source port.
+    /// The source port.
     pub source_port: u16,
-    /// Destination port.
+    /// The destination port.
     pub destination_port: u16,
 }
 
-/// The ways of a lab's flows while its links are in one condition.
+/// The paths of a lab's flows in one state of its links.
 #[derive(Clone, Debug)]
 pub struct Paths {
     fabric: Fabric,
@@ -40,7 +40,7 @@ pub struct Paths {
 }
 
 impl Fabric {
-    /// The ways of flows while every link is up.
+    /// Returns the paths of flows while every link is up.
     pub fn paths(&self) -> Paths {
         self.paths_with(&vec![LinkState::default(); self.links.len()])
     }
@@ -117,7 +117,7 @@ impl Fabric {
         router
     }
 
-    /// A router of the lab that has nothing yet.
+    /// Returns a router of the lab without ports, groups and routes.
     fn router(&self, node: &Node) -> Router {
         let hash =
             RouterHash::Linux { policy: HASH_POLICY, fields: HASH_FIELDS, seed: node.hash_seed };
@@ -128,7 +128,7 @@ impl Fabric {
 }
 
 impl Paths {
-    /// The spine to which its leaf sends a flow; `None` when both hosts share a leaf or no spine is left.
+    /// Returns the spine to which its leaf sends a flow; `None` if both hosts share a leaf or no spine is usable.
     ///
     /// # Panics
     /// If a host does not exist.
@@ -143,7 +143,7 @@ impl Paths {
             dst_port: flow.destination_port,
             protocol: flow.protocol,
         };
-        // The host's own cable stays out of it: the question is what the leaf does.
+        // The path starts at the leaf, because only its choice matters and the host's own link does not.
         let path = self.tables.path_from(Start::Router(leaf), &tuple);
         match self.tables.to(*path.links().first()?) {
             End::Router(router) => Some(router.index() - leaves),
@@ -151,7 +151,7 @@ impl Paths {
         }
     }
 
-    /// Source ports from `first` upward that take `flow` over `spine`.
+    /// Returns source ports from `first` upward with which `flow` takes `spine`.
     ///
     /// # Panics
     /// If a host does not exist.
@@ -172,7 +172,7 @@ fn port(place: usize, name: String, state: PortState, cable: Cable) -> Port {
     Port { name, ifindex, speed: speed(), state, to: Some(cable) }
 }
 
-/// What a veth device says of itself.
+/// Returns the speed that a veth device reports.
 fn speed() -> BitRate {
     BitRate::gbps(10).expect("it is not zero")
 }
@@ -233,7 +233,7 @@ mod tests {
         assert_eq!(spines_used(&fabric.paths_with(&links)), [0, 1, 2, 3]);
         links[fabric.link("l0-s2").unwrap()].down = true;
         assert_eq!(spines_used(&fabric.paths_with(&links)), [0, 1, 3]);
-        // Nobody has told the leaf of the other end's link yet.
+        // The leaf's routes do not yet avoid the link at the other end.
         let distant = fabric.link("l1-s0").unwrap();
         links[distant].down = true;
         assert_eq!(spines_used(&fabric.paths_with(&links)), [0, 1, 3]);

@@ -1,4 +1,4 @@
-//! What a lab needs of the machine.
+//! The requirements of a lab on the machine.
 
 use std::fs;
 
@@ -12,20 +12,20 @@ use crate::{LabError, frr};
 const CAP_NET_ADMIN: u32 = 12;
 const CAP_SYS_ADMIN: u32 = 21;
 
-/// One thing a lab needs, whether it is there, and how to get it.
+/// A requirement of a lab, its state, and its remedy.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Requirement {
-    /// What it is.
+    /// The name of the requirement.
     pub name: String,
-    /// Whether this machine has it.
+    /// `true` if this machine meets it.
     pub met: bool,
-    /// Whether no lab comes up without it.
+    /// `true` if no lab can come up without it.
     pub essential: bool,
-    /// What to do when it is missing.
+    /// The remedy if it is not met.
     pub fix: String,
 }
 
-/// Everything a lab needs, in the order in which it would fail.
+/// Returns all requirements of a lab, in the order in which they would fail.
 pub fn requirements() -> Vec<Requirement> {
     let mut all = vec![Requirement {
         name: "network namespaces (root)".into(),
@@ -54,8 +54,10 @@ pub fn requirements() -> Vec<Requirement> {
     all
 }
 
+/// Checks the essential requirements.
+///
 /// # Errors
-/// `NeedsRoot` or `MissingTool` for the first essential thing that is missing.
+/// Returns `NeedsRoot` or `MissingTool` for the first that is not met.
 pub(crate) fn check() -> Result<(), LabError> {
     if !is_privileged() {
         return Err(LabError::NeedsRoot);
@@ -66,7 +68,7 @@ pub(crate) fn check() -> Result<(), LabError> {
     }
 }
 
-/// Whether the process holds the capabilities, which root in a container may lack.
+/// Returns `true` if the process has the capabilities, which root in a container may lack.
 fn is_privileged() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     effective_capabilities(&status)

@@ -1,14 +1,14 @@
-//! Which way each namespace sends packets: the routes a routing protocol would have installed.
+//! The routes of each namespace, as a routing protocol would install them.
 //!
-//! Routes are inline multipath routes. With next-hop objects the kernel forgets a next hop for good
-//! when its device goes down; an inline one comes back by itself.
+//! Routes are inline multipath routes. With next-hop objects the kernel removes a next hop permanently when its device
+//! goes down; an inline one returns by itself.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::fabric::{Fabric, Family, NodeKind, decimal, octet};
 
-/// The routes of one node while every link is up, as lines for `ip -batch`.
+/// Returns the routes of one node while every link is up, as lines for `ip -batch`.
 pub(crate) fn initial(fabric: &Fabric, node: usize, family: Family) -> String {
     match fabric.nodes[node].kind {
         NodeKind::Host => {
@@ -20,8 +20,7 @@ pub(crate) fn initial(fabric: &Fabric, node: usize, family: Family) -> String {
     }
 }
 
-/// A leaf's routes to the other leaves over the spines whose links satisfy `usable` (by link
-/// index) at both ends.
+/// Returns a leaf's routes to the other leaves over the spines whose links are `usable` (by link index) at both ends.
 pub(crate) fn leaf(
     fabric: &Fabric,
     leaf: usize,
@@ -46,7 +45,7 @@ pub(crate) fn leaf(
     batch
 }
 
-/// For each other leaf the spines that lead there, in the order in which the leaf's route has them.
+/// Returns for each other leaf the spines that lead there, in the order of the leaf's route.
 pub(crate) fn to_leaves(
     fabric: &Fabric,
     leaf: usize,
@@ -71,12 +70,12 @@ fn spine(fabric: &Fabric, spine: usize, family: Family) -> String {
         .collect()
 }
 
-/// What a leaf's hosts have in common: an address and how many of its bits.
+/// Returns the network of a leaf's hosts: an address and a prefix length in bits.
 pub(crate) fn leaf_network(leaf: usize) -> (Ipv4Addr, u8) {
     (Ipv4Addr::new(10, octet(leaf + 1), 0, 0), 16)
 }
 
-/// The same of IPv6.
+/// Returns the IPv6 network of a leaf's hosts.
 fn leaf_network6(leaf: usize) -> (Ipv6Addr, u8) {
     (Ipv6Addr::new(0xfd00, decimal(octet(leaf + 1).into()), 0, 0, 0, 0, 0, 0), 32)
 }

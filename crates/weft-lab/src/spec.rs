@@ -1,50 +1,51 @@
-//! What a lab shall be: size, name, seed.
+//! The specification of a lab: name, size, seed.
 
 use serde::{Deserialize, Serialize};
 
 use crate::LabError;
 
-/// Where a lab's routers have their routes from.
+/// The source of routes in a lab's routers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Routing {
-    /// The lab writes them, and [`Lab::converge`](crate::Lab::converge) writes them anew.
+    /// The lab writes them, and [`Lab::converge`](crate::Lab::converge) rewrites them.
     #[default]
     Static,
-    /// FRR in each router: BGP, which finds its way around failures by itself.
+    /// FRR in each router: BGP, which routes around failures by itself.
     Frr,
 }
 
-/// The size and the constants of a lab. Two labs with equal specifications forward equally.
+/// The size and constants of a lab. Two labs with equal specifications forward equally.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LabSpec {
-    /// Name: 1 to 24 of `a-z`, `0-9` and `-`. Namespaces are called `weft-<name>.<node>`.
+    /// The name: 1 to 24 of `a-z`, `0-9` and `-`. Namespaces are called `weft-<name>.<node>`.
     pub name: String,
-    /// Leaf switches, 1 to 99.
+    /// Number of leaf switches, 1 to 99.
     pub leaves: usize,
-    /// Spine switches, 1 to 250: the number of disjoint paths between two leaves.
+    /// Number of spine switches, 1 to 250, which is the number of disjoint paths between two leaves.
     pub spines: usize,
-    /// Hosts behind each leaf, 1 to 250.
+    /// Number of hosts behind each leaf, 1 to 250.
     pub hosts_per_leaf: usize,
-    /// Where each router's multipath hash seed comes from.
+    /// The seed from which each router's multipath hash seed is derived.
     pub seed: u64,
-    /// Largest IP packet on every link, in bytes, 576 to 65535.
+    /// The largest IP packet on every link, in bytes, 576 to 65535.
     pub mtu: u16,
-    /// Whether ports pass on segments larger than the MTU that are cut later (TSO, UDP GSO), as
-    /// network cards do. Off costs about 10 times the cycles for a byte and puts single packets on
-    /// every link; a port with loss always sends single packets.
+    /// `true` if ports forward segments larger than the MTU that are split later (TSO, UDP GSO), as network cards do.
+    /// `false` costs about 10 times the cycles per byte and puts single packets on every link; a port with loss always
+    /// sends single packets.
     pub offloads: bool,
-    /// Where routes come from.
+    /// The source of routes.
     #[serde(default)]
     pub routing: Routing,
-    /// Whether nodes have IPv6 addresses and routes too. Without, nothing but packets of programs is on links.
+    /// `true` if nodes also have IPv6 addresses and routes. Without them, links carry only packets of programs.
     #[serde(default)]
     pub ipv6: bool,
 }
 
 impl LabSpec {
-    /// Two leaves with one host each, four spines, MTU 1500, offloads on, static routes, IPv4 only.
+    /// Returns a specification of two leaves with one host each, four spines, MTU 1500, offloads, static routes, IPv4
+    /// only.
     pub fn named(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -59,8 +60,10 @@ impl LabSpec {
         }
     }
 
+    /// Checks the ranges of all fields.
+    ///
     /// # Errors
-    /// `InvalidSpec` with the field and its range.
+    /// Returns `InvalidSpec` with the field and its range.
     pub(crate) fn validate(&self) -> Result<(), LabError> {
         let spelled = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         if self.name.is_empty() || self.name.len() > 24 || !self.name.chars().all(spelled) {
@@ -71,7 +74,7 @@ impl LabSpec {
             ("leaves", self.leaves, 1..=99),
             ("spines", self.spines, 1..=250),
             ("hosts per leaf", self.hosts_per_leaf, 1..=250),
-            // No link with less carries IPv6 (RFC 8200, section 5).
+            // IPv6 requires links of at least 1280 bytes (RFC 8200, section 5).
             ("mtu", usize::from(self.mtu), if self.ipv6 { 1280..=65_535 } else { 576..=65_535 }),
         ];
         for (field, value, range) in ranges {

@@ -1,4 +1,4 @@
-//! What later commands need to know about a lab, kept in `/run/weft-lab/<name>.json`.
+//! The state of a lab for later commands, kept in `/run/weft-lab/<name>.json`.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -10,36 +10,36 @@ use crate::{Impairment, LabError, LabSpec};
 
 const FOLDER: &str = "/run/weft-lab";
 
-/// The condition of one link.
+/// The state of one link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinkState {
-    /// The near port is shut, so both ends see that there is no carrier.
+    /// `true` if the near port is shut down, so that both ends have no carrier.
     pub down: bool,
-    /// Routes of distant leaves avoid this link.
+    /// `true` if routes of distant leaves avoid this link.
     pub withdrawn: bool,
-    /// Packets from the near end (host, leaf) to the far end (leaf, spine).
+    /// The impairment of packets from the near end (host, leaf) to the far end (leaf, spine).
     pub forward: Impairment,
-    /// Packets from the far end to the near end.
+    /// The impairment of packets from the far end to the near end.
     pub backward: Impairment,
 }
 
-/// A lab as it is written down.
+/// The saved state of a lab.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct State {
     pub(crate) spec: LabSpec,
-    /// By index of the fabric's links.
+    /// The states of links, by index of the fabric's links.
     pub(crate) links: Vec<LinkState>,
-    /// The process that takes the lab down when it ends; none for a lab that stays.
+    /// The process that removes the lab when it ends; none for a lab that stays.
     pub(crate) owner: Option<u32>,
 }
 
 impl State {
-    /// Writes the state; a reader sees the old or the new one, never half of one.
+    /// Writes the state atomically: a reader sees the old or the new state, never a part of one.
     ///
     /// # Errors
-    /// `Io` when the folder cannot be written.
+    /// Returns `Io` if the folder cannot be written.
     pub(crate) fn save(&self) -> Result<(), LabError> {
         let path = path(&self.spec.name);
         let text = serde_json::to_string_pretty(self).expect("the state has no map with odd keys");
@@ -50,10 +50,10 @@ impl State {
             .map_err(LabError::io(format!("write {}", path.display())))
     }
 
-    /// The state of the lab called `name`, or `None` without one.
+    /// Reads the state of the lab called `name`; returns `None` if there is none.
     ///
     /// # Errors
-    /// `Io` when the file cannot be read, `State` when it is not a state.
+    /// Returns `Io` if the file cannot be read, `State` if it is not a valid state.
     pub(crate) fn load(name: &str) -> Result<Option<Self>, LabError> {
         let path = path(name);
         let text = match fs::read_to_string(&path) {
@@ -64,25 +64,25 @@ impl State {
         serde_json::from_str(&text).map(Some).map_err(|source| LabError::State { path, source })
     }
 
-    /// Whether the lab's process has ended without taking it down.
+    /// Returns `true` if the lab's process has ended without removing it.
     pub(crate) fn is_abandoned(&self) -> bool {
         self.owner.is_some_and(|pid| !Path::new("/proc").join(pid.to_string()).exists())
     }
 }
 
-/// Where the programs of the lab called `name` keep their files.
+/// Returns the folder in which programs of the lab called `name` keep their files.
 pub(crate) fn folder_of(name: &str) -> PathBuf {
     Path::new(FOLDER).join(format!("{name}.d"))
 }
 
-/// Forgets the lab called `name`.
+/// Removes the state of the lab called `name`.
 pub(crate) fn remove(name: &str) {
-    // Whatever is left is found by its namespaces, so a file that will not go is no failure.
+    // A file that cannot be removed is no failure, because the remains of a lab are found by its namespaces.
     let _ = fs::remove_file(path(name));
     let _ = fs::remove_dir_all(folder_of(name));
 }
 
-/// Names of the labs that have a state file, in order.
+/// Returns the names of the labs that have a state file, in order.
 pub(crate) fn names() -> Vec<String> {
     let Ok(folder) = fs::read_dir(FOLDER) else { return vec![] };
     let mut names: Vec<String> = folder

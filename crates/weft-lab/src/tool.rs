@@ -1,11 +1,11 @@
-//! The programs a lab drives (`ip`, `tc`, `nft`, `ethtool`) and what it says when one is missing.
+//! The programs that a lab runs (`ip`, `tc`, `nft`, `ethtool`), and the error if one is missing.
 
 use std::io::{ErrorKind, Write};
 use std::process::{Command, Stdio};
 
 use crate::LabError;
 
-/// A program and the Debian package that brings it.
+/// A program and the Debian package that contains it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tool {
     pub(crate) name: &'static str,
@@ -18,11 +18,11 @@ pub(crate) const NFT: Tool = Tool { name: "nft", package: "nftables" };
 pub(crate) const ETHTOOL: Tool = Tool { name: "ethtool", package: "ethtool" };
 
 impl Tool {
-    /// Runs the tool in this thread's network namespace with `input` on its standard input, and
-    /// returns what it printed.
+    /// Runs the tool in this thread's network namespace with `input` on its standard input. Returns its standard
+    /// output.
     ///
     /// # Errors
-    /// `MissingTool` when it is not installed; `Command` with its own words when it fails.
+    /// Returns `MissingTool` if it is not installed, `Command` with its message if it fails.
     pub(crate) fn run(self, arguments: &[&str], input: &str) -> Result<String, LabError> {
         let command = || format!("{} {}", self.name, arguments.join(" "));
         let mut child = Command::new(self.name)
@@ -39,7 +39,7 @@ impl Tool {
                 _ => LabError::Io { what: format!("run {}", command()), source: error },
             })?;
         let mut stdin = child.stdin.take().expect("standard input was asked to be a pipe");
-        // A tool that refuses early closes its input; what it wrote says more than the broken pipe.
+        // A tool that fails early closes its input; its error message is more useful than the broken pipe.
         let written = stdin.write_all(input.as_bytes());
         drop(stdin);
         let output =
@@ -52,13 +52,13 @@ impl Tool {
         Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
-    /// Whether the tool can be found.
+    /// Returns `true` if the tool is installed.
     pub(crate) fn is_installed(self) -> bool {
         std::env::split_paths(&search_path()).any(|folder| folder.join(self.name).is_file())
     }
 }
 
-/// `PATH` with the administrator's folders, which a plain user's or a cron job's often lacks.
+/// Returns `PATH` with the administrator's folders, which users and cron jobs often lack.
 fn search_path() -> String {
     let path = std::env::var("PATH").unwrap_or_default();
     format!("{path}:/usr/local/sbin:/usr/sbin:/sbin:/usr/bin:/bin")

@@ -1,4 +1,4 @@
-//! Labs on the real kernel. Without root or a tool each test says that it was skipped, and why.
+//! Labs on the real kernel. Without root or a required tool each test reports that it was skipped, and the reason.
 #![allow(clippy::disallowed_methods, reason = "these tests watch a kernel in real time")]
 
 use std::io::ErrorKind;
@@ -14,7 +14,7 @@ use weft_testkit::{lab_is_missing, skip_on_this_machine};
 const PORT: u16 = 4791;
 const UDP: u8 = 17;
 
-/// A lab with a name of its own, or `None` after saying why there is none.
+/// Builds a lab with a unique name; returns `None` after reporting the reason if labs are not possible here.
 fn lab(change: impl FnOnce(&mut LabSpec)) -> Option<Lab> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     if lab_is_missing(&test_name(), &[]) {
@@ -31,14 +31,14 @@ fn test_name() -> String {
     thread::current().name().unwrap_or("a lab").to_owned()
 }
 
-/// A port that was closed a moment ago is still taken while another test's child, forked meanwhile, has
-/// not begun its program.
+/// Binds a socket. It retries while the port is in use: a child that another test has forked may still hold a port that
+/// was just closed, until it executes its program.
 fn bind(lab: &Lab, host: &str, port: u16) -> UdpSocket {
-    let give_up = Instant::now() + Duration::from_secs(10);
+    let deadline = Instant::now() + Duration::from_secs(10);
     let socket = loop {
         let bound = lab.enter(host, || UdpSocket::bind((Ipv4Addr::UNSPECIFIED, port))).unwrap();
         match bound {
-            Err(error) if error.kind() == ErrorKind::AddrInUse && Instant::now() < give_up => {
+            Err(error) if error.kind() == ErrorKind::AddrInUse && Instant::now() < deadline => {
                 thread::yield_now();
             }
             bound => break bound.unwrap(),
@@ -48,7 +48,7 @@ fn bind(lab: &Lab, host: &str, port: u16) -> UdpSocket {
     socket
 }
 
-/// Whether a datagram from `h0` arrives at `h1` within two seconds, sending one every 20 ms.
+/// Returns `true` if a datagram from `h0` arrives at `h1` within two seconds, sent every 20 ms.
 fn reaches(lab: &Lab, from_port: u16) -> bool {
     let (sender, receiver) = (bind(lab, "h0", from_port), bind(lab, "h1", PORT));
     let to = (lab.fabric().address(1), PORT);
@@ -63,12 +63,12 @@ fn flow(source_port: u16) -> Flow {
     Flow { source: 0, destination: 1, protocol: UDP, source_port, destination_port: PORT }
 }
 
-/// A port whose packets from `h0` to `h1` cross `spine`.
+/// Returns a source port with which packets from `h0` to `h1` cross `spine`.
 fn port_over(lab: &Lab, spine: usize) -> u16 {
     lab.fabric().paths().ports_over(&flow(0), spine, 40_000).next().unwrap()
 }
 
-/// Packets each spine link of leaf 0 has sent upward.
+/// Returns the number of packets that each spine link of leaf 0 has sent upward.
 fn sent_upward(lab: &Lab) -> Vec<u64> {
     let first = lab.fabric().link("l0-s0").unwrap();
     let counters = lab.counters().unwrap();
@@ -98,7 +98,7 @@ fn a_lab_comes_up_carries_packets_and_leaves_nothing() {
 
 #[test]
 fn ten_namespaces_take_less_than_a_second() {
-    // Other work on the machine may slow one attempt; the kernel's cost shows in the best of three.
+    // Other processes may slow one attempt down; the best of three shows the kernel's cost.
     let best = (0..3)
         .filter_map(|_| {
             let start = Instant::now();
@@ -143,7 +143,7 @@ fn the_kernel_routes_every_port_as_predicted() {
     assert!(lab.links().iter().all(|link| !link.down && !link.withdrawn));
 }
 
-/// The spine the kernel of the source's leaf says it would send the flow to.
+/// Returns the spine to which the kernel of the source's leaf routes the flow.
 fn routed(lab: &Lab, flow: &Flow) -> Option<usize> {
     let fabric = lab.fabric();
     let leaf = format!("l{}", fabric.leaf_of(flow.source));
@@ -181,7 +181,7 @@ fn packets_of_a_connected_socket_cross_the_predicted_spine() {
     }
     let after = sent_upward(&lab);
     for (spine, expected) in expected.iter().enumerate() {
-        // Address resolution may add a packet or two of its own.
+        // Address resolution may add a packet or two.
         let sent = after[spine] - before[spine];
         assert!((*expected..expected + 8).contains(&sent), "spine {spine}: {sent} not {expected}");
     }
@@ -215,7 +215,7 @@ fn one_per_cent_of_loss_is_one_packet_in_a_hundred_even_from_large_segments() {
 
     let link = lab.fabric().link("l0-s2").unwrap();
     let counters = lab.counters().unwrap()[link];
-    // 20,000 draws at 1 % have a standard deviation of 14; five of them on either side.
+    // 20,000 draws at 1 % have a standard deviation of 14; the range is five of them on either side.
     assert!((130..=270).contains(&counters.forward.dropped), "{counters:?}");
     assert_eq!(counters.backward.dropped, 0);
     let lost = 20_000 - u64::from(received);
@@ -279,7 +279,7 @@ fn a_rate_limit_limits() {
     thread::scope(|scope| {
         scope.spawn(|| {
             while !done.load(Ordering::Relaxed) {
-                // A full queue refuses, which is the limit at work.
+                // A full queue refuses the packet, which is the effect of the limit.
                 let _ = sender.send_to(&[0; 1400], to);
             }
         });
@@ -333,7 +333,7 @@ fn a_later_command_finds_the_lab_with_its_impairments() {
 fn what_a_crashed_process_left_is_removed_by_the_next_lab() {
     let Some(crashed) = lab(|_| {}) else { return };
     let name = crashed.name().to_owned();
-    // A crash runs no destructor, and its process is gone.
+    // A crashed process runs no destructor and is gone.
     std::mem::forget(crashed);
     let path = format!("/run/weft-lab/{name}.json");
     let mut child = Command::new("true").stdout(Stdio::null()).spawn().unwrap();

@@ -1,4 +1,4 @@
-//! Labs whose routers speak BGP. Without root, a tool or FRR each test says that it was skipped, and why.
+//! Labs whose routers run BGP. Without root, a tool or FRR each test reports that it was skipped, and the reason.
 #![allow(clippy::disallowed_methods, reason = "these tests watch a kernel in real time")]
 
 use std::net::UdpSocket;
@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use weft_lab::{Lab, LabError, LabSpec, Routing, enter};
 
-/// Whether a datagram from h0 arrives at h1 within ten seconds.
+/// Returns `true` if a datagram from h0 arrives at h1 within ten seconds.
 fn reaches(lab: &Lab) -> bool {
     let bind = |host| lab.enter(host, || UdpSocket::bind("0.0.0.0:0")).unwrap().unwrap();
     let (sender, receiver) = (bind("h0"), bind("h1"));
     receiver.set_read_timeout(Some(Duration::from_millis(20))).unwrap();
     let to = (lab.fabric().address(1), receiver.local_addr().unwrap().port());
-    let give_up = Instant::now() + Duration::from_secs(10);
-    while Instant::now() < give_up {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    while Instant::now() < deadline {
         sender.send_to(b"are you there", to).unwrap();
         if receiver.recv(&mut [0; 64]).is_ok() {
             return true;
