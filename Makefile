@@ -75,6 +75,7 @@ lint: ## Format check, clippy, layers and generated pages only
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --all-features --quiet -- -D warnings
 	$(CARGO) xtask layers
+	$(CARGO) xtask words
 	$(CARGO) xtask docs --check
 
 audit: ## Known vulnerabilities of what Weft is linked with (fetches RustSec's list from GitHub)

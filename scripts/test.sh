@@ -30,6 +30,7 @@ step() {
 step format cargo fmt --all --check
 step clippy cargo clippy --workspace --all-targets --all-features --quiet -- -D warnings
 step layers cargo xtask layers
+step words cargo xtask words
 step pages cargo xtask docs --check
 step tests cargo test --workspace --no-fail-fast --quiet
 # What the tests ran: for this package alone cargo would build it again, with other features.
