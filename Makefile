@@ -5,7 +5,7 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test bench swarm mutants proofs figures fuzz lint audit sbom dist clean
+.PHONY: help build run test bench swarm mutants proofs figures book fuzz lint audit sbom dist clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -66,17 +66,22 @@ figures: ## Make every figure of the papers again, into out/figures.html and the
 	$(CARGO) build --release --package weft-cli
 	$(TARGET)/release/weft experiment run --all --record --html out/figures.html $(if $(MINUTES),--budget $(MINUTES))
 
+book: ## The documentation as a book, by reader, its links checked: target/book/index.html
+	@scripts/setup.sh build book
+	$(CARGO) xtask book
+
 fuzz: ## Fuzz every parser with coverage guidance: make fuzz SECONDS=60, or INPUTS=10000000
 	@scripts/setup.sh build
 	$(CARGO) xtask fuzz $(if $(SECONDS),--seconds $(SECONDS)) $(if $(INPUTS),--inputs $(INPUTS))
 
-lint: ## Format check, clippy, layers and generated pages only
+lint: ## Format check, clippy, layers, generated pages and the book's links only
 	@scripts/setup.sh build
 	$(CARGO) fmt --all --check
 	$(CARGO) clippy --workspace --all-targets --all-features --quiet -- -D warnings
 	$(CARGO) xtask layers
 	$(CARGO) xtask words
 	$(CARGO) xtask docs --check
+	$(CARGO) xtask book --check
 
 audit: ## Known vulnerabilities of what Weft is linked with (fetches RustSec's list from GitHub)
 	@scripts/setup.sh build deny

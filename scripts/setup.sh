@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes sure that what a make target needs is there: `scripts/setup.sh build|lab|verbs|capture|bindings|monitor|tenants|rivals|torch|miri|deny|sbom|dist ...`.
+# Makes sure that what a make target needs is there: `scripts/setup.sh build|lab|verbs|capture|bindings|monitor|tenants|rivals|torch|miri|deny|sbom|dist|book ...`.
 # As root on Debian, missing packages are installed. What is optional is only mentioned.
 set -euo pipefail
 
@@ -145,14 +145,20 @@ want_miri() {
         say "warning: rustup could not install Miri; 'cargo xtask proofs loom bounded' goes without"
 }
 
-# Installs a cargo subcommand in the version that Weft is checked with. It is built with little optimisation: it runs for seconds.
-want_subcommand() {
-    local name=$1 version=$2
-    cargo "$name" --version 2>/dev/null | grep -q -F "$version" && return 0
-    say "building cargo-$name $version, once; this takes some minutes"
+# Builds a program of crates.io in the version that Weft is checked with: `build_crate NAME VERSION OPTION...`. It is built
+# with little optimisation: it runs for seconds.
+build_crate() {
+    local crate=$1 version=$2
+    shift 2
+    say "building $crate $version, once; this takes some minutes"
     CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
-        cargo install --quiet --locked --force "cargo-$name@$version" ||
-        say "warning: cargo could not install cargo-$name; going on without"
+        cargo install --quiet --locked --force "$@" "$crate@$version" ||
+        say "warning: cargo could not install $crate; going on without"
+}
+
+# Installs a cargo subcommand.
+want_subcommand() {
+    cargo "$1" --version 2>/dev/null | grep -q -F "$2" || build_crate "cargo-$1" "$2"
 }
 
 # Judges what Weft is linked with: licences, duplicates, sources, and known vulnerabilities.
@@ -165,6 +171,13 @@ want_sbom() { want_subcommand cyclonedx 0.5.9; }
 want_dist() {
     find_absent mmdebstrap:mmdebstrap umoci:umoci strip:binutils
     want_absent "packages and images"
+}
+
+# Builds the book. Its server and its watcher are left out.
+want_book() {
+    local version=0.5.4
+    mdbook --version 2>/dev/null | grep -q -F "v$version" ||
+        build_crate mdbook "$version" --no-default-features --features search
 }
 
 for group in "$@"; do
@@ -182,6 +195,7 @@ for group in "$@"; do
     deny) want_deny ;;
     sbom) want_sbom ;;
     dist) want_dist ;;
-    *) die "no group '$group' (known: build, lab, verbs, capture, bindings, monitor, tenants, rivals, torch, miri, deny, sbom, dist)" ;;
+    book) want_book ;;
+    *) die "no group '$group' (known: build, lab, verbs, capture, bindings, monitor, tenants, rivals, torch, miri, deny, sbom, dist, book)" ;;
     esac
 done

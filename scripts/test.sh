@@ -32,6 +32,7 @@ step clippy cargo clippy --workspace --all-targets --all-features --quiet -- -D 
 step layers cargo xtask layers
 step words cargo xtask words
 step pages cargo xtask docs --check
+step book cargo xtask book --check
 step tests cargo test --workspace --no-fail-fast --quiet
 # What the tests ran: for this package alone cargo would build it again, with other features.
 # Other worlds each time; the heading says which, and FIRST runs them again.

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+mod book;
 mod docs;
 mod fuzz;
 mod layers;
@@ -28,6 +29,8 @@ enum Command {
         #[arg(long)]
         check: bool,
     },
+    /// Check the pages of the book, and build it with mdBook in target/book.
+    Book(book::Args),
     /// Fail if a crate depends on its own or a higher layer, or an engine uses std.
     Layers,
     /// Fail if a name, a summary or a phrase violates the word list.
@@ -52,6 +55,7 @@ fn main() -> ExitCode {
     let outcome = match Args::parse().command {
         Command::Docs { check: false } => docs::write(&root),
         Command::Docs { check: true } => docs::check(&root),
+        Command::Book(args) => book::run(&root, &args),
         Command::Words { crates } => words::check(&root, &crates),
         Command::Layers => layers::check(&root),
         Command::Lines => {
