@@ -16,6 +16,8 @@ mod messages;
 mod monitor;
 mod openmetrics;
 mod overrides;
+#[cfg(test)]
+mod pages;
 mod progress;
 mod stat;
 mod testbed;

@@ -19,7 +19,6 @@ const END: &str = "<!-- figures: end -->";
 /// Returns an error if a page does not exist or lacks the marks.
 pub fn pages(root: &Path, entries: &[Entry]) -> Result<Vec<(String, String)>> {
     let mut pages = vec![
-        ("README.md".to_owned(), headlines(entries) + "\n" + &counts(entries, "docs/papers/")),
         ("docs/experiments.md".to_owned(), overview(entries)),
         ("docs/results.md".to_owned(), measured(entries)),
     ];
@@ -46,20 +45,8 @@ fn is_of(entry: &Entry, paper: &Paper) -> bool {
     entry.figure.paper().is_some_and(|of| of.name == paper.name)
 }
 
-/// Returns the table of figures in the README.
-fn headlines(entries: &[Entry]) -> String {
-    let mut text =
-        String::from("| figure | Weft, and beside it | command |\n| --- | --- | --- |\n");
-    for entry in entries.iter().filter(|entry| entry.figure.experiment.headline) {
-        let Entry { figure, here, .. } = entry;
-        let title = cell(&figure.experiment.title);
-        text += &format!("| {title} | {} | `weft experiment run {}` |\n", cell(here), figure.name);
-    }
-    text
-}
-
 /// Returns a table of the papers with the number of figures per verdict.
-fn counts(entries: &[Entry], folder: &str) -> String {
+fn counts(entries: &[Entry]) -> String {
     let mut text = String::from(
         "| paper | figures and tables | reproduced | differ | cannot be had here |\n| --- | --- | --- | --- | --- |\n",
     );
@@ -67,7 +54,7 @@ fn counts(entries: &[Entry], folder: &str) -> String {
         let own: Vec<&Entry> = entries.iter().filter(|entry| is_of(entry, paper)).collect();
         let count = |verdict| own.iter().filter(|entry| entry.verdict == verdict).count();
         text += &format!(
-            "| [{}]({folder}{}.md) | {} | {} | {} | {} |\n",
+            "| [{}](papers/{}.md) | {} | {} | {} | {} |\n",
             paper.title,
             paper.name,
             own.len(),
@@ -81,7 +68,7 @@ fn counts(entries: &[Entry], folder: &str) -> String {
 
 /// Returns a table of all figures with their verdicts and dates.
 fn overview(entries: &[Entry]) -> String {
-    let mut text = counts(entries, "papers/");
+    let mut text = counts(entries);
     text += "\n| experiment | measures | on | verdict | made |\n| --- | --- | --- | --- | --- |\n";
     for entry in entries {
         let experiment = &entry.figure.experiment;

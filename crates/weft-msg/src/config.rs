@@ -84,6 +84,10 @@ pub struct Parameter {
     pub name: &'static str,
     /// Its value.
     pub value: String,
+    /// The least value, as text.
+    pub least: String,
+    /// The greatest value, as text.
+    pub most: String,
     /// `true` if it may change while the context runs.
     pub online: bool,
     /// A description of its effect.
@@ -110,6 +114,8 @@ macro_rules! parameters {
                 alloc::vec![$(Parameter {
                     name: stringify!($name),
                     value: self.$name.text(),
+                    least: <$kind as Value>::text($least),
+                    most: <$kind as Value>::text($most),
                     online: online!($when),
                     about: concat!($($about),+).trim_ascii_start(),
                 },)+]

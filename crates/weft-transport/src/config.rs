@@ -1,5 +1,7 @@
 //! All settings of the transport, with default, unit and source.
 
+use alloc::vec::Vec;
+
 use weft_units::{BitRate, ByteCount, Duration};
 
 use crate::congestion;
@@ -253,6 +255,19 @@ impl TransportConfig {
     /// # Errors
     /// [`ConfigError`] for the first field that is out of its range.
     pub fn validate(&self) -> Result<(), ConfigError> {
+        let outside = |&(_, got, low, high, _): &Range| !(low..=high).contains(&got);
+        match self.ranges().into_iter().find(outside) {
+            Some((field, got, _, _, expected)) => Err(ConfigError { field, got, expected }),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the fields that have bounds, each with its bounds in words.
+    pub fn bounds(&self) -> Vec<(&'static str, &'static str)> {
+        self.ranges().into_iter().map(|(field, .., expected)| (field, expected)).collect()
+    }
+
+    fn ranges(&self) -> Vec<Range> {
         let nanos = |duration: Duration| duration.as_nanos();
         let ranges: &[Range] = &[
             ("mtu", self.mtu.into(), 64, 9000, "64 to 9000 bytes"),
@@ -317,12 +332,7 @@ impl TransportConfig {
             &self.dcqcn.ranges(),
             &self.timely.ranges(),
         ];
-        for &(field, got, low, high, expected) in groups.into_iter().flatten() {
-            if !(low..=high).contains(&got) {
-                return Err(ConfigError { field, got, expected });
-            }
-        }
-        Ok(())
+        groups.into_iter().flatten().copied().collect()
     }
 }
 

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use cargo_metadata::MetadataCommand;
 
 pub(crate) mod markdown;
 
@@ -67,7 +66,10 @@ fn check(root: &Path, pages: &[Page]) -> Result<()> {
     faults.extend(samples::check(pages));
     faults.extend(variables::check(root, pages)?);
     if faults.is_empty() {
-        println!("book: {} pages, every link, anchor, variable and block of TOML as it must be", pages.len());
+        println!(
+            "book: {} pages, every link, anchor, variable and block of TOML as it must be",
+            pages.len()
+        );
         return Ok(());
     }
     let list: Vec<_> = faults.iter().map(|fault| format!("\n  {fault}")).collect();
@@ -100,20 +102,20 @@ fn collect(root: &Path, folder: &Path, paths: &mut Vec<PathBuf>) -> Result<()> {
 }
 
 fn build(root: &Path, pages: &[Page]) -> Result<()> {
-    let metadata = MetadataCommand::new()
-        .manifest_path(root.join("Cargo.toml"))
-        .no_deps()
-        .exec()
-        .context("`cargo metadata` cannot read the workspace")?;
+    let metadata = crate::layers::metadata(root)?;
     let repository = metadata.workspace_packages().iter().find_map(|it| it.repository.clone());
     let repository = repository.context("no package names the repository")?;
     let target = metadata.target_directory.as_std_path();
     let (sources, book) = (target.join("book-sources"), target.join("book"));
     stage::write(root, pages, &repository, &sources)?;
-    let status = Command::new("mdbook").arg("build").arg(&sources).arg("--dest-dir").arg(&book).status();
+    let status =
+        Command::new("mdbook").arg("build").arg(&sources).arg("--dest-dir").arg(&book).status();
     let status = status.context("mdbook does not run; `scripts/setup.sh book` installs it")?;
     ensure!(status.success(), "mdbook: {status}");
     let count = built::check(&book)?;
-    println!("book: {count} pages, every link of them leads to one; open {}/index.html", book.display());
+    println!(
+        "book: {count} pages, every link of them leads to one; open {}/index.html",
+        book.display()
+    );
     Ok(())
 }

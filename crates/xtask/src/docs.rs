@@ -8,6 +8,7 @@ use anyhow::{Context, Result, bail};
 
 mod dissector;
 mod lines;
+mod pictures;
 mod stat;
 mod table;
 mod wire;
@@ -24,7 +25,10 @@ struct Document {
 const MANUAL: &str = "crates/weft-xrdma-c/man";
 
 /// Returns every generated page.
-fn documents() -> Vec<Document> {
+///
+/// # Errors
+/// Returns an error if a picture's sources cannot be read, or name a file that does not exist.
+fn documents() -> Result<Vec<Document>> {
     let single = [
         ("docs/reference/wire.md", wire::render()),
         ("docs/reference/stat.md", stat::render()),
@@ -35,7 +39,10 @@ fn documents() -> Vec<Document> {
     let single = single.map(|(path, text)| Document { path: path.into(), text });
     let manual = xrdma::pages().into_iter();
     let manual = manual.map(|(name, text)| Document { path: format!("{MANUAL}/{name}"), text });
-    single.into_iter().chain(manual).collect()
+    let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let pictures =
+        pictures::render(&sources)?.map(|(path, text)| Document { path: path.into(), text });
+    Ok(single.into_iter().chain(manual).chain(pictures).collect())
 }
 
 /// Writes every page that differs from the code, and removes pages that are no longer generated.
@@ -43,7 +50,7 @@ fn documents() -> Vec<Document> {
 /// # Errors
 /// Returns an error if a page cannot be read or written, with its name.
 pub(crate) fn write(root: &Path) -> Result<()> {
-    let documents = documents();
+    let documents = documents()?;
     for path in stale(root, &documents)? {
         let file = root.join(&path);
         match documents.iter().find(|document| document.path == path) {
@@ -73,7 +80,7 @@ pub(crate) fn lines() {
 /// # Errors
 /// Returns the pages that differ, and the command that rewrites them.
 pub(crate) fn check(root: &Path) -> Result<()> {
-    let documents = documents();
+    let documents = documents()?;
     let stale = stale(root, &documents)?;
     if stale.is_empty() {
         println!("docs: {} generated pages agree with the code", documents.len());

@@ -9,7 +9,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use cargo_metadata::{DependencyKind, MetadataCommand, Package};
+use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 
 struct Layer {
     number: u8,
@@ -74,16 +74,39 @@ enum Violation {
     AttributeMissing { file: PathBuf, attribute: &'static str },
 }
 
+/// A layer of the workspace: its name, and its crates with the workspace's crates that each ships with.
+pub(crate) struct InLayer {
+    pub(crate) name: &'static str,
+    pub(crate) crates: Vec<(String, Vec<String>)>,
+}
+
+/// Returns the layers of the workspace at `root`, the highest first.
+///
+/// # Errors
+/// The workspace cannot be read.
+pub(crate) fn by_layer(root: &Path) -> Result<Vec<InLayer>> {
+    let graph = graph(&metadata(root)?.workspace_packages());
+    let of = |layer: &Layer| {
+        let named =
+            |name: &&str| ((*name).to_owned(), graph.get(*name).cloned().unwrap_or_default());
+        InLayer { name: layer.name, crates: layer.crates.iter().map(named).collect() }
+    };
+    Ok(LAYERS.iter().map(of).collect())
+}
+
+/// Returns what cargo says of the workspace.
+pub(crate) fn metadata(root: &Path) -> Result<Metadata> {
+    let mut command = MetadataCommand::new();
+    let command = command.manifest_path(root.join("Cargo.toml")).no_deps();
+    command.exec().context("`cargo metadata` cannot read the workspace")
+}
+
 /// Checks the workspace at `root`.
 ///
 /// # Errors
 /// Returns all violations, or an error if the workspace cannot be read.
 pub(crate) fn check(root: &Path) -> Result<()> {
-    let metadata = MetadataCommand::new()
-        .manifest_path(root.join("Cargo.toml"))
-        .no_deps()
-        .exec()
-        .context("`cargo metadata` cannot read the workspace")?;
+    let metadata = metadata(root)?;
     let packages = metadata.workspace_packages();
     let mut violations = arrows(&graph(&packages));
     for package in &packages {

@@ -23,14 +23,14 @@ mod monitor;
 mod perf;
 mod ping;
 mod plan;
-mod route;
+pub(crate) mod route;
 mod run;
 mod sim;
 mod stat;
-mod vpc;
+pub(crate) mod vpc;
 
 /// What every command's `--help` says at the end of the first page.
-const EXIT_CODES: &str = "\
+pub(crate) const EXIT_CODES: &str = "\
 Exit codes: 0 done, 1 failed (the reason is on standard error), 2 wrong usage. `weft lab exec` \
 and `weft run` give their command's.
 

@@ -15,7 +15,7 @@ use weft_vswitch::control::{Answer, Request, ask};
 use weft_report::terminal::Output;
 
 mod capture;
-mod metrics;
+pub(crate) mod metrics;
 mod route;
 mod serve;
 mod show;

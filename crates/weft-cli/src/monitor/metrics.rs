@@ -16,7 +16,7 @@ use crate::openmetrics::{self, Labels};
 use crate::stat::{ChannelView, NetworkView, NodeView};
 
 /// All reports as one text.
-pub(super) fn text<'a>(reports: impl Iterator<Item = &'a Report>, silent: &[String]) -> String {
+pub(crate) fn text<'a>(reports: impl Iterator<Item = &'a Report>, silent: &[String]) -> String {
     let mut registry = Registry::default();
     let (reports, silent) = (reports.cloned().collect(), silent.to_vec());
     registry.register_collector(Box::new(Reports { reports, silent }));

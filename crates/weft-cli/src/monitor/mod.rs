@@ -11,7 +11,7 @@
 //! | orders to nodes, here or on other hosts | `orders.rs` |
 
 mod collect;
-mod metrics;
+pub(crate) mod metrics;
 mod orders;
 mod picture;
 mod service;

@@ -65,9 +65,6 @@ pub struct Experiment {
     /// Our result in a sentence, with `{measure; axis = value}` for each number.
     #[serde(default)]
     pub here: String,
-    /// The README has its result.
-    #[serde(default)]
-    pub headline: bool,
     /// How much of it every run of the tests makes again, and holds its claims about: what takes seconds.
     #[serde(default)]
     pub in_tests: InTests,

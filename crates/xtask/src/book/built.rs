@@ -27,7 +27,9 @@ pub(super) fn check(book: &Path) -> Result<usize> {
 }
 
 fn collect(folder: &Path, pages: &mut Vec<PathBuf>) -> Result<()> {
-    for entry in fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))? {
+    for entry in
+        fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))?
+    {
         let path = entry?.path();
         if path.is_dir() {
             collect(&path, pages)?;
@@ -44,7 +46,7 @@ fn collect(folder: &Path, pages: &mut Vec<PathBuf>) -> Result<()> {
 /// Returns the files that a page refers to, relative to its folder.
 fn references(page: &str) -> impl Iterator<Item = &str> {
     let attributes = ["href=\"", "src=\""];
-    let all = attributes.into_iter().flat_map(|attribute| {
+    let all = attributes.into_iter().flat_map(move |attribute| {
         page.match_indices(attribute).filter_map(move |(at, _)| {
             page[at + attribute.len()..].split_once('"').map(|(reference, _)| reference)
         })

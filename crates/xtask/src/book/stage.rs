@@ -32,7 +32,9 @@ pub(super) fn write(root: &Path, pages: &[Page], repository: &str, folder: &Path
 fn place(path: &Path) -> Option<PathBuf> {
     match path.strip_prefix("docs") {
         Ok(inside) => Some(inside.to_owned()),
-        Err(_) => CHAPTERS.iter().any(|chapter| path == Path::new(chapter)).then(|| path.to_owned()),
+        Err(_) => {
+            CHAPTERS.iter().any(|chapter| path == Path::new(chapter)).then(|| path.to_owned())
+        }
     }
 }
 
@@ -63,8 +65,11 @@ fn rewrite(root: &Path, page: &Page, repository: &str) -> String {
 }
 
 fn target(root: &Path, page: &Path, target: &str, repository: &str) -> String {
-    let Link { file: Some(file), anchor } = links::parse(page, target) else { return target.into() };
-    if target.starts_with('#') {
+    let Link { file: Some(file), anchor } = links::parse(page, target) else {
+        return target.into();
+    };
+    // A part of the table of contents has no page.
+    if target.is_empty() || target.starts_with('#') {
         return target.into();
     }
     let anchor = if anchor.is_empty() { String::new() } else { format!("#{anchor}") };

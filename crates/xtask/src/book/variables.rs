@@ -14,9 +14,9 @@ const PAGE: &str = "docs/reference/variables.md";
 const SOURCES: [&str; 4] = ["crates", "scripts", "dist", "fuzz"];
 /// The endings of files that may read them.
 const ENDINGS: [&str; 6] = ["rs", "c", "py", "pyi", "sh", "service"];
-/// Files that name variables for other reasons: this one, and the table of keys, whose variables are not spelled out.
+/// This file, which names variables for other reasons.
 const OWN: &str = "crates/xtask/src/book/variables.rs";
-/// The page with the keys whose variables are computed from them, generated from the tables of keys.
+/// The page of keys, generated from their tables: the sources do not spell out the variable of each.
 const KEYS: &str = "docs/reference/configuration.md";
 
 /// Returns the variables that have no row, and rows of variables that nothing reads.
@@ -59,7 +59,7 @@ fn names(text: &str) -> impl Iterator<Item = &str> {
         let within = text[..at].ends_with(|letter: char| letter.is_alphanumeric() || letter == '_');
         let of_name = |letter: char| letter.is_ascii_uppercase() || letter == '_';
         let rest = &text[at..];
-        let name = &rest[..rest.find(|letter| !of_name(letter)).unwrap_or(rest.len())];
+        let name = &rest[..rest.find(|letter: char| !of_name(letter)).unwrap_or(rest.len())];
         (!within && !name.ends_with('_')).then_some(name)
     })
 }
@@ -69,7 +69,8 @@ fn collect(
     folder: &Path,
     read: &mut BTreeMap<String, (PathBuf, usize)>,
 ) -> Result<()> {
-    let entries = fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))?;
+    let entries =
+        fs::read_dir(folder).with_context(|| format!("cannot list {}", folder.display()))?;
     for entry in entries {
         let path = entry?.path();
         if path.is_dir() {

@@ -6,7 +6,7 @@ use weft_steer::Picture;
 use crate::openmetrics::{self, counters, gauges};
 
 /// The picture as one text.
-pub(super) fn text(picture: &Picture) -> String {
+pub(crate) fn text(picture: &Picture) -> String {
     let mut registry = Registry::with_prefix("weft_route");
     let steers = gauges(&mut registry, "steers", "Whether this controller has the lease");
     steers.get_or_create(&vec![]).set(f64::from(u8::from(picture.steers)));

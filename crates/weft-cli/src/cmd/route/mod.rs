@@ -10,7 +10,7 @@ use weft_report::terminal::Output;
 mod agent;
 mod announce;
 mod explain;
-mod metrics;
+pub(crate) mod metrics;
 mod orders;
 mod serve;
 mod simulate;

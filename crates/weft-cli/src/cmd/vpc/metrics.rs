@@ -8,7 +8,7 @@ use weft_vswitch::{EncryptionStatus, Status};
 use crate::openmetrics::{self, Counters, counters, gauges};
 
 /// The status as one text.
-pub(super) fn text(status: &Status) -> String {
+pub(crate) fn text(status: &Status) -> String {
     let mut registry = Registry::with_prefix("weft_vpc");
     encryption(&status.encryption, &mut registry);
     threads(status, &mut registry);

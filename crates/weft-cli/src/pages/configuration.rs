@@ -1,0 +1,245 @@
+//! `docs/reference/configuration.md`: every key of every file and variable of settings, from the tables, structures
+//! and defaults that the programs read.
+
+use toml::{Table, Value};
+use weft_agent::{EncryptionSettings, SettingError, TransportSettings};
+use weft_msg::Config as MessagesConfig;
+use weft_sim::Scenario;
+use weft_steer::SteerConfig;
+use weft_transport::TransportConfig;
+use weft_verbs::{HeldSettings, QuotaSettings};
+use weft_vswitch::config::Config as OverlayConfig;
+
+use super::fields::fields;
+use super::{assert_page, cell, read, table};
+
+mod sections;
+
+use sections::{CONTROLLER, OVERLAY, SCENARIO, Section};
+
+const BEGINNING: &str = "\
+# Configuration
+
+<!-- Written by `BLESS=1 cargo test -p weft-cli --bin weft pages` from the structures and tables that read the files. -->
+
+Every key with its default. A key that does not exist is refused with the nearest one, and a value out of its range with the range. Times
+are written as `100us`, rates as `10Gbps`, sizes as `64KiB` or `1MB`.
+";
+
+fn render() -> String {
+    let mut page = BEGINNING.to_owned();
+    page += &device();
+    page += &messages();
+    page += "\n## The overlay\n\nThe file of `weft vpc serve` ([The overlay](../overlay.md)). Access lists, security groups and limits \
+             are in [Policies](../policies.md).\n";
+    page += &of_sections(OVERLAY, &overlay_defaults());
+    page +=
+        "\n## The route controller\n\nThe file of `weft route serve` ([Routing](../routing.md)).\n";
+    page += &of_sections(CONTROLLER, &Table::try_from(SteerConfig::default()).unwrap());
+    page += &scenarios();
+    page.truncate(page.trim_end().len());
+    page + "\n"
+}
+
+/// The device's settings: variables of programs, keys of a daemon's file.
+fn device() -> String {
+    let mut page = "\n## Device and transport of real packets\n\nPrograms under `weft run` read variables; `weft device serve` \
+                    reads its environment, and then its file ([The device's transport](../device.md)).\n\n"
+        .to_owned();
+    let defaults = TransportSettings::default();
+    let described = defaults.describe(&defaults.config(128));
+    let of = |key: &str| {
+        let name = key.replace('-', " ");
+        described.iter().find(|(row, _)| *row == name).map(|(_, value)| value.as_str())
+    };
+    let mut rows = Vec::new();
+    for key in TransportSettings::KEYS {
+        let default = if key == "mtu" { "1500" } else { of(key).unwrap_or_default() };
+        let values = refusal(TransportSettings::default().set(key, "?"));
+        rows.push(setting(key, default, &values));
+    }
+    for (key, default) in HeldSettings::KEYS.into_iter().zip(["256MiB", "32MiB"]) {
+        rows.push(setting(key, default, &refusal(HeldSettings::default().set(key, "?"))));
+    }
+    for key in EncryptionSettings::KEYS {
+        let default = match key {
+            "encryption" => "preferred; required with a key or peers",
+            "cipher" => "aes-128-gcm",
+            _ => "none",
+        };
+        let values = match key {
+            "encryption" | "cipher" => refusal(EncryptionSettings::default().set(key, "?")),
+            _ => "a file".to_owned(),
+        };
+        rows.push(setting(key, default, &values));
+    }
+    page += &table(["key", "variable", "default", "values"], &rows);
+    page += "Limits of one user, in the file of a daemon only:\n\n";
+    let quotas = QuotaSettings::KEYS.map(|key| {
+        let values = refusal(QuotaSettings::default().set(key, "?"));
+        let default = if key == "devices-per-user" { "1024" } else { "half of the daemon's" };
+        [format!("`{key}`"), default.to_owned(), cell(&values)]
+    });
+    page + &table(["key", "default", "values"], &quotas)
+}
+
+fn setting(key: &str, default: &str, values: &str) -> [String; 4] {
+    let variable = format!("`{}`", TransportSettings::variable(key));
+    [format!("`{key}`"), variable, cell(default), cell(values)]
+}
+
+/// Returns the values that a setting takes, from its refusal of one.
+fn refusal(outcome: Result<(), SettingError>) -> String {
+    let reason = outcome.expect_err("a question mark is no value").reason;
+    if let Some((_, known)) = reason.split_once("(known: ") {
+        let names: Vec<_> =
+            known.trim_end_matches(')').split(", ").map(|it| format!("`{it}`")).collect();
+        return names.join(", ");
+    }
+    reason.trim_start_matches("not ").to_owned()
+}
+
+/// The parameters of messages.
+fn messages() -> String {
+    let rows: Vec<[String; 5]> = MessagesConfig::default()
+        .parameters()
+        .into_iter()
+        .map(|it| {
+            let bounds = format!("{} to {}", it.least, it.most);
+            let online = if it.online { "yes" } else { "no" };
+            [format!("`{}`", it.name), it.value, bounds, online.to_owned(), cell(it.about)]
+        })
+        .collect();
+    "\n## Messages\n\nParameters of a context: options of `weft.Node`, of `xrdma_context_create` and of `Options`, and keys of \
+     `[messages]` in scenarios. `weft adm set` changes those that are on-line while a program runs.\n\n"
+        .to_owned()
+        + &table(["parameter", "default", "bounds", "on-line", "what it does"], &rows)
+}
+
+/// The overlay's file with every default filled in.
+fn overlay_defaults() -> Table {
+    let text = "[host]\naddress = \"10.1.0.2\"\n[host.tls]\ncertificate = \"c\"\nkey = \"k\"\n[[network]]\nvni = 100\n[[port]]\nname = \"web\"\n\
+                vni = 100\nmac = \"02:00:00:00:07:01\"\ntap = { interface = \"eth0\" }\n[[port]]\nname = \"guest\"\nvni = 100\n\
+                mac = \"02:00:00:00:07:03\"\nvhost-user = { socket = \"/s\" }\n";
+    let config: OverlayConfig = toml::from_str(text).unwrap();
+    Table::try_from(config).unwrap()
+}
+
+/// The sections of scenarios, with the bounds of the transport's keys.
+fn scenarios() -> String {
+    let mut page = "\n## Scenarios\n\nFiles of `weft sim` ([Scenarios](../scenarios.md)). Defaults of `[transport]` are those of the \
+                    profile `stellar`.\n"
+        .to_owned();
+    let mut defaults = Table::new();
+    for section in ["pcie", "messages", "overlay", "controller"] {
+        let text = format!("[topology]\nkind = \"leaf-spine\"\n[{section}]\n");
+        let scenario = Scenario::parse(&text, std::path::Path::new("")).unwrap();
+        let all: Table = scenario.expanded().unwrap().parse().unwrap();
+        all.into_iter().for_each(|(key, value)| {
+            defaults.entry(key).or_insert(value);
+        });
+    }
+    page += &of_sections(SCENARIO, &defaults);
+    page += "\n### Bounds of `[transport]`\n\n";
+    let bounds = TransportConfig::stellar().bounds();
+    let rows: Vec<[String; 2]> =
+        bounds.into_iter().map(|(key, bounds)| [format!("`{key}`"), cell(bounds)]).collect();
+    page += &table(["key", "bounds"], &rows);
+    page += &kinds(
+        "workload",
+        "Config",
+        &weft_sim::workload::Kind::ALL.iter().map(|it| (it.name(), it.about())).collect::<Vec<_>>(),
+    );
+    page + &kinds(
+        "fault",
+        "Fault",
+        &weft_sim::fault::Kind::ALL.iter().map(|it| (it.name(), it.about())).collect::<Vec<_>>(),
+    )
+}
+
+/// The keys of each kind of an array of tables, each kind a file of the simulator.
+fn kinds(array: &str, structure: &str, kinds: &[(&str, &str)]) -> String {
+    let mut page = String::new();
+    for (name, about) in kinds {
+        page += &format!("\n### `[[{array}]]` of kind `{name}`\n\n{}.\n\n", cell(about));
+        let module = format!("crates/weft-sim/src/{array}/{}", name.replace('-', "_"));
+        let file = [format!("{module}.rs"), format!("{module}/mod.rs")];
+        let file = file.iter().find(|file| super::in_repository(file).exists()).expect("a module");
+        let section = Section { title: "", file, structure, path: &[] };
+        page += &section.table(&defaults_of_kind(array, name));
+    }
+    page
+}
+
+/// Returns the defaults of a kind, where it has one for every key.
+fn defaults_of_kind(array: &str, name: &str) -> Table {
+    let text = format!("[topology]\nkind = \"leaf-spine\"\n[[{array}]]\nkind = \"{name}\"\n");
+    let parsed = Scenario::parse(&text, std::path::Path::new("")).ok();
+    let all: Option<Table> = parsed.and_then(|it| it.expanded().ok()?.parse().ok());
+    let first = all.and_then(|mut all| all.remove(array)?.as_array()?.first().cloned());
+    first.and_then(|value| value.as_table().cloned()).unwrap_or_default()
+}
+
+fn of_sections(sections: &[Section<'_>], defaults: &Table) -> String {
+    let of = |section: &Section<'_>| {
+        let heading = format!("\n### {}\n\n", section.title);
+        heading + &section.table(&section.find(defaults))
+    };
+    sections.iter().map(of).collect()
+}
+
+/// Returns a value as a file has it.
+fn as_written(value: &Value) -> String {
+    match value {
+        Value::Table(_) => "a table".to_owned(),
+        Value::Array(all) if all.iter().any(Value::is_table) => "none".to_owned(),
+        Value::Array(all) if all.is_empty() => "none".to_owned(),
+        Value::String(text) => cell(text),
+        value => cell(&value.to_string()),
+    }
+}
+
+impl Section<'_> {
+    /// Returns the table of defaults that the section has.
+    fn find(&self, defaults: &Table) -> Table {
+        let mut found = Value::Table(defaults.clone());
+        for key in self.path {
+            let next = match &found {
+                Value::Table(all) => all.get(*key).cloned(),
+                // Of several tables the first that has the next key, or the first.
+                Value::Array(all) => all.iter().find_map(|it| it.get(*key)).cloned(),
+                _ => None,
+            };
+            found = next.unwrap_or_else(|| Value::Table(Table::new()));
+        }
+        match found {
+            Value::Array(all) => all.first().and_then(Value::as_table).cloned().unwrap_or_default(),
+            Value::Table(all) => all,
+            _ => Table::new(),
+        }
+    }
+
+    fn table(&self, defaults: &Table) -> String {
+        let fields = fields(&read(self.file), self.structure);
+        let rows: Vec<[String; 3]> = fields
+            .iter()
+            .filter(|field| !field.flattened)
+            .map(|field| {
+                // What differs from a profile is merged into it.
+                let optional = field.optional || self.path.first() == Some(&"transport");
+                let default = match (optional, defaults.get(&field.key)) {
+                    (false, _) => "required".to_owned(),
+                    (true, Some(value)) => as_written(value),
+                    (true, None) => "none".to_owned(),
+                };
+                [format!("`{}`", field.key), default, cell(&field.about)]
+            })
+            .collect();
+        table(["key", "default", "what it sets"], &rows)
+    }
+}
+
+#[test]
+fn the_page_of_the_configuration_is_as_the_code_reads_it() {
+    assert_page("docs/reference/configuration.md", &render());
+}

@@ -1,0 +1,75 @@
+//! The fields of a structure as its source has them: names, documentation, and whether a file may leave them out.
+//! rustfmt writes all of them alike, so lines are enough.
+
+/// A field of a structure that files are read into.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Field {
+    /// The key in a file.
+    pub(super) key: String,
+    pub(super) about: String,
+    pub(super) optional: bool,
+    /// Its type is another structure's, whose keys belong in its place.
+    pub(super) flattened: bool,
+}
+
+/// Returns the fields of `structure` in a source.
+///
+/// # Panics
+/// The source has no such structure.
+pub(super) fn fields(source: &str, structure: &str) -> Vec<Field> {
+    let (before, body) = ["pub struct", "struct"]
+        .into_iter()
+        .find_map(|word| source.split_once(&format!("\n{word} {structure} {{\n")))
+        .unwrap_or_else(|| panic!("no struct {structure}"));
+    let (body, _) = body.split_once("\n}").expect("a structure ends");
+    let attributes: Vec<&str> = before.lines().rev().take_while(|it| !it.is_empty()).collect();
+    let on_all =
+        |word: &str| attributes.iter().any(|it| it.contains("serde(") && it.contains(word));
+    let (kebab, optional) = (on_all("kebab-case"), on_all("default"));
+    let mut fields = Vec::new();
+    let (mut about, mut said) = (String::new(), String::new());
+    for line in body.lines().map(str::trim) {
+        if let Some(text) = line.strip_prefix("///") {
+            about += text;
+        } else if line.starts_with('#') {
+            said += line;
+        } else if let Some((name, of)) = line.trim_start_matches("pub ").split_once(": ") {
+            let (about, said) = (std::mem::take(&mut about), std::mem::take(&mut said));
+            let renamed = said.split_once("rename = \"").and_then(|(_, rest)| rest.split_once('"'));
+            let key = match renamed {
+                Some((key, _)) => key.to_owned(),
+                None if kebab => name.replace('_', "-"),
+                None => name.to_owned(),
+            };
+            if said.contains("serde(skip)") {
+                continue;
+            }
+            fields.push(Field {
+                key,
+                about: without_links(about.trim()),
+                optional: optional || said.contains("default") || of.starts_with("Option<"),
+                flattened: said.contains("flatten"),
+            });
+        }
+    }
+    fields
+}
+
+/// Links within Rust's documentation lead nowhere in a page.
+fn without_links(about: &str) -> String {
+    about.replace("[`", "`").replace("`]", "`").replace("Self::", "")
+}
+
+#[test]
+fn keys_are_named_as_files_have_them() {
+    let source = "\n#[derive(Debug)]\n#[serde(rename_all = \"kebab-case\")]\npub struct Host {\n    /// Its\n    /// [`Self::address`].\n    \
+                  pub own_address: IpAddr,\n    /// How many.\n    #[serde(default = \"one\", rename = \"thread\")]\n    pub threads: u8,\n}\n";
+    let field = |key: &str, about: &str, optional| Field {
+        key: key.into(),
+        about: about.into(),
+        optional,
+        flattened: false,
+    };
+    let want = [field("own-address", "Its `address`.", false), field("thread", "How many.", true)];
+    assert_eq!(fields(source, "Host"), want);
+}

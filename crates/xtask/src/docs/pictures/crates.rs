@@ -1,0 +1,113 @@
+//! The crates by layer, and which use which. A line that follows from others is left out.
+
+use std::collections::BTreeMap;
+
+use super::svg::{HEIGHT, Picture};
+use crate::layers::InLayer;
+
+const WIDTH: u32 = 1_000;
+/// Where the boxes of a layer begin; its name stands before them.
+const LEFT: u32 = 84;
+const GAP: u32 = 12;
+/// From one row of boxes to the next of the same layer, and to the next layer's.
+const ROW: u32 = HEIGHT + 14;
+const LAYER: u32 = HEIGHT + 44;
+
+/// Returns the picture of layers, the highest first.
+pub(super) fn render(layers: &[InLayer]) -> String {
+    let mut places: BTreeMap<&str, (u32, u32, u32)> = BTreeMap::new();
+    let mut names = Vec::new();
+    let mut y = 12;
+    for layer in layers {
+        names.push((y + HEIGHT / 2, layer.name));
+        let mut x = LEFT;
+        for (name, _) in &layer.crates {
+            let width = Picture::width_of(short(name));
+            if x + width > WIDTH {
+                (x, y) = (LEFT, y + ROW);
+            }
+            places.insert(name, (x, y, width));
+            x += width + GAP;
+        }
+        y += LAYER;
+    }
+    let mut picture = Picture::new(WIDTH, y - (LAYER - HEIGHT) + 12, "The crates by layer");
+    let uses: BTreeMap<&str, &[String]> = layers
+        .iter()
+        .flat_map(|it| &it.crates)
+        .map(|(name, uses)| (name.as_str(), uses.as_slice()))
+        .collect();
+    for (name, used) in &uses {
+        for other in used.iter().filter(|other| !follows(&uses, used, other)) {
+            let (Some(from), Some(to)) = (places.get(name), places.get(other.as_str())) else {
+                continue;
+            };
+            draw(&mut picture, *from, *to);
+        }
+    }
+    for (name, (x, y, width)) in places {
+        picture.labelled_box("crate", (x, y), width, short(name));
+    }
+    for (y, name) in names {
+        picture.note((4, y), name);
+    }
+    picture.finish()
+}
+
+fn draw(
+    picture: &mut Picture,
+    (x1, y1, width1): (u32, u32, u32),
+    (x2, y2, width2): (u32, u32, u32),
+) {
+    let (middle1, middle2) = (x1 + width1 / 2, x2 + width2 / 2);
+    if y2 > y1 {
+        picture.line((middle1, y1 + HEIGHT), (middle2, y2), false);
+    } else if y1 > y2 {
+        picture.line((middle1, y1), (middle2, y2 + HEIGHT), true);
+    } else {
+        // Sideways, from the nearer side, around the boxes between.
+        let below = y1 + HEIGHT + 6;
+        picture.line((middle1, y1 + HEIGHT), (middle1, below), false);
+        picture.line((middle1, below), (middle2, below), false);
+        picture.line((middle2, below), (middle2, y2 + HEIGHT), true);
+    }
+}
+
+/// Returns `true` if another crate that is used uses `other`, directly or not.
+fn follows(uses: &BTreeMap<&str, &[String]>, used: &[String], other: &str) -> bool {
+    used.iter().filter(|it| *it != other).any(|it| reaches(uses, it, other))
+}
+
+fn reaches(uses: &BTreeMap<&str, &[String]>, from: &str, to: &str) -> bool {
+    let used = uses.get(from).copied().unwrap_or_default();
+    used.iter().any(|it| it == to || reaches(uses, it, to))
+}
+
+/// All are called `weft-…`.
+fn short(name: &str) -> &str {
+    name.strip_prefix("weft-").unwrap_or(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layer(name: &'static str, crates: &[(&str, &[&str])]) -> InLayer {
+        let owned = |(name, uses): &(&str, &[&str])| {
+            ((*name).to_owned(), uses.iter().map(|it| (*it).to_owned()).collect())
+        };
+        InLayer { name, crates: crates.iter().map(owned).collect() }
+    }
+
+    #[test]
+    fn a_line_that_follows_from_others_is_left_out() {
+        let layers = [
+            layer("top", &[("weft-a", &["weft-b", "weft-c"])]),
+            layer("middle", &[("weft-b", &["weft-c"])]),
+            layer("low", &[("weft-c", &[])]),
+        ];
+        let text = render(&layers);
+        assert_eq!(text.matches("<rect").count(), 3, "{text}");
+        assert_eq!(text.matches("<path d=\"M1").count(), 2, "{text}");
+    }
+}
