@@ -1,11 +1,11 @@
-//! What is down: cables and switches, apart from the topology, which stays as it was built.
+//! The failed cables and switches. They are kept apart from the topology, which does not change.
 
 use alloc::vec::Vec;
 
 use crate::graph::{LinkId, NodeId, Topology};
 
-/// The cables and switches that are down. A cable fails in both directions, as a dark fibre and a
-/// port that is shut do.
+/// The set of cables and switches that are down. A cable fails in both directions, as with a cut
+/// fibre or a port that is shut down.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Failures {
     cables: Bits,
@@ -13,32 +13,32 @@ pub struct Failures {
 }
 
 impl Failures {
-    /// Nothing is down.
+    /// Returns the empty set.
     pub const fn none() -> Self {
         Self { cables: Bits(Vec::new()), nodes: Bits(Vec::new()) }
     }
 
-    /// Takes down the cable `link` is a direction of.
+    /// Takes down the cable of `link`, in both directions.
     pub fn fail_link(&mut self, link: LinkId) {
         self.cables.set(link.cable(), true);
     }
 
-    /// Brings the cable back. It stays unusable while a switch at either end is down.
+    /// Repairs the cable of `link`. It stays unusable while the node at either end is down.
     pub fn repair_link(&mut self, link: LinkId) {
         self.cables.set(link.cable(), false);
     }
 
-    /// Takes down a switch (or a host), and with it every cable it has.
+    /// Takes down a switch or a host, and with it all its cables.
     pub fn fail_node(&mut self, node: NodeId) {
         self.nodes.set(node.0, true);
     }
 
-    /// Brings a switch back. Cables that failed on their own stay down.
+    /// Repairs a switch or a host. Cables that [`Self::fail_link`] took down stay down.
     pub fn repair_node(&mut self, node: NodeId) {
         self.nodes.set(node.0, false);
     }
 
-    /// Whether packets can pass `link`: its cable is up and so are both its ends.
+    /// Returns `true` if `link` can carry packets: its cable and the nodes at both ends are up.
     pub fn is_up(&self, topology: &Topology, link: LinkId) -> bool {
         if self.cables.contains(link.cable()) {
             return false;
@@ -47,13 +47,13 @@ impl Failures {
         !self.nodes.contains(ends.from.0) && !self.nodes.contains(ends.to.0)
     }
 
-    /// Whether nothing at all is down.
+    /// Returns `true` if nothing is down.
     pub fn is_empty(&self) -> bool {
         self.cables.is_empty() && self.nodes.is_empty()
     }
 }
 
-/// A set of small numbers; numbers beyond the end are not in it.
+/// A set of small numbers as a bitmap; numbers past the bitmap's end are not in the set.
 #[derive(Clone, Debug, Default, Eq)]
 struct Bits(Vec<u64>);
 
@@ -79,7 +79,7 @@ impl Bits {
 }
 
 impl PartialEq for Bits {
-    /// Trailing zeros are what a repaired failure leaves behind; they make no difference.
+    /// Compares sets: the trailing zero words that a repaired failure leaves do not count.
     fn eq(&self, other: &Self) -> bool {
         let (short, long) =
             if self.0.len() < other.0.len() { (&self.0, &other.0) } else { (&other.0, &self.0) };

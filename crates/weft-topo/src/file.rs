@@ -1,13 +1,13 @@
-//! Topology files in the format of the ns-3 RDMA simulators (HPCC, ConWeave):
+//! The reader and writer of topology files in the format of the ns-3 RDMA simulators (HPCC, ConWeave):
 //!
 //! ```text
 //! <nodes> <switches> <links>
 //! <number of each switch>
-//! <node> <node> <rate> <delay> <error rate>     one line a link
+//! <node> <node> <rate> <delay> <error rate>     one line for each link
 //! ```
 //!
-//! Nodes are numbered from 0 in any order; those not listed as switches are hosts. Text after the
-//! last link is a remark. Reading keeps the file's numbers as [labels](Topology::label).
+//! Nodes are numbered from 0 in any order; nodes not listed as switches are hosts. Text after the last
+//! link is ignored. The reader keeps the file's numbers as [labels](Topology::label).
 
 use alloc::collections::BTreeMap;
 use alloc::collections::btree_map::Entry;
@@ -21,56 +21,56 @@ use weft_units::{BitRate, Duration};
 
 use crate::graph::{NodeId, Topology, TopologyBuilder, TopologyError};
 
-/// Why a text is not a topology file. Lines count from 1, nodes as the file numbers them.
+/// An error in a topology file. Lines count from 1; nodes have the file's numbers.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Ns3Error {
-    /// A field is not what belongs there.
+    /// A field has the wrong type or value.
     #[error("line {line}: found {found:?}, expected {expected}")]
     Field {
-        /// Where.
+        /// The line.
         line: usize,
-        /// What is there, at most its first 40 characters.
+        /// The field's text, at most its first 40 characters.
         found: String,
-        /// What belongs there.
+        /// The expected type or value.
         expected: &'static str,
     },
     /// A line has too few or too many fields.
     #[error("line {line}: found {found} fields, expected {expected}")]
     FieldCount {
-        /// Where.
+        /// The line.
         line: usize,
-        /// How many there are.
+        /// Number of fields found.
         found: usize,
-        /// What they should be.
+        /// The expected fields.
         expected: &'static str,
     },
-    /// The file ends before everything its header announced.
+    /// The file ends before all the switches or links that its header announces.
     #[error("line {line}: the file ends with {found} {what}, expected {expected}")]
     Truncated {
         /// The last line.
         line: usize,
-        /// Of what there is too little.
+        /// "switches" or "links".
         what: &'static str,
-        /// How many there are.
+        /// Number found.
         found: usize,
-        /// How many the header announced.
+        /// Number that the header announces.
         expected: usize,
     },
-    /// There are more switches or links than the header announced.
+    /// The file has more switches or links than its header announces.
     #[error("line {line}: found more {what} than the {expected} of the header")]
     Excess {
-        /// Where the first one too many is.
+        /// The line of the first surplus one.
         line: usize,
-        /// Of what there is too much.
+        /// "switches" or "links".
         what: &'static str,
-        /// How many the header announced.
+        /// Number that the header announces.
         expected: usize,
     },
-    /// A node number is beyond the header's count.
+    /// A node number is not below the header's count.
     #[error("line {line}: found node {found}, expected a number below {nodes}")]
     UnknownNode {
-        /// Where.
+        /// The line.
         line: usize,
         /// The number.
         found: u32,
@@ -80,44 +80,44 @@ pub enum Ns3Error {
     /// A switch is listed twice.
     #[error("line {line}: found switch {switch} again, expected each switch once")]
     DuplicateSwitch {
-        /// Where.
+        /// The line of the second time.
         line: usize,
-        /// Which.
+        /// The switch.
         switch: u32,
     },
-    /// Two links join the same nodes; the format's simulators would keep the last only.
+    /// Two links join the same nodes; the format's simulators would keep only the last.
     #[error(
         "line {line}: found a second link of {a} and {b}, expected one (first on line {first})"
     )]
     DuplicateLink {
-        /// Where the second is.
+        /// The line of the second link.
         line: usize,
-        /// Where the first is.
+        /// The line of the first link.
         first: usize,
         /// One end.
         a: u32,
         /// The other end.
         b: u32,
     },
-    /// A link joins a node with itself or two hosts.
+    /// A link joins a node with itself, or two hosts.
     #[error("line {line}: found a link of {a} and {b}, expected two nodes, at least one a switch")]
     BadLink {
-        /// Where.
+        /// The line.
         line: usize,
         /// One end.
         a: u32,
         /// The other end.
         b: u32,
     },
-    /// A host without a link, or a switch from which no host is reached.
+    /// A host has no link, or a switch reaches no host.
     #[error("node {node} is not connected, expected every host and switch to be")]
     Unconnected {
-        /// Which.
+        /// The node.
         node: u32,
     },
 }
 
-/// Why a topology cannot be written in this format.
+/// The error for a topology that the format cannot express: two nodes are joined by several cables.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("nodes {a} and {b} are joined by several cables; the ns-3 format has one for each pair")]
 pub struct UnwritableError {
@@ -131,8 +131,8 @@ pub struct UnwritableError {
 /// order the file lists them, ports in the order of links.
 ///
 /// # Errors
-/// The first thing that is wrong, with its line. Memory grows with the text, never with a number
-/// in it beyond [`TopologyBuilder::MAX_NODES`].
+/// Returns the first error with its line. Memory use grows with the text, and with a number in it
+/// only up to [`TopologyBuilder::MAX_NODES`].
 pub fn read_ns3(text: &str) -> Result<Topology, Ns3Error> {
     let mut lines = Lines::new(text);
     let header = Header::read(&mut lines)?;
@@ -165,10 +165,10 @@ pub fn read_ns3(text: &str) -> Result<Topology, Ns3Error> {
     })
 }
 
-/// The topology as a file that [`read_ns3`] and the ns-3 simulators read, with the nodes' labels.
+/// Returns the topology as a file that [`read_ns3`] and the ns-3 simulators read, with the nodes' labels.
 ///
 /// # Errors
-/// When two nodes are joined by several cables.
+/// Returns [`UnwritableError`] if several cables join the same two nodes.
 pub fn write_ns3(topology: &Topology) -> Result<String, UnwritableError> {
     let mut out = String::new();
     let (nodes, switches, links) = (topology.nodes(), topology.switches(), topology.links() / 2);
@@ -192,7 +192,7 @@ pub fn write_ns3(topology: &Topology) -> Result<String, UnwritableError> {
 
 const INFALLIBLE: &str = "writing to a string cannot fail";
 
-/// Lines that are not blank, as number and fields.
+/// An iterator over the lines that are not blank, as line number and fields.
 struct Lines<'a> {
     rest: core::iter::Enumerate<core::str::Lines<'a>>,
     last: usize,
@@ -250,11 +250,11 @@ impl Header {
     }
 }
 
-/// The file's numbers and ours.
+/// The mapping between the file's node numbers and [`NodeId`]s.
 struct Numbering {
-    /// For each of our nodes, the file's number.
+    /// The file's number of each node, by [`NodeId`].
     labels: Vec<u32>,
-    /// For each number of the file, our node.
+    /// The [`NodeId`] of each node, by the file's number.
     ids: Vec<NodeId>,
     hosts: u32,
 }

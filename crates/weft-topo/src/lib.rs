@@ -1,4 +1,4 @@
-//! The network as data: topologies, routes, and the hashes that choose among them.
+//! The network as data: topologies, equal-cost routes, and the hashes that choose among the routes.
 //!
 //! ```
 //! use weft_topo::build::LeafSpine;
@@ -12,7 +12,7 @@
 //! let (source, destination) = (NodeId(0), NodeId(127));
 //! assert_eq!(routes.path_count(&topology, source, destination), 8);
 //!
-//! // Which of them a packet takes is the leaf's hash of its five-tuple.
+//! // The leaf's hash of the five-tuple selects one of them.
 //! let leaf = topology.link(topology.ports(source)[0]).to;
 //! let hash = SwitchHash { algorithm: HashAlgorithm::Crc32, seed: 1, rotate: 0 };
 //! let packet = FiveTuple {
@@ -22,7 +22,7 @@
 //! let spine = topology.link(links[hash.select(&packet, links.len())]).to;
 //! assert_eq!(topology.tier(spine), 2);
 //!
-//! // When that spine dies, the table for what is left avoids it.
+//! // After that spine fails, the new table avoids it.
 //! let mut failures = Failures::none();
 //! failures.fail_node(spine);
 //! let routes = Routes::compute(&topology, &failures)?;
@@ -32,13 +32,14 @@
 //!
 //! # Architecture
 //!
-//! A [`Topology`] is built once and never changes: by a shape of [`build`] or from a file
-//! ([`read_ns3`]). What is down is beside it, in [`Failures`]; from both, [`Routes`] computes the
-//! equal-cost sets of a converged control plane. How a switch chooses within a set is [`hash`].
-//! The simulator asks [`Routes::next_links`] and [`hash::FabricHash::choice`] at every hop, so
-//! those two are three dependent loads and one modulus; everything else may be slow. Nothing here
-//! knows of packets, queues, time or load. A new shape is a file under `build/` and a row in
-//! `build/registry.rs`; a new hash is a function under `hash/` and a row in `hash/registry.rs`.
+//! A [`Topology`] is built once, by a shape of [`build`] or from a file ([`read_ns3`]), and never
+//! changes. [`Failures`] holds the cables and nodes that are down; from both, [`Routes`] computes
+//! the equal-cost sets of a converged control plane. [`hash`] holds the functions by which a switch
+//! chooses within a set. The simulator calls [`Routes::next_links`] and [`hash::FabricHash::choice`]
+//! at every hop, so those two are three dependent loads and one modulus; everything else may be
+//! slow. This crate knows nothing of packets, queues, time or load. A new shape is a file under
+//! `build/` and a row in `build/registry.rs`; a new hash is a function under `hash/` and a row in
+//! `hash/registry.rs`.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 

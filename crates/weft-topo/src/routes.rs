@@ -1,7 +1,7 @@
 //! Equal-cost routes: for every switch and destination, the output links on shortest paths.
 //!
 //! This is the converged control plane (BGP or an IGP with ECMP) as a table. It never chooses among
-//! the links of a set: that is a [`hash`](crate::hash) or a switch model.
+//! the links of a set: a [`hash`](crate::hash) or a switch model does.
 
 mod attachments;
 mod search;
@@ -18,11 +18,11 @@ use self::search::Search;
 use crate::failure::Failures;
 use crate::graph::{LinkId, NodeId, Topology, narrow};
 
-/// Why no table was made.
+/// An error of [`Routes::compute`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RouteError {
-    /// The table would need more memory than any network in Weft's range.
+    /// The table would have more than [`Routes::MAX_ENTRIES`] entries.
     #[error(
         "{switches} switches times {groups} destination groups are more than {} route entries",
         Routes::MAX_ENTRIES
@@ -35,50 +35,50 @@ pub enum RouteError {
     },
 }
 
-/// Where each switch sends what, for one set of failures.
+/// The forwarding tables of all switches, for one set of failures.
 ///
 /// Hosts with the same leaves form a *group* and share their routes, so the table has one `u32`
 /// for each switch and group (64 KiB for 8,192 hosts in two tiers), and equal sets of one switch
-/// are stored once. With failed host cables the groups follow what is left, as in a fabric that
-/// announces host routes.
+/// are stored once. Groups depend on the live host cables only, as in a fabric that announces host
+/// routes.
 ///
-/// Finding a set has no branch. Nobody can predict whether a leaf's next packet goes up or to a host of
-/// its own, nor can a processor.
+/// The lookup of a set has no branch, because a processor cannot predict whether a leaf's next packet
+/// goes up or to one of the leaf's own hosts.
 #[derive(Clone, Debug)]
 pub struct Routes {
     hosts: u32,
     groups: u32,
     destinations: Vec<Destination>,
-    /// `switches × groups`: where a set starts in `sets`, with [`LOCAL`] a row of them.
+    /// `switches × groups` offsets into `sets`: of a set or, with [`LOCAL`], of a row of sets.
     table: Vec<u32>,
-    /// Each set is its length, dressed as a link so that one cache line holds both, then links.
+    /// Each set is its length, stored as a [`LinkId`] so that one cache line holds both, then its links.
     sets: Vec<LinkId>,
     attachments: Attachments,
 }
 
-/// A host as switches know it.
+/// A host's entry for lookups.
 #[derive(Clone, Copy, Debug)]
 struct Destination {
     group: u32,
-    /// Where its set begins in a row of sets, one for each host of the group.
+    /// Offset of the host's set in a row of sets, which has one set for each host of the group.
     place: u32,
 }
 
-/// Where one switch sends what: [`Routes::at`].
+/// The forwarding table of one switch, as [`Routes::at`] returns it.
 #[derive(Clone, Copy, Debug)]
 pub struct SwitchRoutes<'a> {
     destinations: &'a [Destination],
-    /// By group.
+    /// The table's entries by group.
     row: &'a [u32],
     sets: &'a [LinkId],
 }
 
 impl<'a> SwitchRoutes<'a> {
-    /// See [`Routes::next_links`].
+    /// Returns the links for `destination`, as [`Routes::next_links`] does.
     ///
     /// # Panics
-    /// If `destination` is not a host of the topology.
-    #[inline(always)] // Every hop of a simulation.
+    /// Panics if `destination` is not a host of the topology.
+    #[inline(always)] // Called at every hop of a simulation.
     pub fn next_links(&self, destination: NodeId) -> &'a [LinkId] {
         let Destination { group, place } = self.destinations[destination.index()];
         let entry = self.row[group as usize];
@@ -89,23 +89,24 @@ impl<'a> SwitchRoutes<'a> {
     }
 }
 
-/// The group's hosts hang on this very switch: each has a set of its own.
+/// The flag of an entry whose group's hosts are connected to this switch: each has a set of its own.
 const LOCAL: u32 = 1 << 31;
-/// Entries of the table in a cache line, and lines that are fetched early at most.
+/// Number of table entries in a cache line.
 const ENTRIES_PER_LINE: usize = 16;
-const MOST_LINES: usize = 16;
-/// The first set of the pool: no way.
+/// Maximum number of cache lines that are prefetched.
+const MAX_LINES: usize = 16;
+/// The first set of the pool, which is empty: no route.
 const UNREACHABLE: u32 = 0;
 
 impl Routes {
-    /// Entries a table may have: 512 MiB of them. A three-tier fat tree of 131,072 hosts has 28
-    /// million.
+    /// Maximum number of table entries, which take 512 MiB. A three-tier fat tree of 131,072 hosts has
+    /// 28 million.
     pub const MAX_ENTRIES: u64 = 1 << 27;
 
-    /// The shortest paths over what is up.
+    /// Computes the shortest paths over the nodes and cables that are up.
     ///
     /// # Errors
-    /// `TableTooLarge` where switches times destination groups exceed [`Self::MAX_ENTRIES`].
+    /// Returns `TableTooLarge` if switches times destination groups exceed [`Self::MAX_ENTRIES`].
     pub fn compute(topology: &Topology, failures: &Failures) -> Result<Self, RouteError> {
         let attachments = Attachments::new(topology, failures);
         let (group_of, leaves_of_group) = attachments.groups();
@@ -122,8 +123,9 @@ impl Routes {
             });
             for &leaf in leaves {
                 let cables = |&host| attachments.to_host(leaf, host);
-                let row =
-                    search.sets.add_row(hosts_of_group[group].iter().map(cables), attachments.most);
+                let row = search
+                    .sets
+                    .add_row(hosts_of_group[group].iter().map(cables), attachments.max_cables);
                 table[(leaf.0 - topology.hosts()) as usize * groups as usize + group] = LOCAL | row;
             }
         }
@@ -131,20 +133,20 @@ impl Routes {
         Ok(Self { hosts: topology.hosts(), groups, destinations, table, sets, attachments })
     }
 
-    /// The links on which `switch` sends a packet for `destination`, in port order: the equal-cost
-    /// next hops, or the cable to the host itself. Empty when there is no way.
+    /// Returns the links on which `switch` sends a packet for `destination`, in port order: the
+    /// equal-cost next hops, or the cables to the host itself. Empty if there is no route.
     ///
     /// # Panics
-    /// If `switch` is not a switch or `destination` not a host of the topology.
-    #[inline(always)] // Every hop of a simulation.
+    /// Panics if `switch` is not a switch or `destination` not a host of the topology.
+    #[inline(always)] // Called at every hop of a simulation.
     pub fn next_links(&self, switch: NodeId, destination: NodeId) -> &[LinkId] {
         self.at(switch).next_links(destination)
     }
 
-    /// The routes of one switch, for whoever has many packets there.
+    /// Returns the routes of one switch, for callers with many packets at that switch.
     ///
     /// # Panics
-    /// If `switch` is not a switch of the topology.
+    /// Panics if `switch` is not a switch of the topology.
     #[inline(always)]
     pub fn at(&self, switch: NodeId) -> SwitchRoutes<'_> {
         let groups = self.groups as usize;
@@ -152,28 +154,28 @@ impl Routes {
         SwitchRoutes { destinations: &self.destinations, row, sets: &self.sets }
     }
 
-    /// The number of the group that shares its routes with `destination`.
+    /// Returns the number of `destination`'s group, whose hosts share their routes.
     ///
     /// # Panics
-    /// If `destination` is not a host of the topology.
+    /// Panics if `destination` is not a host of the topology.
     #[inline]
     pub fn group(&self, destination: NodeId) -> u32 {
         self.destinations[destination.index()].group
     }
 
-    /// Begins to fetch what [`Self::next_links`] needs at `switch`.
+    /// Prefetches the table entries that [`Self::next_links`] reads for `switch`.
     #[inline]
     pub fn prefetch(&self, switch: NodeId) {
         let groups = self.groups as usize;
         let row = &self.table[(switch.0 - self.hosts) as usize * groups..][..groups];
-        row.chunks(ENTRIES_PER_LINE).take(MOST_LINES).for_each(prefetch);
+        row.chunks(ENTRIES_PER_LINE).take(MAX_LINES).for_each(prefetch);
     }
 
-    /// The links on which `source` can send a packet that reaches `destination`: its ports, in
-    /// port order, less those that are down or lead to a plane where the destination is not.
+    /// Returns the links on which `source` can send a packet that reaches `destination`: its ports in
+    /// port order, without those that are down or lead to a plane without the destination.
     ///
     /// # Panics
-    /// If either is not a host of the topology.
+    /// Panics if either is not a host of the topology.
     pub fn first_links(
         &self,
         source: NodeId,
@@ -189,12 +191,18 @@ impl Routes {
         ports.into_iter()
     }
 
-    /// Whether some port of `source` leads to `destination`.
+    /// Returns `true` if a port of `source` leads to `destination`.
+    ///
+    /// # Panics
+    /// Panics if either is not a host of the topology.
     pub fn reaches(&self, source: NodeId, destination: NodeId) -> bool {
         self.first_links(source, destination).next().is_some()
     }
 
-    /// How many paths of this table lead from `source` to `destination`, over all ports.
+    /// Returns the number of paths of this table from `source` to `destination`, over all ports.
+    ///
+    /// # Panics
+    /// Panics if either is not a host of the topology.
     pub fn path_count(&self, topology: &Topology, source: NodeId, destination: NodeId) -> u64 {
         let mut known = BTreeMap::new();
         self.first_links(source, destination)
@@ -224,9 +232,12 @@ impl Routes {
         count
     }
 
-    /// Every path of this table from `source` to `destination`, each as its links from the
-    /// source's port to the destination; in order of port, then next hop. A fat tree has very many
-    /// (see [`Self::path_count`]): take what is needed.
+    /// Returns the paths of this table from `source` to `destination`, each as its links from the
+    /// source's port to the destination, in order of port, then next hop. A fat tree has very many
+    /// (see [`Self::path_count`]): collect only those that are needed.
+    ///
+    /// # Panics
+    /// Panics if either is not a host of the topology.
     pub fn paths<'a>(
         &'a self,
         topology: &'a Topology,
@@ -239,14 +250,14 @@ impl Routes {
     }
 }
 
-/// Depth-first walk over all equal-cost paths; see [`Routes::paths`].
+/// A depth-first iterator over all equal-cost paths, as [`Routes::paths`] returns it.
 #[derive(Debug)]
 pub struct Paths<'a> {
     routes: &'a Routes,
     topology: &'a Topology,
     destination: NodeId,
     path: Vec<LinkId>,
-    /// What is left to try at each depth, last first.
+    /// The links still to be tried at each depth, in reverse order.
     untried: Vec<Vec<LinkId>>,
 }
 

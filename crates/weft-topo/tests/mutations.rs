@@ -1,4 +1,4 @@
-//! Topology files, damaged.
+//! Fuzz tests that read damaged topology files.
 
 use std::path::Path;
 
@@ -10,11 +10,11 @@ mod properties;
 fn no_garbled_topology_file_breaks_a_promise() {
     let golden = garble::files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden"));
     let taken = garble::survive(&golden, 20_000, properties::topology);
-    assert!(taken > 1_000, "only {taken} were topologies: the garbling is too wild");
+    assert!(taken > 1_000, "only {taken} mutants were topologies: the mutations destroy too much");
 }
 
 #[test]
 fn a_header_of_millions_costs_no_more_than_its_text() {
-    let lonely = "1048576 1048575 4194304\n";
-    assert!(!properties::topology(lonely.as_bytes()));
+    let unconnected = "1048576 1048575 4194304\n";
+    assert!(!properties::topology(unconnected.as_bytes()));
 }

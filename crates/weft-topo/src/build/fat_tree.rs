@@ -7,17 +7,17 @@ use weft_units::{BitRate, Duration};
 use super::{BuildError, LINK_LATENCY, at_least_one, gbps};
 use crate::graph::{NodeId, Topology, TopologyBuilder, TopologyError, narrow};
 
-/// A fat tree with room for so many hosts, of the smallest even `k` that has it:
+/// A fat tree with the smallest even `k` that has room for `hosts` hosts:
 ///
-/// | tiers | hosts at most | edge switches | aggregation | core | shortest paths between pods |
+/// | tiers | max. hosts | edge switches | aggregation | core | shortest paths between pods |
 /// | --- | --- | --- | --- | --- | --- |
 /// | 2 | `k²/2 · o` | `k` | – | `k/2` | `k/2` (between edges) |
 /// | 3 | `k³/4 · o` | `k²/2` | `k²/2` | `k²/4` | `k²/4` |
 ///
 /// where `o` is the oversubscription: each edge switch has `k/2` uplinks and `o · k/2` hosts. The
-/// default is what uet-htsim builds for 128 hosts (`k` = 8); 1,024 give `k` = 16, and 8,192 in two
-/// tiers give `k` = 128: edge switches with 64 ports down and 64 up. (htsim refuses a number of
-/// hosts that does not fill the tree; here the last pods are left out or stay partly empty.)
+/// default is the tree that uet-htsim builds for 128 hosts (`k` = 8); 1,024 hosts give `k` = 16, and
+/// 8,192 in two tiers give `k` = 128: edge switches with 64 ports down and 64 up. (htsim rejects a
+/// number of hosts that does not fill the tree; here the last pods are omitted or partly empty.)
 ///
 /// Nodes: hosts by edge switch, edge switches by pod, aggregation switches by pod, core switches
 /// (in two tiers: hosts, edges, spines). Aggregation switch `a` of every pod connects to the core
@@ -26,11 +26,11 @@ use crate::graph::{NodeId, Topology, TopologyBuilder, TopologyError, narrow};
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct FatTree {
-    /// Hosts, one port each.
+    /// Number of hosts, one port each.
     pub hosts: u32,
-    /// 2 or 3.
+    /// Number of tiers, 2 or 3.
     pub tiers: u32,
-    /// Hosts of an edge switch over its uplinks; 1 is a full bisection.
+    /// Ratio of an edge switch's hosts to its uplinks; 1 is a full bisection.
     pub oversubscription: u32,
     /// Rate of every cable.
     pub rate: BitRate,
@@ -51,11 +51,11 @@ impl Default for FatTree {
 }
 
 impl FatTree {
-    /// The network.
+    /// Builds the network.
     ///
     /// # Errors
-    /// `Zero` for no hosts or oversubscription 0, `OutOfRange` for other than 2 or 3 tiers,
-    /// `Topology` when it is too large.
+    /// Returns `Zero` if `hosts` or `oversubscription` is 0, `OutOfRange` unless `tiers` is 2 or 3,
+    /// `Topology` if the network is too large.
     pub fn build(&self) -> Result<Topology, BuildError> {
         at_least_one(&[("hosts", self.hosts), ("oversubscription", self.oversubscription)])?;
         let mut network = TopologyBuilder::new(self.hosts)?;
@@ -70,11 +70,11 @@ impl FatTree {
         Ok(network.build()?)
     }
 
-    /// Half of `k`: the uplinks of an edge switch.
+    /// Returns `k/2`, the number of uplinks of an edge switch.
     fn half(&self) -> u32 {
         let fits = |half: &u64| {
             let hosts_per_edge = half * u64::from(self.oversubscription);
-            // k edge switches; or k pods of k/2.
+            // k edge switches in two tiers; k pods of k/2 in three.
             let edges = if self.tiers == 2 { 2 * half } else { 2 * half * half };
             hosts_per_edge * edges >= u64::from(self.hosts)
         };
@@ -112,7 +112,7 @@ impl FatTree {
         Ok(())
     }
 
-    /// As many edge switches as the hosts fill, with their hosts.
+    /// Adds the edge switches that the hosts need, connects the hosts and returns the switches.
     fn attach_hosts(
         &self,
         network: &mut TopologyBuilder,

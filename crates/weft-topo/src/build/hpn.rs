@@ -1,4 +1,4 @@
-//! HPN 7.0 (Qian et al., SIGCOMM 2024), the network of STELLAR's experiments.
+//! The HPN 7.0 network (Qian et al., SIGCOMM 2024), on which STELLAR's experiments ran.
 
 use alloc::vec::Vec;
 
@@ -7,20 +7,20 @@ use weft_units::{BitRate, Duration};
 use super::{BuildError, LINK_LATENCY, at_least_one, gbps, product};
 use crate::graph::{NodeId, Topology, TopologyBuilder};
 
-/// A dual-plane, rail-optimised pod. A simulated *host* is one NIC; a server has `rails` of them,
-/// each with one port in each plane.
+/// A dual-plane, rail-optimised pod. A simulated *host* is one NIC; a server has `rails` NICs, each
+/// with one port in each plane.
 ///
 /// Per segment, rail and plane there is one ToR, so a segment's NICs of one rail share their two
-/// ToRs. Each ToR has one uplink to each of its plane's aggregation switches, and the planes
-/// never meet: the port a packet leaves by decides its plane, and within a plane there are
-/// `aggregations` paths between segments (or rails). The core layer above, which joins pods and is the
-/// planes' escape (STELLAR, section 3.1), is not part of this shape.
+/// ToRs. Each ToR has one uplink to each of its plane's aggregation switches, and the planes are not
+/// connected: the port on which a packet leaves its host decides its plane, and within a plane there
+/// are `aggregations` paths between segments (or rails). The core layer above, which joins pods and
+/// connects the planes (STELLAR, section 3.1), is not part of this shape.
 ///
 /// Counts: `segments · servers_per_segment · rails` hosts, `segments · rails · planes` ToRs,
 /// `aggregations · planes` aggregation switches. A full pod of HPN 7.0 has 15 segments of 128
 /// servers with 8 rails: 15,360 NICs, 240 ToRs of 128 × 200 Gb/s down and 60 × 400 Gb/s up, 120
 /// aggregation switches. STELLAR's servers have 8 GPUs and 4 NICs (section 7.2), hence `rails` = 4;
-/// its permutation of 30 servers takes 15 of each segment's 128, its 512-GPU task 64 servers.
+/// its permutation uses 15 of each segment's 128 servers, 30 in total, its 512-GPU task 64 servers.
 ///
 /// Nodes: hosts by segment, server, rail (see [`Self::host`]); ToRs by segment, rail, plane;
 /// aggregation switches by plane. Host port `p` is in plane `p`.
@@ -28,15 +28,15 @@ use crate::graph::{NodeId, Topology, TopologyBuilder};
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct Hpn {
-    /// Segments of the pod; 15 in a full one.
+    /// Number of segments of the pod; a full pod has 15.
     pub segments: u32,
-    /// Servers in each segment.
+    /// Number of servers in each segment.
     pub servers_per_segment: u32,
-    /// NICs of each server.
+    /// Number of NICs of each server.
     pub rails: u32,
-    /// Planes, each with a port of every NIC.
+    /// Number of planes; every NIC has one port in each.
     pub planes: u32,
-    /// Aggregation switches in each plane.
+    /// Number of aggregation switches in each plane.
     pub aggregations: u32,
     /// Rate of each NIC port.
     pub port_rate: BitRate,
@@ -62,15 +62,15 @@ impl Default for Hpn {
 }
 
 impl Hpn {
-    /// The NIC of one rail of one server.
+    /// Returns the NIC of one rail of one server.
     pub const fn host(&self, segment: u32, server: u32, rail: u32) -> NodeId {
         NodeId((segment * self.servers_per_segment + server) * self.rails + rail)
     }
 
-    /// The network.
+    /// Builds the network.
     ///
     /// # Errors
-    /// `Zero` for a count of zero, `Topology` when it is too large.
+    /// Returns `Zero` if a count is zero, `Topology` if the network is too large.
     pub fn build(&self) -> Result<Topology, BuildError> {
         at_least_one(&[
             ("segments", self.segments),

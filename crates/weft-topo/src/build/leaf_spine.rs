@@ -1,4 +1,4 @@
-//! Two tiers: every leaf connects to every spine.
+//! The leaf–spine fabric: two tiers, every leaf connected to every spine.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -9,7 +9,7 @@ use super::{BuildError, LINK_LATENCY, at_least_one, gbps, product};
 use crate::graph::{NodeId, Topology, TopologyBuilder};
 
 /// A leaf–spine fabric. The default is Hopper's (section 4.1): 128 servers, 8 leaves, 8 spines,
-/// 100 Gb/s and 1 us everywhere, 2:1 oversubscribed.
+/// 100 Gb/s and 1 us on every cable, 2:1 oversubscribed.
 ///
 /// Nodes: hosts by leaf (host `h` is on leaf `h / hosts_per_leaf`), leaves, spines.
 /// Ports: a leaf's hosts, then its spines in order, parallel cables side by side.
@@ -17,17 +17,17 @@ use crate::graph::{NodeId, Topology, TopologyBuilder};
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct LeafSpine {
-    /// Leaves.
+    /// Number of leaves.
     pub leaves: u32,
-    /// Spines.
+    /// Number of spines.
     pub spines: u32,
-    /// Hosts on each leaf, one port each.
+    /// Number of hosts on each leaf, one port each.
     pub hosts_per_leaf: u32,
-    /// Cables between each leaf and each spine.
+    /// Number of cables between each leaf and each spine.
     pub parallel_links: u32,
     /// Rate of host cables.
     pub host_rate: BitRate,
-    /// Rate of the cables to the spines: one for all, or one for each spine. Hopper's testbed
+    /// Rates of the cables to the spines: one for all spines, or one for each. Hopper's testbed
     /// (section 4.2) has four spines at 10 Gb/s and two at 1 Gb/s.
     pub uplink_rates: Vec<BitRate>,
     /// Latency of every cable.
@@ -49,11 +49,11 @@ impl Default for LeafSpine {
 }
 
 impl LeafSpine {
-    /// The network.
+    /// Builds the network.
     ///
     /// # Errors
-    /// `Zero` for a count of zero, `RateCount` for a wrong number of uplink rates, `Topology` when
-    /// it is too large.
+    /// Returns `Zero` if a count is zero, `RateCount` if the number of uplink rates is neither 1 nor
+    /// `spines`, `Topology` if the network is too large.
     pub fn build(&self) -> Result<Topology, BuildError> {
         at_least_one(&[
             ("leaves", self.leaves),
@@ -80,7 +80,7 @@ impl LeafSpine {
         Ok(network.build()?)
     }
 
-    /// One rate for each spine, in order.
+    /// Returns one rate for each spine, in order.
     fn rates(&self) -> Result<impl Iterator<Item = BitRate> + '_, BuildError> {
         let got = self.uplink_rates.len();
         if got != 1 && got != self.spines as usize {

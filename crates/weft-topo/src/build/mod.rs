@@ -1,4 +1,4 @@
-//! Topologies by name: one file a shape, one row in the [registry](TopologyConfig).
+//! The topologies by name: one file for each shape, one row in the [registry](TopologyConfig).
 //!
 //! Each shape is a plain struct of parameters whose `Default` is the published network. Nodes are
 //! numbered in a documented order, so that experiments can name "the first thirty servers".
@@ -18,42 +18,42 @@ use weft_units::{BitRate, Duration};
 
 use crate::graph::TopologyError;
 
-/// Why parameters do not describe a network.
+/// An error of [`TopologyConfig::build`]: the parameters describe no network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BuildError {
     /// A parameter that counts something is zero.
     #[error("{parameter} must be at least 1")]
     Zero {
-        /// Which.
+        /// The parameter's name.
         parameter: &'static str,
     },
-    /// A parameter has a value this shape does not come in.
+    /// A parameter has a value that the shape does not support.
     #[error("{parameter} is {got}, expected {expected}")]
     OutOfRange {
-        /// Which.
+        /// The parameter's name.
         parameter: &'static str,
         /// Its value.
         got: u64,
-        /// What it may be.
+        /// The supported values.
         expected: &'static str,
     },
-    /// A list of rates is neither one rate for all nor one for each.
+    /// A list of rates has neither one rate for all nor one rate for each.
     #[error("{parameter} has {got} rates, expected 1 or {expected}")]
     RateCount {
-        /// Which list.
+        /// The list's name.
         parameter: &'static str,
         /// Its length.
         got: usize,
-        /// The other length it may have.
+        /// The other supported length.
         expected: u32,
     },
-    /// The network is too large or does not hang together.
+    /// The network is too large or not connected.
     #[error(transparent)]
     Topology(#[from] TopologyError),
 }
 
-/// Refuses the first parameter that is zero.
+/// Returns `Zero` for the first parameter that is zero.
 fn at_least_one(parameters: &[(&'static str, u32)]) -> Result<(), BuildError> {
     match parameters.iter().find(|(_, value)| *value == 0) {
         Some(&(parameter, _)) => Err(BuildError::Zero { parameter }),
@@ -61,7 +61,7 @@ fn at_least_one(parameters: &[(&'static str, u32)]) -> Result<(), BuildError> {
     }
 }
 
-/// The product of counts, as a number of nodes.
+/// Returns the product of counts, as a number of nodes.
 fn product(counts: &[u32]) -> Result<u32, BuildError> {
     let exact = counts.iter().try_fold(1u64, |all, &count| all.checked_mul(count.into()));
     let got = exact.unwrap_or(u64::MAX);
@@ -72,8 +72,8 @@ const fn gbps(giga: u64) -> BitRate {
     BitRate::gbps(giga).expect("a rate in this file is above zero")
 }
 
-/// Hopper's link latency (section 4.1; the public ns-3 topology file writes it as 1000 ns). The
-/// other papers give none, so every shape starts from it. It stands for cable and switch together.
+/// Hopper's link latency (section 4.1; the public ns-3 topology file writes it as 1000 ns). The other
+/// papers give none, so every shape has it as default. It covers cable and switch together.
 const LINK_LATENCY: Duration = Duration::from_micros(1);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Multi-rail blocks (Astral, introduction and figure 1).
+//! The network of multi-rail blocks (Astral, introduction and figure 1).
 
 use alloc::vec::Vec;
 
@@ -7,30 +7,30 @@ use weft_units::{BitRate, Duration};
 use super::{BuildError, LINK_LATENCY, at_least_one, gbps, product};
 use crate::graph::{NodeId, Topology, TopologyBuilder};
 
-/// Blocks of servers whose NICs of the same number share a leaf, all leaves joined by spines. A
+/// Blocks of servers whose NICs of the same number share a leaf; spines connect all leaves. A
 /// simulated *host* is one NIC with two ports.
 ///
 /// The paper gives 128-port switches, blocks of 32 servers with 8 NICs of 400 Gb/s, NICs with two
 /// ports on two leaves, and full connection of leaves by spines. That fixes the rest: a block's 512
-/// ports of 200 Gb/s fill the lower 64 ports of 8 leaves, one leaf a rail. Which second leaf a NIC
-/// takes is our reading: leaves work in pairs, and NIC `r` has port 0 on leaf `r` and port 1 on
+/// ports of 200 Gb/s fill the lower 64 ports of 8 leaves, one leaf for each rail. The paper does not
+/// give a NIC's second leaf; here leaves form pairs, and NIC `r` has port 0 on leaf `r` and port 1 on
 /// leaf `r ^ 1`. The upper 64 ports go to 64 spines, so a fabric has at most 16 blocks.
 ///
-/// A destination is reached through both its leaves, so unlike HPN's planes a packet may arrive by
-/// either port: `spines` · 2 paths for each port of the sender, less when they share a leaf.
+/// A destination is reached through both its leaves, so unlike in HPN's planes a packet may arrive on
+/// either port: `spines` · 2 paths for each port of the sender, fewer if they share a leaf.
 ///
 /// Nodes: hosts by block, server, NIC (see [`Self::host`]); leaves by block and rail; spines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(default, deny_unknown_fields))]
 pub struct Rail {
-    /// Blocks.
+    /// Number of blocks.
     pub blocks: u32,
-    /// Servers in each block.
+    /// Number of servers in each block.
     pub servers_per_block: u32,
-    /// NICs of each server, an even number: one rail each.
+    /// Number of NICs of each server, one for each rail; even.
     pub rails: u32,
-    /// Spines, with one cable to each leaf.
+    /// Number of spines, each with one cable to each leaf.
     pub spines: u32,
     /// Rate of each NIC port.
     pub port_rate: BitRate,
@@ -55,16 +55,16 @@ impl Default for Rail {
 }
 
 impl Rail {
-    /// One NIC of one server.
+    /// Returns the NIC of one rail of one server.
     pub const fn host(&self, block: u32, server: u32, rail: u32) -> NodeId {
         NodeId((block * self.servers_per_block + server) * self.rails + rail)
     }
 
-    /// The network.
+    /// Builds the network.
     ///
     /// # Errors
-    /// `Zero` for a count of zero, `OutOfRange` for an odd number of rails, `Topology` when it is
-    /// too large.
+    /// Returns `Zero` if a count is zero, `OutOfRange` if `rails` is odd, `Topology` if the network
+    /// is too large.
     pub fn build(&self) -> Result<Topology, BuildError> {
         at_least_one(&[
             ("blocks", self.blocks),

@@ -1,4 +1,4 @@
-//! The table of topologies. A new shape is a file and a row.
+//! The table of topologies. A new shape needs a file and a row.
 
 use alloc::string::String;
 
@@ -7,7 +7,7 @@ use weft_units::unknown_name;
 use super::{BuildError, FatTree, Hpn, LeafSpine, Rail};
 use crate::graph::Topology;
 
-/// A name that is in no row; the message lists those that are.
+/// The error for a name that no row has; its message lists the known names.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct UnknownTopology(String);
@@ -26,17 +26,17 @@ macro_rules! topologies {
             /// Every shape, in the order of the table.
             pub const ALL: &[Self] = &[$(Self::$kind),+];
 
-            /// What it is called in scenario files and on the command line.
+            /// Returns the shape's name in scenario files and on the command line.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$kind => $name),+ }
             }
 
-            /// What it is, in one line.
+            /// Returns a one-line description.
             pub const fn about(self) -> &'static str {
                 match self { $(Self::$kind => $about),+ }
             }
 
-            /// The published network of this shape.
+            /// Returns the parameters of the published network of this shape.
             pub fn config(self) -> TopologyConfig {
                 match self { $(Self::$kind => TopologyConfig::$kind(<$kind>::default())),+ }
             }
@@ -53,7 +53,7 @@ macro_rules! topologies {
         }
 
         /// A shape with its parameters. In a file, `kind` names the shape and the other keys are
-        /// its parameters; what is left out is as published.
+        /// its parameters; omitted keys have the published values.
         #[derive(Clone, Debug, PartialEq)]
         #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
         #[cfg_attr(feature = "serde", serde(tag = "kind"))]
@@ -63,15 +63,15 @@ macro_rules! topologies {
         }
 
         impl TopologyConfig {
-            /// The shape.
+            /// Returns the shape.
             pub const fn kind(&self) -> TopologyKind {
                 match self { $(Self::$kind(_) => TopologyKind::$kind),+ }
             }
 
-            /// The network these parameters describe.
+            /// Builds the network that these parameters describe.
             ///
             /// # Errors
-            /// As the shape's own `build`.
+            /// Returns the error of the shape's own `build`.
             pub fn build(&self) -> Result<Topology, BuildError> {
                 match self { $(Self::$kind(parameters) => parameters.build()),+ }
             }

@@ -12,7 +12,7 @@ fn switches_by_tier(topology: &Topology) -> [usize; 3] {
     [1, 2, 3].map(|tier| topology.switch_ids().filter(|&node| topology.tier(node) == tier).count())
 }
 
-/// Rate of all links from tier `from` to tier `to`, in Gb/s.
+/// Returns the sum of the rates of all links from tier `from` to tier `to`, in Gb/s.
 fn capacity_gbps(topology: &Topology, from: u8, to: u8) -> u64 {
     let rate = |link: LinkId| {
         let link = topology.link(link);
@@ -193,7 +193,7 @@ fn parameters_that_make_no_network_are_refused_by_name() {
     );
 }
 
-/// Found by garbling scenarios: such cables made sums of rates and delays overflow.
+/// Fuzzed scenarios found that such cables made sums of rates and delays overflow.
 #[test]
 fn cables_of_impossible_speed_or_length_are_refused() {
     let fast = LeafSpine { host_rate: gbps(100_001), ..LeafSpine::default() }.build();

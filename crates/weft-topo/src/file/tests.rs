@@ -16,7 +16,7 @@ fn error_of(text: &str) -> String {
 }
 
 #[test]
-fn hosts_come_first_and_everybody_keeps_the_number_of_the_file() {
+fn hosts_come_first_and_every_node_keeps_the_number_of_the_file() {
     let topology = read_ns3(SMALL).unwrap();
     let labels: Vec<_> = (0..4).map(|node| topology.label(NodeId(node))).collect();
     assert_eq!(labels, [0, 3, 2, 1]);

@@ -1,4 +1,4 @@
-//! Putting a [`Topology`] together, and checking that it hangs together.
+//! The builder of a [`Topology`], which also checks that the network is connected.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
@@ -8,7 +8,7 @@ use weft_units::{BitRate, Duration};
 
 use super::{Cable, LinkId, NodeId, Topology, narrow};
 
-/// Puts a [`Topology`] together. Nodes and ports are numbered in the order they are added.
+/// A builder of a [`Topology`]. Nodes and ports are numbered in the order in which they are added.
 #[derive(Clone, Debug)]
 pub struct TopologyBuilder {
     hosts: u32,
@@ -19,20 +19,20 @@ pub struct TopologyBuilder {
 }
 
 impl TopologyBuilder {
-    /// Nodes a topology may have: eight times the largest network anybody plans with Weft.
+    /// Maximum number of nodes: eight times the largest network that is planned with Weft.
     pub const MAX_NODES: u32 = 1 << 20;
-    /// Cables a topology may have; 128 MiB of them.
+    /// Maximum number of cables; they take 128 MiB.
     pub const MAX_CABLES: u32 = 1 << 22;
-    /// Highest rate of a cable, 100 Tb/s: so that the rates of a node's cables add up, and a byte
-    /// takes a time that can be told from none.
+    /// Maximum rate of a cable, 100 Tb/s: the sum of a node's rates cannot overflow, and the time to
+    /// send a byte does not round to zero.
     pub const MAX_RATE: BitRate = BitRate::gbps(100_000).expect("above zero");
-    /// Longest propagation of a cable: so that the delays of a route add up.
+    /// Maximum propagation delay of a cable: the sum of a route's delays cannot overflow.
     pub const MAX_PROPAGATION: Duration = Duration::from_secs(1);
 
-    /// A network of so many hosts and nothing else yet.
+    /// Returns a builder with `hosts` hosts, no switch and no cable.
     ///
     /// # Errors
-    /// `NoHosts` for zero, `TooManyNodes` above [`Self::MAX_NODES`].
+    /// Returns `NoHosts` for zero, `TooManyNodes` above [`Self::MAX_NODES`].
     pub fn new(hosts: u32) -> Result<Self, TopologyError> {
         if hosts == 0 {
             return Err(TopologyError::NoHosts);
@@ -44,10 +44,10 @@ impl TopologyBuilder {
         Ok(Self { hosts, nodes: hosts, cables, error_rates, labels })
     }
 
-    /// Adds so many switches and gives their numbers.
+    /// Adds `count` switches and returns their numbers.
     ///
     /// # Errors
-    /// `TooManyNodes` above [`Self::MAX_NODES`].
+    /// Returns `TooManyNodes` above [`Self::MAX_NODES`].
     pub fn add_switches(
         &mut self,
         count: u32,
@@ -61,11 +61,11 @@ impl TopologyBuilder {
         Ok((first..self.nodes).map(NodeId))
     }
 
-    /// Joins `a` and `b` by a cable and gives the direction from `a` to `b`. Two nodes may be
-    /// joined by several cables.
+    /// Connects `a` and `b` by a cable and returns the direction from `a` to `b`. Several cables may
+    /// connect the same two nodes.
     ///
     /// # Errors
-    /// `UnknownNode`, `SelfLoop`, `HostToHost`, `TooFast`, `TooLong`, or `TooManyCables`.
+    /// Returns `UnknownNode`, `SelfLoop`, `HostToHost`, `TooFast`, `TooLong` or `TooManyCables`.
     pub fn connect(
         &mut self,
         a: NodeId,
@@ -96,22 +96,22 @@ impl TopologyBuilder {
         Ok(LinkId(2 * cable))
     }
 
-    /// Sets the share of packets that both directions of `link` lose.
+    /// Sets the fraction of packets that each direction of `link`'s cable loses.
     pub(crate) fn set_error_rate(&mut self, link: LinkId, rate: f64) {
         if rate > 0.0 {
             self.error_rates.insert(link.cable(), rate);
         }
     }
 
-    /// Sets the numbers the nodes have outside, one a node.
+    /// Sets the nodes' numbers in the topology file, one for each node.
     pub(crate) fn set_labels(&mut self, labels: Vec<u32>) {
         self.labels = labels;
     }
 
-    /// The finished network.
+    /// Returns the finished network.
     ///
     /// # Errors
-    /// `LonelyHost` or `LonelySwitch` where something is not connected.
+    /// Returns `LonelyHost` or `LonelySwitch` if a node is not connected.
     pub fn build(self) -> Result<Topology, TopologyError> {
         let (first_port, ports) = number_ports(self.nodes, &self.cables);
         let mut topology = Topology {
@@ -133,7 +133,7 @@ impl TopologyBuilder {
     }
 }
 
-/// Each node's outgoing links in the order their cables were laid, as first index and list.
+/// Returns each node's outgoing links in the order in which their cables were added, as offsets and list.
 fn number_ports(nodes: u32, cables: &[Cable]) -> (Vec<u32>, Vec<LinkId>) {
     let mut first = vec![0u32; nodes as usize + 1];
     for end in cables.iter().flat_map(|cable| cable.ends) {
@@ -153,7 +153,7 @@ fn number_ports(nodes: u32, cables: &[Cable]) -> (Vec<u32>, Vec<LinkId>) {
     (first, ports)
 }
 
-/// Breadth-first search from all hosts at once.
+/// Returns each node's distance to the nearest host, by breadth-first search from all hosts at once.
 fn distances_to_hosts(topology: &Topology) -> Result<Vec<u8>, TopologyError> {
     let mut tiers: Vec<Option<u8>> = vec![None; topology.nodes() as usize];
     let mut queue: VecDeque<NodeId> = topology.host_ids().collect();
@@ -168,14 +168,14 @@ fn distances_to_hosts(topology: &Topology) -> Result<Vec<u8>, TopologyError> {
             }
         }
     }
-    let lonely = tiers.iter().position(Option::is_none);
-    match lonely {
+    let unconnected = tiers.iter().position(Option::is_none);
+    match unconnected {
         Some(switch) => Err(TopologyError::LonelySwitch { switch: narrow(switch) }),
         None => Ok(tiers.into_iter().flatten().collect()),
     }
 }
 
-/// The connected component of every switch when hosts are taken away, numbered by lowest switch.
+/// Returns each switch's connected component in the graph without hosts, numbered by lowest switch.
 fn components(topology: &Topology) -> Vec<u8> {
     let hosts = topology.hosts as usize;
     let mut planes: Vec<Option<u8>> = vec![None; topology.switches() as usize];
@@ -201,31 +201,31 @@ fn components(topology: &Topology) -> Vec<u8> {
     planes.into_iter().flatten().collect()
 }
 
-/// Why nodes and cables are not a network.
+/// An error of [`TopologyBuilder`]: the nodes and cables are no network.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TopologyError {
-    /// More nodes than this crate is sized for.
+    /// The topology has more than [`TopologyBuilder::MAX_NODES`] nodes.
     #[error("{got} nodes are more than the {} a topology may have", TopologyBuilder::MAX_NODES)]
     TooManyNodes {
-        /// How many were asked for.
+        /// Number requested.
         got: u64,
     },
-    /// More cables than this crate is sized for.
+    /// The topology has more than [`TopologyBuilder::MAX_CABLES`] cables.
     #[error("{got} cables are more than the {} a topology may have", TopologyBuilder::MAX_CABLES)]
     TooManyCables {
-        /// How many were asked for.
+        /// Number requested.
         got: u64,
     },
-    /// A network without hosts carries nothing.
+    /// The topology has no host.
     #[error("a topology needs at least one host")]
     NoHosts,
     /// A cable names a node that does not exist.
     #[error("a cable ends at node {node}, but there are only {nodes} nodes")]
     UnknownNode {
-        /// The number it named.
+        /// The node's number.
         node: u32,
-        /// How many nodes there are.
+        /// Number of nodes.
         nodes: u32,
     },
     /// A cable joins a node with itself.
@@ -234,7 +234,7 @@ pub enum TopologyError {
         /// That node.
         node: u32,
     },
-    /// A cable joins two hosts, which no route could use.
+    /// A cable joins two hosts; no route could use it.
     #[error("a cable joins hosts {a} and {b}; hosts connect to switches only")]
     HostToHost {
         /// One host.
@@ -242,25 +242,25 @@ pub enum TopologyError {
         /// The other host.
         b: u32,
     },
-    /// A cable faster than any sum of rates allows for.
+    /// A cable's rate exceeds [`TopologyBuilder::MAX_RATE`].
     #[error("a cable carries {got}, more than the {} it may", TopologyBuilder::MAX_RATE)]
     TooFast {
         /// Its rate.
         got: BitRate,
     },
-    /// A cable longer than any sum of delays allows for.
+    /// A cable's delay exceeds [`TopologyBuilder::MAX_PROPAGATION`].
     #[error("a cable takes {got}, more than the {} it may", TopologyBuilder::MAX_PROPAGATION)]
     TooLong {
-        /// Its propagation.
+        /// Its propagation delay.
         got: Duration,
     },
-    /// A host that no cable reaches.
+    /// A host has no cable.
     #[error("host {host} has no cable")]
     LonelyHost {
         /// That host.
         host: u32,
     },
-    /// A switch from which no host can be reached.
+    /// A switch reaches no host.
     #[error("switch {switch} reaches no host")]
     LonelySwitch {
         /// That switch.

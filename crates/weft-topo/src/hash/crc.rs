@@ -1,12 +1,12 @@
-//! Cyclic redundancy checks as switches use them to choose a port.
+//! The cyclic redundancy checks that switches use to choose a port.
 
 /// A cyclic redundancy check in the parameters of Williams' "A painless guide to CRC error
 /// detection algorithms" (1993), under which check values are published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Crc {
-    /// 16 or 32.
+    /// Length of the result in bits, 16 or 32.
     width: u32,
-    /// The polynomial, most significant term left out, bit-reversed when `reflected`.
+    /// The polynomial without its most significant term, bit-reversed if `reflected`.
     polynomial: u32,
     init: u32,
     reflected: bool,
@@ -17,7 +17,7 @@ pub struct Crc {
 pub const CRC16_CCITT: Crc =
     Crc { width: 16, polynomial: 0x1021, init: 0xffff, reflected: false, xor_out: 0 };
 
-/// CRC-16/ARC, also called BISYNC: what Dell OS9 on Broadcom uses for flow-based ECMP.
+/// CRC-16/ARC, also called BISYNC; Dell OS9 on Broadcom uses it for flow-based ECMP.
 pub const CRC16_BISYNC: Crc =
     Crc { width: 16, polynomial: 0xa001, init: 0, reflected: true, xor_out: 0 };
 
@@ -30,8 +30,8 @@ pub const CRC32C: Crc =
     Crc { width: 32, polynomial: 0x82f6_3b78, init: !0, reflected: true, xor_out: !0 };
 
 impl Crc {
-    /// The check of `bytes` with `seed` added (XOR) to the register's initial value. Bits of the
-    /// seed above the width are ignored.
+    /// Returns the CRC of `bytes`, with `seed` XORed into the register's initial value. Bits of the seed
+    /// above the width are ignored.
     pub fn checksum(&self, seed: u32, bytes: &[u8]) -> u32 {
         let start = (self.init ^ seed) & self.mask();
         let end = bytes.iter().fold(start, |register, &byte| self.shift_in(register, byte));
@@ -53,7 +53,7 @@ impl Crc {
         register
     }
 
-    /// Bits of the result.
+    /// Returns the length of the result in bits.
     pub const fn width(&self) -> u32 {
         self.width
     }

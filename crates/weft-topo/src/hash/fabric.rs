@@ -1,19 +1,19 @@
-//! One hash for a whole fabric, arranged for a simulator's inner loop.
+//! One hash function for a whole fabric, precomputed for a simulator's inner loop.
 
 use alloc::boxed::Box;
 use alloc::vec;
 
 use super::{FiveTuple, Function, HashAlgorithm, linux, modulo, rotate_right};
 
-/// A hash function prepared for asking at every hop.
+/// A hash function, precomputed so that it is cheap at every hop.
 ///
 /// An affine hash of a tuple of fixed length is `H(seed, tuple) = C ^ Z(seed) ^ T0[byte 0] ^ … ^
 /// T12[byte 12]`: `C` is the hash of thirteen zero bytes under seed 0, `Z` the change a seed makes
 /// to it, and each table the change its byte makes. [`base`](Self::base) is everything but `Z`,
-/// computed once a packet; a [`SwitchSalt`] is `Z` and the switch's rotation, computed once a
-/// switch; [`select`](Self::select) is an XOR, a rotation and a modulus. For a CRC `Z(seed)` is the
-/// seed pushed through thirteen zero bytes, which is not the seed itself: the result is the same
-/// as starting the register with `init ^ seed`.
+/// computed once for each packet; a [`SwitchSalt`] is `Z` and the switch's rotation, computed once
+/// for each switch; [`select`](Self::select) is an XOR, a rotation and a modulus. For a CRC `Z(seed)`
+/// is the seed shifted through thirteen zero bytes, which is not the seed itself: the result is the
+/// same as for a register that starts with `init ^ seed`.
 ///
 /// Linux's hash is not affine. Its base is zero and `select` hashes the tuple at every hop.
 #[derive(Clone, Debug)]
@@ -28,10 +28,10 @@ enum Kind {
     Linux(linux::Policy),
 }
 
-/// For each byte of the tuple and each value of it, what it changes in the hash.
+/// The change of the hash for each byte position of the tuple and each value of that byte.
 type Tables = [[u32; 256]; FiveTuple::LEN];
 
-/// What one switch adds to the fabric's hash. Made by [`FabricHash::salt`] for that hash only.
+/// The seed and rotation of one switch, as [`FabricHash::salt`] returns it; valid for that hash only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwitchSalt {
     /// `Z(seed)`, or Linux's seed.
@@ -39,7 +39,7 @@ pub struct SwitchSalt {
     rotate: u32,
 }
 
-/// How one switch chooses where the hash is affine: [`FabricHash::choice`].
+/// The choice of one switch with an affine hash, as [`FabricHash::choice`] returns it.
 #[derive(Clone, Copy, Debug)]
 pub struct Choice {
     salt: SwitchSalt,
@@ -47,18 +47,18 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// Which of `count` equal-cost links a packet with this base takes.
+    /// Returns the index of the link, of `count` equal-cost links, that a packet with this base takes.
     ///
     /// # Panics
-    /// If `count` is zero.
-    #[inline(always)] // Every hop of a simulation.
+    /// Panics if `count` is zero.
+    #[inline(always)] // Called at every hop of a simulation.
     pub fn of(&self, base: u32, count: usize) -> usize {
         modulo(rotate_right(base ^ self.salt.value, self.salt.rotate, self.width), count)
     }
 }
 
 impl FabricHash {
-    /// Prepares `algorithm`: 13 KiB of tables for an affine one.
+    /// Precomputes `algorithm`; an affine function has 13 KiB of tables.
     pub fn new(algorithm: HashAlgorithm) -> Self {
         let kind = match algorithm.function() {
             Function::Affine { width, hash } => {
@@ -70,12 +70,12 @@ impl FabricHash {
         Self { algorithm, kind }
     }
 
-    /// The function.
+    /// Returns the function.
     pub const fn algorithm(&self) -> HashAlgorithm {
         self.algorithm
     }
 
-    /// What a switch with this seed and rotation adds; both as in
+    /// Returns the salt of a switch with this seed and rotation, both as in
     /// [`SwitchHash`](super::SwitchHash).
     pub fn salt(&self, seed: u32, rotate: u32) -> SwitchSalt {
         let value = match &self.kind {
@@ -85,7 +85,7 @@ impl FabricHash {
         SwitchSalt { value, rotate }
     }
 
-    /// The part of the hash that all switches share.
+    /// Returns the part of the hash that all switches share; zero if the function is not affine.
     #[inline]
     pub fn base(&self, tuple: &FiveTuple) -> u32 {
         match &self.kind {
@@ -97,8 +97,8 @@ impl FabricHash {
         }
     }
 
-    /// What a switch with this salt does to every packet's base; `None` where that is not enough, as the
-    /// hash is not affine.
+    /// Returns the choice of a switch with this salt, from a packet's base alone; `None` if the hash is
+    /// not affine and needs the tuple.
     #[inline]
     pub fn choice(&self, salt: SwitchSalt) -> Option<Choice> {
         match self.kind {
@@ -107,8 +107,8 @@ impl FabricHash {
         }
     }
 
-    /// The number from which the switch makes its choice: what
-    /// [`SwitchHash::value`](super::SwitchHash::value) gives. Arguments as for
+    /// Returns the number from which the switch chooses, equal to
+    /// [`SwitchHash::value`](super::SwitchHash::value). The arguments are those of
     /// [`select`](Self::select).
     #[inline]
     pub fn value(&self, base: u32, tuple: impl FnOnce() -> FiveTuple, salt: SwitchSalt) -> u32 {
@@ -118,13 +118,13 @@ impl FabricHash {
         }
     }
 
-    /// Which of `count` equal-cost links the switch takes: what
-    /// [`SwitchHash::select`](super::SwitchHash::select) gives. `base` must be the tuple's; the tuple
-    /// itself is looked at only where the hash is not affine.
+    /// Returns the index of the link, of `count` equal-cost links, that the switch takes, equal to
+    /// [`SwitchHash::select`](super::SwitchHash::select). `base` must be the tuple's; the tuple itself
+    /// is read only if the hash is not affine.
     ///
     /// # Panics
-    /// If `count` is zero.
-    #[inline(always)] // Every hop of a simulation.
+    /// Panics if `count` is zero.
+    #[inline(always)] // Called at every hop of a simulation.
     pub fn select(
         &self,
         base: u32,
@@ -141,7 +141,7 @@ impl FabricHash {
     }
 }
 
-/// The change each byte makes, from the change each bit makes.
+/// Returns the change that each byte makes, computed from the change that each bit makes.
 fn tabulate(hash: fn(u32, &[u8]) -> u32, constant: u32) -> Box<Tables> {
     let mut tables = vec![[0u32; 256]; FiveTuple::LEN];
     for (position, table) in tables.iter_mut().enumerate() {
@@ -158,5 +158,5 @@ fn tabulate(hash: fn(u32, &[u8]) -> u32, constant: u32) -> Box<Tables> {
         }
     }
     let tables: Box<[[u32; 256]]> = tables.into_boxed_slice();
-    tables.try_into().expect("made with one table a byte")
+    tables.try_into().expect("one table for each byte of the tuple")
 }

@@ -1,4 +1,4 @@
-//! What a switch hashes of an IPv6 packet.
+//! The fields of an IPv6 packet that a switch hashes.
 
 use core::net::Ipv6Addr;
 
@@ -11,7 +11,7 @@ pub struct FiveTuple6 {
     pub src: Ipv6Addr,
     /// Destination address.
     pub dst: Ipv6Addr,
-    /// Flow label, 20 bits (RFC 6437). Only Linux hashes it, and only where it is told to.
+    /// Flow label, 20 bits (RFC 6437). Only Linux hashes it, and only if its policy includes it.
     pub flow_label: u32,
     /// Source port: the path's entropy.
     pub src_port: u16,
@@ -22,11 +22,11 @@ pub struct FiveTuple6 {
 }
 
 impl FiveTuple6 {
-    /// Bytes that [`Self::to_bytes`] gives.
+    /// Length of [`Self::to_bytes`] in bytes.
     pub const LEN: usize = 37;
 
-    /// Source, destination, source port, destination port, protocol, each in network order: the order in
-    /// which every function here but Linux's reads the tuple, as for IPv4.
+    /// Returns source, destination, source port, destination port and protocol, each in network order.
+    /// All functions except Linux's hash the tuple in this order, as for IPv4.
     pub fn to_bytes(self) -> [u8; Self::LEN] {
         let mut bytes = [0; Self::LEN];
         bytes[..16].copy_from_slice(&self.src.octets());
@@ -39,7 +39,7 @@ impl FiveTuple6 {
 }
 
 impl SwitchHash {
-    /// [`value`](Self::value) for an IPv6 packet.
+    /// Returns [`value`](Self::value) for an IPv6 packet.
     pub fn value6(&self, tuple: &FiveTuple6) -> u32 {
         match self.algorithm.function() {
             Function::Affine { width, hash } => {
@@ -49,10 +49,10 @@ impl SwitchHash {
         }
     }
 
-    /// [`select`](Self::select) for an IPv6 packet.
+    /// Returns [`select`](Self::select) for an IPv6 packet.
     ///
     /// # Panics
-    /// If `count` is zero.
+    /// Panics if `count` is zero.
     pub fn select6(&self, tuple: &FiveTuple6, count: usize) -> usize {
         match self.algorithm.function() {
             Function::Affine { .. } => modulo(self.value6(tuple), count),
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn every_function_tells_source_ports_apart() {
+    fn every_function_distinguishes_source_ports() {
         let (src, dst) = ("fd00::1".parse().unwrap(), "fd00::2".parse().unwrap());
         for &algorithm in HashAlgorithm::ALL {
             let switch = SwitchHash { algorithm, seed: 9, rotate: 3 };

@@ -2,28 +2,28 @@
 //! `rt6_multipath_hash` in `net/ipv6/route.c`, the flow dissector's key layout, SipHash-2-4, and the
 //! hash-threshold choice of a next hop, which is the same for both.
 //!
-//! It is exact for a router's transit traffic. Two things the kernel does are not here: policy 1
-//! reuses a hash the packet already carries (so use policy 3 for real sockets), and a router's own
-//! packets prefer a next hop with their source address. A sysctl seed of zero means a secret one:
-//! such a router cannot be computed.
+//! It is exact for a router's transit traffic. Two behaviours of the kernel are not modelled: policy 1
+//! reuses a hash that the packet already carries (so use policy 3 for real sockets), and a router's own
+//! packets prefer a next hop with their source address. A sysctl seed of zero means a secret random
+//! seed: the hash of such a router cannot be computed.
 
 use super::{FiveTuple, FiveTuple6};
 
 /// `fib_multipath_hash_policy` of `net.ipv4` or `net.ipv6`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
-    /// 0: addresses only; of IPv6 the flow label and the protocol too.
+    /// 0: addresses only; for IPv6 also the flow label and the protocol.
     Layer3,
     /// 1: addresses, protocol and ports.
     Layer4,
-    /// 2: as 0, of the inner header of a tunnel. Flows here are in none.
+    /// 2: as 0, over the inner header of a tunnel. The flows here are not in tunnels.
     InnerLayer3,
-    /// 3: what `net.ipv4.fib_multipath_hash_fields` selects, hashed once more with the (absent)
-    /// inner headers.
+    /// 3: the fields that `net.ipv4.fib_multipath_hash_fields` selects, hashed a second time with the
+    /// (absent) inner headers.
     Fields(Fields),
 }
 
-/// `fib_multipath_hash_fields` of `net.ipv4` or `net.ipv6`, the bits for outer headers.
+/// `fib_multipath_hash_fields` of `net.ipv4` or `net.ipv6`: the bits for outer headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fields(pub u32);
 
@@ -34,7 +34,7 @@ impl Fields {
     pub const DST: u32 = 0x02;
     /// IP protocol.
     pub const PROTOCOL: u32 = 0x04;
-    /// Flow label, of IPv6.
+    /// Flow label (IPv6).
     pub const FLOW_LABEL: u32 = 0x08;
     /// Source port.
     pub const SRC_PORT: u32 = 0x10;
@@ -44,7 +44,7 @@ impl Fields {
     pub const FIVE_TUPLE: Self =
         Self(Self::SRC | Self::DST | Self::PROTOCOL | Self::SRC_PORT | Self::DST_PORT);
 
-    /// The tuple with what is not selected zeroed.
+    /// Returns the tuple with zeros in the fields that are not selected.
     #[inline]
     fn select(self, tuple: &FiveTuple) -> FiveTuple {
         if self == Self::FIVE_TUPLE {
@@ -61,12 +61,12 @@ impl Fields {
     }
 }
 
-/// The 31-bit number that a router with this `seed` compares with its thresholds.
+/// Returns the 31-bit number that a router with this `seed` compares with its thresholds.
 pub fn multipath_hash(policy: Policy, seed: u32, tuple: &FiveTuple) -> u32 {
     Keyed::new(policy, seed, tuple.protocol).hash(tuple)
 }
 
-/// [`multipath_hash`] for IPv6.
+/// Returns [`multipath_hash`] for an IPv6 packet.
 pub fn multipath_hash6(policy: Policy, seed: u32, tuple: &FiveTuple6) -> u32 {
     let all = Fields::FIVE_TUPLE;
     let labelled = Fields(Fields::SRC | Fields::DST | Fields::PROTOCOL | Fields::FLOW_LABEL);
@@ -77,7 +77,7 @@ pub fn multipath_hash6(policy: Policy, seed: u32, tuple: &FiveTuple6) -> u32 {
     };
     let has = |field| fields.0 & field != 0;
     let if_has = |field, value: u64| if has(field) { value } else { 0 };
-    // The dissector turns the label to a native integer; policy 0 takes it as it stands in the header.
+    // The dissector converts the label to a native integer; policy 0 hashes it in network order.
     let label = tuple.flow_label & 0xf_ffff;
     let label = if policy == Policy::Layer3 { label.swap_bytes() } else { label };
     let address = |field, of: core::net::Ipv6Addr| if has(field) { of.octets() } else { [0; 16] };
@@ -90,7 +90,7 @@ pub fn multipath_hash6(policy: Policy, seed: u32, tuple: &FiveTuple6) -> u32 {
     let head = if_has(Fields::PROTOCOL, tuple.protocol.into()) << 16
         | if_has(Fields::FLOW_LABEL, label.into()) << 32;
     let before = SipHash::new(key, key).word(head).word(0).word(0).word(p << 32 | q << 48);
-    // The addresses begin in the middle of a word, behind the ICMP key, which is zero.
+    // The addresses begin in the middle of a word, after the ICMP key, which is zero.
     let mut bytes = [0; 40];
     bytes[4..20].copy_from_slice(&a);
     bytes[20..36].copy_from_slice(&b);
@@ -101,18 +101,18 @@ pub fn multipath_hash6(policy: Policy, seed: u32, tuple: &FiveTuple6) -> u32 {
     (if twice { jhash_2words(hash, 0, 0) } else { hash }) >> 1
 }
 
-/// A router's hash for packets of one protocol. What they have in common is hashed already: half of the
-/// words come before addresses and ports.
+/// A router's hash for packets of one protocol. The words that these packets share, half of all, precede
+/// addresses and ports and are hashed once.
 #[derive(Clone, Copy, Debug)]
 pub struct Keyed {
     fields: Fields,
-    /// Policy 3 hashes the hash once more.
+    /// `true` under policy 3, which hashes the hash a second time.
     twice: bool,
     before_ports: SipHash,
 }
 
 impl Keyed {
-    /// The hash of a router with this policy and `seed` for packets of `protocol`.
+    /// Returns the hash of a router with this policy and `seed` for packets of `protocol`.
     pub const fn new(policy: Policy, seed: u32, protocol: u8) -> Self {
         let (fields, twice) = match policy {
             Policy::Layer3 | Policy::InnerLayer3 => (Fields(Fields::SRC | Fields::DST), false),
@@ -125,14 +125,14 @@ impl Keyed {
         Self { fields, twice, before_ports: keyed }
     }
 
-    /// What [`multipath_hash`] gives for a tuple of the protocol.
+    /// Returns [`multipath_hash`] for a tuple of the protocol.
     #[inline]
     pub fn hash(&self, tuple: &FiveTuple) -> u32 {
         let hash = self.flow_hash(&self.fields.select(tuple));
         (if self.twice { jhash_2words(hash, 0, 0) } else { hash }) >> 1
     }
 
-    /// `flow_hash_from_keys`: symmetric in direction, never zero.
+    /// Returns the kernel's `flow_hash_from_keys`: equal in both directions, never zero.
     #[inline]
     fn flow_hash(&self, tuple: &FiveTuple) -> u32 {
         // The kernel orders the raw network-order fields as native integers, hence little-endian, and
@@ -147,18 +147,18 @@ impl Keyed {
     }
 }
 
-/// The member of `count` equal ones whose threshold is the first at or above `hash`.
+/// Returns the first of `count` equal members whose threshold is at or above `hash`.
 ///
 /// # Panics
-/// If `count` is zero.
+/// Panics if `count` is zero.
 #[inline]
 pub fn select(hash: u32, count: usize) -> usize {
     let count = count as u64;
     if count.is_power_of_two() {
-        // Thresholds are whole without rounding.
+        // The thresholds are integers without rounding.
         return ((u64::from(hash) * count) >> 31) as usize;
     }
-    // Rounding moves a threshold by at most half, so the guess is off by at most one.
+    // Rounding moves a threshold by at most one half, so the guess is wrong by at most one.
     let guess = (u64::from(hash) * count) >> 31;
     let index = if u64::from(hash) >= threshold(guess + 1, count) {
         guess + 1
@@ -170,8 +170,8 @@ pub fn select(hash: u32, count: usize) -> usize {
     usize::try_from(index).expect("below `count`")
 }
 
-/// The member for `hash` when members have weights, in the kernel's order; `None` when all weights
-/// are zero. A member that is down has weight zero.
+/// Returns the member for `hash` among members with weights, in the kernel's order; `None` if all
+/// weights are zero. A member that is down has weight zero.
 pub fn select_weighted(hash: u32, weights: &[u32]) -> Option<usize> {
     let total: u64 = weights.iter().copied().map(u64::from).sum();
     let mut so_far = 0;
@@ -181,25 +181,25 @@ pub fn select_weighted(hash: u32, weights: &[u32]) -> Option<usize> {
     })
 }
 
-/// One more than the upper bound of members that hold `part` of `total` weight, rounded half up:
-/// the first of them whose threshold is above the hash is taken.
+/// Returns one more than the upper bound of the members that hold `part` of `total` weight, rounded half
+/// up. The router takes the first member whose threshold is above the hash.
 ///
 /// # Panics
-/// If `total` is zero.
+/// Panics if `total` is zero.
 pub const fn threshold(part: u64, total: u64) -> u64 {
     ((part << 31) + total / 2) / total
 }
 
-/// Words of the kernel's flow keys that are hashed.
+/// Number of 64-bit words of the kernel's flow keys that are hashed.
 const FLOW_KEYS: u64 = 6;
-/// The same with IPv6 addresses, each twelve bytes longer.
+/// The same number with IPv6 addresses, each twelve bytes longer.
 const FLOW_KEYS6: u64 = 9;
 
 fn sorted<T: Ord>(a: T, b: T) -> (T, T) {
     if b < a { (b, a) } else { (a, b) }
 }
 
-/// SipHash-2-4 (Aumasson and Bernstein 2012) of whole little-endian words, as far as it has come.
+/// The state of SipHash-2-4 (Aumasson and Bernstein 2012) over whole little-endian words.
 #[derive(Clone, Copy, Debug)]
 struct SipHash([u64; 4]);
 
@@ -220,7 +220,7 @@ impl SipHash {
         Self([v0 ^ word, v1, v2, v3])
     }
 
-    /// The hash of so many words.
+    /// Returns the hash of the message, which has `words` words.
     #[inline]
     const fn finish(self, words: u64) -> u64 {
         let Self([v0, v1, v2, v3]) = self.word((words * 8) << 56);

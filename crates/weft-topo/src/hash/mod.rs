@@ -1,13 +1,13 @@
 //! The hashes by which switches choose among equal-cost links.
 //!
-//! [`SwitchHash`] is one switch: exact, directly from the bytes, for planning and for tests.
-//! [`FabricHash`] is the same functions for a simulator, which asks at every hop: for the affine
-//! ones a packet is hashed once and each switch only adds its constant.
+//! [`SwitchHash`] is the hash of one switch, computed directly from the bytes, for planning and tests.
+//! [`FabricHash`] computes the same functions for a simulator, which calls it at every hop: with an
+//! affine function a packet is hashed once and each switch only adds its constant.
 //!
 //! *Affine* (over GF(2)) means `H(x ^ y ^ z) = H(x) ^ H(y) ^ H(z)`: all CRCs, folds and Toeplitz.
-//! For them a change of the header decides the change of the hash, whatever the seed, so equal
-//! functions at two tiers polarise unless the tiers take different bits. Hence `rotate`, the offset
-//! by which real ASICs pick a bit field (Broadcom's RTAG7).
+//! In these functions a change of the header determines the change of the hash for every seed, so equal
+//! functions at two tiers polarise unless the tiers take different bits. Therefore there is `rotate`,
+//! the offset at which real ASICs take a bit field (Broadcom's RTAG7).
 
 pub mod crc;
 pub mod linux;
@@ -22,7 +22,7 @@ pub use fabric::{Choice, FabricHash, SwitchSalt};
 pub use five_tuple6::FiveTuple6;
 pub use registry::{HashAlgorithm, UnknownHash};
 
-/// What a switch hashes of an IPv4 packet: addresses, ports and protocol, in the host's integers.
+/// The fields of an IPv4 packet that a switch hashes: addresses, ports and protocol, as native integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FiveTuple {
     /// Source address; 10.0.0.1 is `0x0a00_0001`.
@@ -38,11 +38,11 @@ pub struct FiveTuple {
 }
 
 impl FiveTuple {
-    /// Bytes that [`Self::to_bytes`] gives.
+    /// Length of [`Self::to_bytes`] in bytes.
     pub const LEN: usize = 13;
 
-    /// Source, destination, source port, destination port, protocol, each in network order: the
-    /// order in which every function here but Linux's reads the tuple.
+    /// Returns source, destination, source port, destination port and protocol, each in network order.
+    /// All functions except Linux's hash the tuple in this order.
     pub const fn to_bytes(self) -> [u8; Self::LEN] {
         let [s0, s1, s2, s3] = self.src.to_be_bytes();
         let [d0, d1, d2, d3] = self.dst.to_be_bytes();
@@ -51,30 +51,30 @@ impl FiveTuple {
     }
 }
 
-/// What computes a hash. The registry has one for each row.
+/// The implementation of a hash; one for each row of the registry.
 #[derive(Clone, Copy, Debug)]
 enum Function {
-    /// Of the tuple's bytes, with a seed; affine in both. The seed is XORed to the CRC register's
-    /// initial value, to the start of a fold, or to Toeplitz' result.
+    /// A function of seed and tuple bytes, affine in both. The seed is XORed into the CRC register's
+    /// initial value, into the start of a fold, or into Toeplitz' result.
     Affine { width: u32, hash: fn(u32, &[u8]) -> u32 },
-    /// Of the fields, with the router's seed.
+    /// Linux's function of the router's seed and the tuple's fields.
     Linux(linux::Policy),
 }
 
-/// The choice one switch makes.
+/// The hash of one switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SwitchHash {
     /// The function.
     pub algorithm: HashAlgorithm,
-    /// The switch's seed. For Linux the sysctl `net.ipv4.fib_multipath_hash_seed`.
+    /// The switch's seed; for Linux the sysctl `net.ipv4.fib_multipath_hash_seed`.
     pub seed: u32,
-    /// How many bits the hash is turned to the right, within its width, before the modulus; bit
+    /// Number of bits by which the hash is rotated right, within its width, before the modulus; bit
     /// `rotate` becomes bit 0. Linux has no such offset and ignores it.
     pub rotate: u32,
 }
 
 impl SwitchHash {
-    /// The number from which the index is made: of 16 or 32 bits for a switch chip, 31 for Linux.
+    /// Returns the number from which the index is computed: 16 or 32 bits for a switch chip, 31 for Linux.
     pub fn value(&self, tuple: &FiveTuple) -> u32 {
         match self.algorithm.function() {
             Function::Affine { width, hash } => {
@@ -84,10 +84,11 @@ impl SwitchHash {
         }
     }
 
-    /// Which of `count` equal-cost links the packet takes: `value % count`, or Linux's thresholds.
+    /// Returns the index of the link, of `count` equal-cost links, that the packet takes: `value % count`,
+    /// or the member that Linux's thresholds select.
     ///
     /// # Panics
-    /// If `count` is zero.
+    /// Panics if `count` is zero.
     pub fn select(&self, tuple: &FiveTuple, count: usize) -> usize {
         match self.algorithm.function() {
             Function::Affine { .. } => modulo(self.value(tuple), count),
@@ -95,8 +96,8 @@ impl SwitchHash {
         }
     }
 
-    /// Which link when they have weights; `None` when all weights are zero. A switch chip gives a
-    /// link of weight `w` that many consecutive entries of its group; Linux moves its thresholds.
+    /// Returns the index of the link among links with weights; `None` if all weights are zero. A switch
+    /// chip gives a link of weight `w` `w` consecutive entries of its group; Linux moves its thresholds.
     pub fn select_weighted(&self, tuple: &FiveTuple, weights: &[u32]) -> Option<usize> {
         let value = self.value(tuple);
         if let Function::Linux(_) = self.algorithm.function() {
@@ -114,17 +115,17 @@ impl SwitchHash {
     }
 }
 
-/// Turns the low `width` bits (16 or 32) of `value`.
+/// Rotates the low `width` bits (16 or 32) of `value` right by `bits`.
 #[inline]
 const fn rotate_right(value: u32, bits: u32, width: u32) -> u32 {
     if width == 32 {
         return value.rotate_right(bits);
     }
-    // A 16-bit value beside itself turns as a 32-bit one.
+    // A 16-bit value that is repeated in both halves of 32 bits rotates within 16 bits.
     (value | value << 16).rotate_right(bits) & 0xffff
 }
 
-/// `value % count`. A division costs tens of cycles and most groups are powers of two.
+/// Returns `value % count`. A division costs tens of cycles, and most groups are powers of two.
 #[inline]
 fn modulo(value: u32, count: usize) -> usize {
     assert!(count > 0, "a choice needs at least one link");

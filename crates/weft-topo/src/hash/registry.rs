@@ -1,4 +1,4 @@
-//! The table of hash functions. A new one is a function and a row.
+//! The table of hash functions. A new hash needs a function and a row.
 
 use alloc::string::String;
 
@@ -7,7 +7,7 @@ use weft_units::unknown_name;
 use super::linux::{Fields, Policy};
 use super::{Function, crc, toeplitz, xor};
 
-/// A name that is in no row; the message lists those that are.
+/// The error for a name that no row has; its message lists the known names.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct UnknownHash(String);
@@ -27,12 +27,12 @@ macro_rules! hash_algorithms {
             /// Every function, in the order of the table.
             pub const ALL: &[Self] = &[$(Self::$kind),+];
 
-            /// What it is called in scenario files and on the command line.
+            /// Returns the function's name in scenario files and on the command line.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$kind => $name),+ }
             }
 
-            /// What it is, in one line.
+            /// Returns a one-line description.
             pub const fn about(self) -> &'static str {
                 match self { $(Self::$kind => $about),+ }
             }
@@ -80,13 +80,13 @@ const fn affine(width: u32, hash: fn(u32, &[u8]) -> u32) -> Function {
 }
 
 impl HashAlgorithm {
-    /// Whether the function is affine over GF(2), so that header changes alone decide how the
-    /// choice of a group of 2^k links changes.
+    /// Returns `true` if the function is affine over GF(2): then the change of the header alone
+    /// determines how the choice among 2^k links changes.
     pub const fn is_affine(self) -> bool {
         matches!(self.function(), Function::Affine { .. })
     }
 
-    /// The policy of Linux routers that hash so; none for the functions of switch chips.
+    /// Returns the policy of Linux routers with this function; `None` for functions of switch chips.
     pub const fn linux_policy(self) -> Option<Policy> {
         match self.function() {
             Function::Linux(policy) => Some(policy),

@@ -27,15 +27,15 @@ fn xor(a: FiveTuple, b: FiveTuple) -> FiveTuple {
     }
 }
 
-const NOTHING: FiveTuple = FiveTuple { src: 0, dst: 0, src_port: 0, dst_port: 0, protocol: 0 };
+const ZEROS: FiveTuple = FiveTuple { src: 0, dst: 0, src_port: 0, dst_port: 0, protocol: 0 };
 
-/// How many of 2,000 random pairs obey `f(a ^ b) = f(a) ^ f(b) ^ f(0)`.
+/// Returns the number of pairs, of 2,000 random pairs, with `f(a ^ b) = f(a) ^ f(b) ^ f(0)`.
 fn affine_pairs(f: impl Fn(&FiveTuple) -> u32) -> u32 {
     let mut rng = Seed(1).child("pairs", 0).rng();
     (0..2_000)
         .map(|_| {
             let (a, b) = (random_tuple(&mut rng), random_tuple(&mut rng));
-            u32::from(f(&xor(a, b)) == f(&a) ^ f(&b) ^ f(&NOTHING))
+            u32::from(f(&xor(a, b)) == f(&a) ^ f(&b) ^ f(&ZEROS))
         })
         .sum()
 }
@@ -91,7 +91,7 @@ fn the_tabulated_form_is_the_direct_one_for_every_row() {
 
 #[test]
 fn every_row_spreads_flows_over_sixty_links() {
-    // A permutation's flows: neighbouring addresses, random source ports.
+    // The flows of a permutation: neighbouring addresses, random source ports.
     for switch in switches().filter(|switch| switch.seed == 1) {
         let mut load = [0u32; 60];
         let mut rng = Seed(3).child("ports", 0).rng();
@@ -123,7 +123,7 @@ fn ports_reach_all_pairs_of_paths_only_when_tiers_take_different_bits() {
     let bisync = |seed, rotate| switch(HashAlgorithm::Crc16Bisync, seed, rotate);
     assert_eq!(reached(bisync(1, 0), bisync(2, 0)), 64);
     assert_eq!(reached(bisync(1, 0), ccitt(2, 0)), 4096);
-    // Two functions may still share a sum of bits: one of these twelve follows from the others.
+    // Two functions may still share a sum of bits: one of these twelve bits depends on the others.
     assert_eq!(reached(bisync(1, 0), switch(HashAlgorithm::Crc32, 2, 0)), 2048);
     let xor = |seed, rotate| switch(HashAlgorithm::Xor16, seed, rotate);
     assert_eq!(reached(xor(1, 0), xor(2, 0)), 64);

@@ -1,21 +1,21 @@
 //! The Toeplitz hash of receive-side scaling.
 
-/// The key of Microsoft's verification suite ("Verifying the RSS Hash Calculation"), which most
-/// NICs and drivers have as their default.
+/// The key of Microsoft's verification suite ("Verifying the RSS Hash Calculation"), the default of
+/// most NICs and drivers.
 pub const MICROSOFT_KEY: [u8; 40] = [
     0x6d, 0x5a, 0x56, 0xda, 0x25, 0x5b, 0x0e, 0xc2, 0x41, 0x67, 0x25, 0x3d, 0x43, 0xa3, 0x8f, 0xb0,
     0xd0, 0xca, 0x2b, 0xcb, 0xae, 0x7b, 0x30, 0xb4, 0x77, 0xcb, 0x2d, 0xa3, 0x80, 0x30, 0xf2, 0x0c,
     0x6a, 0x42, 0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa,
 ];
 
-/// Input bytes a key of 40 bytes hashes: an IPv6 address pair with ports.
+/// Maximum input of a 40-byte key in bytes: an IPv6 address pair with ports.
 pub const MAX_INPUT: usize = MICROSOFT_KEY.len() - 4;
 
-/// For every set bit of `bytes`, the 32 bits of [`MICROSOFT_KEY`] that start at that bit, XORed.
-/// The standard has no seed; `seed` is XORed to the result.
+/// Returns the XOR, over every set bit of `bytes`, of the 32 bits of [`MICROSOFT_KEY`] that start at
+/// that bit. The standard has no seed; `seed` is XORed into the result.
 ///
 /// # Panics
-/// If there are more than [`MAX_INPUT`] bytes.
+/// Panics if `bytes` is longer than [`MAX_INPUT`].
 pub fn toeplitz(seed: u32, bytes: &[u8]) -> u32 {
     assert!(bytes.len() <= MAX_INPUT, "the key covers {MAX_INPUT} bytes");
     let mut hash = seed;

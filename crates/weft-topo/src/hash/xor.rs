@@ -1,9 +1,9 @@
-//! Folds by exclusive or.
+//! The hashes that XOR a packet's words or bytes.
 
 use super::crc::CRC16_BISYNC;
 
-/// The 16-bit words of `bytes` in network order, XORed; an odd last byte is the upper half of a
-/// word. Dell OS9's `xor16`.
+/// Returns the XOR of the 16-bit words of `bytes` in network order; an odd last byte is the upper half
+/// of a word. This is Dell OS9's `xor16`.
 pub fn xor16(seed: u32, bytes: &[u8]) -> u32 {
     let words = bytes.chunks(2).map(|pair| match *pair {
         [high, low] => u32::from(u16::from_be_bytes([high, low])),
@@ -13,8 +13,8 @@ pub fn xor16(seed: u32, bytes: &[u8]) -> u32 {
     words.fold(seed & 0xffff, |fold, word| fold ^ word)
 }
 
-/// The upper eight bits of CRC16-BISYNC above the XOR of all bytes: Dell OS9's `xor8`. The seed
-/// starts the CRC's register; its lower half also starts the fold.
+/// Returns Dell OS9's `xor8`: the upper eight bits of CRC16-BISYNC, then the XOR of all bytes in the lower
+/// eight. The seed initialises the CRC's register; its low eight bits also initialise the XOR.
 pub fn crc16_xor8(seed: u32, bytes: &[u8]) -> u32 {
     let fold = bytes.iter().fold(seed & 0xff, |fold, &byte| fold ^ u32::from(byte));
     CRC16_BISYNC.checksum(seed, bytes) & 0xff00 | fold

@@ -1,4 +1,4 @@
-//! The live cables between hosts and switches, and which hosts share them all.
+//! The live cables between hosts and switches, and the groups of hosts with the same leaves.
 
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -11,24 +11,25 @@ use crate::graph::{LinkId, NodeId, Topology, narrow};
 /// The live cables between hosts and switches, by host.
 #[derive(Clone, Debug)]
 pub(super) struct Attachments {
-    /// Host `h` has entries `first[h]..first[h + 1]`, sorted by switch.
+    /// Offsets: host `h` has the entries `first[h]..first[h + 1]`, sorted by switch.
     first: Vec<u32>,
     switches: Vec<NodeId>,
     /// The links from the switch down to the host.
     down: Vec<LinkId>,
-    /// Cables between a host and a switch, at most.
-    pub(super) most: u32,
+    /// Maximum number of cables between a host and a switch.
+    pub(super) max_cables: u32,
 }
 
 impl Attachments {
     pub(super) fn new(topology: &Topology, failures: &Failures) -> Self {
-        let mut all = Self { first: vec![0], switches: Vec::new(), down: Vec::new(), most: 0 };
+        let mut all =
+            Self { first: vec![0], switches: Vec::new(), down: Vec::new(), max_cables: 0 };
         for host in topology.host_ids() {
             let live = topology.ports(host).iter().filter(|&&up| failures.is_up(topology, up));
             let mut cables: Vec<_> = live.map(|up| (topology.link(*up).to, up.reverse())).collect();
             cables.sort_unstable();
             for same in cables.chunk_by(|one, other| one.0 == other.0) {
-                all.most = all.most.max(narrow(same.len()));
+                all.max_cables = all.max_cables.max(narrow(same.len()));
             }
             for (switch, down) in cables {
                 all.switches.push(switch);
@@ -48,7 +49,7 @@ impl Attachments {
         self.switches[range.clone()].iter().copied().zip(self.down[range].iter().copied())
     }
 
-    /// The cables from `switch`, which has at least one, to `host`.
+    /// Returns the cables from `switch` to `host`, of which there is at least one.
     pub(super) fn to_host(&self, switch: NodeId, host: NodeId) -> &[LinkId] {
         let range = self.range(host);
         let leaves = &self.switches[range.clone()];
@@ -57,7 +58,7 @@ impl Attachments {
         &self.down[range][start..start + len]
     }
 
-    /// Every host as switches know it, and each group's hosts.
+    /// Returns each host's entry for lookups, and each group's hosts.
     pub(super) fn destinations(
         &self,
         group_of: Vec<u32>,
@@ -67,14 +68,14 @@ impl Attachments {
         let destination = |(host, group): (u32, u32)| {
             let hosts = &mut hosts_of_group[group as usize];
             hosts.push(NodeId(host));
-            Destination { group, place: narrow(hosts.len() - 1) * (1 + self.most) }
+            Destination { group, place: narrow(hosts.len() - 1) * (1 + self.max_cables) }
         };
         let destinations = (0..).zip(group_of).map(destination).collect();
         (destinations, hosts_of_group)
     }
 
-    /// Numbers the distinct sets of leaves in order of first host: each host's group, each
-    /// group's leaves.
+    /// Numbers the distinct sets of leaves in order of first host and returns each host's group and
+    /// each group's leaves.
     pub(super) fn groups(&self) -> (Vec<u32>, Vec<Vec<NodeId>>) {
         let mut numbers: BTreeMap<Vec<NodeId>, u32> = BTreeMap::new();
         let mut leaves_of_group = Vec::new();

@@ -1,4 +1,4 @@
-//! Shortest paths from every switch to one group's leaves, as sets of links that are stored once.
+//! The search for shortest paths from every switch to one group's leaves, as sets of links, each stored once.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
@@ -7,9 +7,9 @@ use alloc::vec::Vec;
 use crate::failure::Failures;
 use crate::graph::{LinkId, NodeId, Topology, narrow};
 
-/// Breadth-first search from one group's leaves over the live switch-to-switch links.
+/// A breadth-first search from one group's leaves over the live switch-to-switch links.
 pub(super) struct Search {
-    /// Switch `s` has `neighbours[first[s]..first[s + 1]]`, in port order.
+    /// Offsets: switch `s` has `neighbours[first[s]..first[s + 1]]`, in port order.
     first: Vec<u32>,
     neighbours: Vec<(u32, LinkId)>,
     hosts: u32,
@@ -19,7 +19,7 @@ pub(super) struct Search {
     pub(super) sets: Sets,
 }
 
-const FAR: u32 = u32::MAX;
+const UNVISITED: u32 = u32::MAX;
 
 impl Search {
     pub(super) fn new(topology: &Topology, failures: &Failures) -> Self {
@@ -40,16 +40,16 @@ impl Search {
             first,
             neighbours,
             hosts,
-            distance: vec![FAR; switches],
+            distance: vec![UNVISITED; switches],
             queue: VecDeque::new(),
             next_hops: Vec::new(),
             sets: Sets::new(switches),
         }
     }
 
-    /// Tells `enter` the table entry of every other switch that reaches one of `leaves`.
+    /// Calls `enter` with each switch other than `leaves` that reaches one of them, and its table entry.
     pub(super) fn run(&mut self, leaves: &[NodeId], mut enter: impl FnMut(u32, u32)) {
-        self.distance.fill(FAR);
+        self.distance.fill(UNVISITED);
         for leaf in leaves {
             self.distance[leaf.index() - self.hosts as usize] = 0;
             self.queue.push_back(leaf.0 - self.hosts);
@@ -59,11 +59,11 @@ impl Search {
             let range =
                 self.first[switch as usize] as usize..self.first[switch as usize + 1] as usize;
             self.next_hops.clear();
-            // Everything one step nearer was numbered before this switch was taken from the
-            // queue, so one look at each neighbour both finds the next hops and goes on.
+            // Every switch one step nearer got its distance before this switch left the queue, so one
+            // pass over the neighbours both finds the next hops and continues the search.
             for &(neighbour, link) in &self.neighbours[range] {
                 match self.distance[neighbour as usize] {
-                    FAR => {
+                    UNVISITED => {
                         self.distance[neighbour as usize] = here + 1;
                         self.queue.push_back(neighbour);
                     }
@@ -78,10 +78,10 @@ impl Search {
     }
 }
 
-/// Sets of links, each stored once.
+/// A pool of sets of links, each stored once.
 pub(super) struct Sets {
     pub(super) pool: Vec<LinkId>,
-    /// For each switch, where the set with this fingerprint starts.
+    /// For each switch, the offset in `pool` of the set with this fingerprint.
     known: Vec<BTreeMap<u64, u32>>,
 }
 
@@ -90,23 +90,23 @@ impl Sets {
         Self { pool: vec![LinkId(0)], known: vec![BTreeMap::new(); switches] }
     }
 
-    /// Adds sets of up to `most` links, each as far from the next; returns where the first starts.
+    /// Adds sets of up to `max_len` links, at equal distances, and returns the offset of the first.
     pub(super) fn add_row<'a>(
         &mut self,
         sets: impl Iterator<Item = &'a [LinkId]>,
-        most: u32,
+        max_len: u32,
     ) -> u32 {
         let start = self.pool.len();
         for links in sets {
             self.pool.push(LinkId(narrow(links.len())));
             self.pool.extend_from_slice(links);
-            self.pool.resize(self.pool.len() + most as usize - links.len(), LinkId(0));
+            self.pool.resize(self.pool.len() + max_len as usize - links.len(), LinkId(0));
         }
         narrow(start)
     }
 
     fn intern(&mut self, switch: u32, links: &[LinkId]) -> u32 {
-        // FNV-1a; sets that collide take the next free fingerprint.
+        // The fingerprint is FNV-1a; a set whose fingerprint is taken gets the next free one.
         let mut fingerprint = links.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, link| {
             (hash ^ u64::from(link.0)).wrapping_mul(0x0100_0000_01b3)
         });

@@ -1,5 +1,5 @@
-//! Routes for single hosts, beside those that a control plane computes for groups of them: what a route
-//! controller installs.
+//! The routes that a route controller installs for single hosts, in addition to the control plane's routes
+//! for groups of hosts.
 
 use alloc::vec::Vec;
 
@@ -7,11 +7,12 @@ use super::{Routes, UNREACHABLE};
 use crate::graph::{LinkId, NodeId, narrow};
 
 impl Routes {
-    /// Gives `switch` a route of its own for `destination`: from now on it sends to this host on `links`, in this order.
-    /// The host gets a group of its own for it, so a lookup costs what it cost before.
+    /// Installs a host route: from now on `switch` sends packets for `destination` on `links`, in this
+    /// order. The host gets a group of its own, so the cost of a lookup does not change.
     ///
     /// # Panics
-    /// If `switch` is not a switch or `destination` not a host of the topology, or `links` is empty.
+    /// Panics if `switch` is not a switch or `destination` not a host of the topology, or if `links` is
+    /// empty.
     pub fn steer(&mut self, switch: NodeId, destination: NodeId, links: &[LinkId]) {
         assert!(!links.is_empty(), "a route has a next hop");
         let group = self.group_alone(destination);
@@ -22,7 +23,7 @@ impl Routes {
         self.table[row + group as usize] = start;
     }
 
-    /// The group of a host, which has no other host: its own, or a new one with the same routes.
+    /// Returns a group that has only this host: the host's group, or a new one with the same routes.
     fn group_alone(&mut self, host: NodeId) -> u32 {
         let old = self.group(host);
         let hosts = || self.destinations.iter().filter(|other| other.group == old);
@@ -36,7 +37,7 @@ impl Routes {
             table.push(row.get(old as usize).copied().unwrap_or(UNREACHABLE));
         }
         (self.table, self.groups) = (table, new + 1);
-        // Where the group's hosts hang on a switch, this one's place in their row is what it was.
+        // At a switch with the group's hosts, the host keeps its place in their row of sets.
         self.destinations[host.index()].group = new;
         new
     }
@@ -57,7 +58,7 @@ mod tests {
         let (host, leaf) = (rail.host(1, 1, 2), NodeId(topology.hosts()));
         let links = before.next_links(leaf, host);
         assert_eq!(links.len(), 3);
-        // Twice: the second route replaces the first and needs no further group.
+        // Installed twice: the second route replaces the first and needs no further group.
         routes.steer(leaf, host, &links[..1]);
         let groups = routes.groups;
         routes.steer(leaf, host, &[links[2], links[1]]);

@@ -12,7 +12,7 @@ fn routes(topology: &Topology, failures: &Failures) -> Routes {
     Routes::compute(topology, failures).unwrap()
 }
 
-/// Small networks of every shape.
+/// Returns small networks of every shape.
 fn small() -> Vec<Topology> {
     let uplink_rates = [BitRate::gbps(40).unwrap()].to_vec();
     Vec::from([
@@ -29,7 +29,7 @@ fn small() -> Vec<Topology> {
     .collect()
 }
 
-/// Switches joined at random, with hosts of one or two ports: detours, rings, lateral links.
+/// Returns switches connected at random, with hosts of one or two ports: detours, rings, lateral links.
 fn random_network(rng: &mut Rng) -> Topology {
     let (hosts, rate) = (6, BitRate::gbps(100).unwrap());
     let mut network = TopologyBuilder::new(hosts).unwrap();
@@ -52,7 +52,7 @@ fn random_network(rng: &mut Rng) -> Topology {
     network.build().unwrap()
 }
 
-/// Cables from `source` to every node over live links, never through a host: the plainest search.
+/// Returns the number of cables from `source` to every node over live links, not through a host; plain search.
 fn distances(topology: &Topology, failures: &Failures, source: NodeId) -> Vec<Option<usize>> {
     let mut distance = vec![None; topology.nodes() as usize];
     distance[source.index()] = Some(0);
@@ -76,7 +76,7 @@ fn distances(topology: &Topology, failures: &Failures, source: NodeId) -> Vec<Op
     distance
 }
 
-/// Checks every path between two hosts and gives their number.
+/// Checks every path between two hosts and returns the number of paths.
 fn check_paths(
     topology: &Topology,
     failures: &Failures,

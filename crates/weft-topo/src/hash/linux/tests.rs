@@ -75,9 +75,9 @@ fn choices_for_ipv6_are_those_of_a_linux_router() {
     assert_eq!(choices.collect::<String>(), want);
 }
 
-/// Where the flow label counts, and that it does only there.
+/// The flow label changes the hash under the policies that include it, and under no other.
 #[test]
-fn flow_labels_count_where_linux_looks_at_them() {
+fn flow_labels_count_under_the_policies_that_include_them() {
     let tuple = |flow_label| FiveTuple6 {
         src: "fd00:1::2".parse().unwrap(),
         dst: "fd00:2::2".parse().unwrap(),
@@ -94,7 +94,7 @@ fn flow_labels_count_where_linux_looks_at_them() {
     for policy in [Policy::Layer4, Policy::Fields(Fields::FIVE_TUPLE)] {
         assert_eq!(hash(policy, 1), hash(policy, 2), "{policy:?}");
     }
-    // One takes the label from the header as it stands, the other in the order of the machine.
+    // One policy hashes the label in network order, the other in native order.
     assert_ne!(hash(Policy::Layer3, 1), hash(Policy::InnerLayer3, 1));
     assert_eq!(hash(Policy::Layer3, 0), hash(Policy::InnerLayer3, 0));
 }
