@@ -8,10 +8,8 @@ use crate::layers::InLayer;
 const WIDTH: u32 = 1_000;
 /// Where the boxes of a layer begin; its name stands before them.
 const LEFT: u32 = 84;
-const GAP: u32 = 12;
-/// From one row of boxes to the next of the same layer, and to the next layer's.
-const ROW: u32 = HEIGHT + 14;
-const LAYER: u32 = HEIGHT + 44;
+/// From one layer's boxes to the next layer's.
+const LAYER: u32 = HEIGHT + 54;
 
 /// Returns the picture of layers, the highest first.
 pub(super) fn render(layers: &[InLayer]) -> String {
@@ -20,14 +18,15 @@ pub(super) fn render(layers: &[InLayer]) -> String {
     let mut y = 12;
     for layer in layers {
         names.push((y + HEIGHT / 2, layer.name));
-        let mut x = LEFT;
+        let width = |name: &str| Picture::width_of(short(name));
+        let boxes: u32 = layer.crates.iter().map(|(name, _)| width(name)).sum();
+        let count = u32::try_from(layer.crates.len()).expect("a few crates").max(1);
+        // The boxes of a layer share its width.
+        let gap = (WIDTH - LEFT).saturating_sub(boxes) / count;
+        let mut x = LEFT + gap / 2;
         for (name, _) in &layer.crates {
-            let width = Picture::width_of(short(name));
-            if x + width > WIDTH {
-                (x, y) = (LEFT, y + ROW);
-            }
-            places.insert(name, (x, y, width));
-            x += width + GAP;
+            places.insert(name, (x, y, width(name)));
+            x += width(name) + gap;
         }
         y += LAYER;
     }
