@@ -43,7 +43,7 @@ impl fmt::Display for Fault {
     }
 }
 
-/// What to do with the book.
+/// The options of the command.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Build nothing; fail when a link, an anchor, a block of TOML or a variable is wrong.

@@ -29,7 +29,7 @@ fn render() -> String {
 
 fn visit(command: &Command, path: &str, page: &mut String) {
     page.push_str(&format!("\n## {path}\n\n"));
-    let about = command.get_long_about().or(command.get_about());
+    let about = command.get_long_about().or_else(|| command.get_about());
     page.push_str(&format!("{}\n\n", about.map(ToString::to_string).unwrap_or_default()));
     let usage = command.clone().bin_name(path.to_owned()).render_usage().to_string();
     page.push_str(&format!("```text\n{usage}\n```\n\n"));
@@ -61,7 +61,7 @@ fn is_own(argument: &&Arg) -> bool {
 
 fn row(argument: &Arg) -> [String; 2] {
     let short = argument.get_short().map(|letter| format!("-{letter}, ")).unwrap_or_default();
-    let help = argument.get_long_help().or(argument.get_help());
+    let help = argument.get_long_help().or_else(|| argument.get_help());
     let mut what = help.map(ToString::to_string).unwrap_or_default();
     let values = argument.get_possible_values();
     // A switch takes true and false, and nobody writes them.

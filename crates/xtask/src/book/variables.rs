@@ -10,7 +10,7 @@ use super::{Fault, Page};
 
 /// The page.
 const PAGE: &str = "docs/reference/variables.md";
-/// Where variables are read: programs, scripts and units.
+/// The places where variables are read: programs, scripts and units.
 const SOURCES: [&str; 4] = ["crates", "scripts", "dist", "fuzz"];
 /// The endings of files that may read them.
 const ENDINGS: [&str; 6] = ["rs", "c", "py", "pyi", "sh", "service"];

@@ -6,7 +6,7 @@ use super::svg::{HEIGHT, Picture};
 use crate::layers::InLayer;
 
 const WIDTH: u32 = 1_000;
-/// Where the boxes of a layer begin; its name stands before them.
+/// Left edge of the boxes of a layer; its name stands before them.
 const LEFT: u32 = 84;
 /// From one layer's boxes to the next layer's.
 const LAYER: u32 = HEIGHT + 54;
