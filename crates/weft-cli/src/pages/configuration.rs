@@ -1,11 +1,14 @@
 //! `docs/reference/configuration.md`: every key of every file and variable of settings, from the tables, structures
 //! and defaults that the programs read.
 
+use std::path::Path;
+
 use toml::{Table, Value};
 use weft_agent::{EncryptionSettings, SettingError, TransportSettings};
 use weft_msg::Config as MessagesConfig;
 use weft_sim::Scenario;
 use weft_steer::SteerConfig;
+use weft_topo::build::TopologyKind;
 use weft_transport::TransportConfig;
 use weft_verbs::{HeldSettings, QuotaSettings};
 use weft_vswitch::config::Config as OverlayConfig;
@@ -24,17 +27,18 @@ const BEGINNING: &str = "\
 
 Every key with its default. A key that does not exist is refused with the nearest one, and a value out of its range with the range. Times
 are written as `100us`, rates as `10Gbps`, sizes as `64KiB` or `1MB`.
+
 ";
 
 fn render() -> String {
     let mut page = BEGINNING.to_owned();
     page += &device();
     page += &messages();
-    page += "\n## The overlay\n\nThe file of `weft vpc serve` ([The overlay](../overlay.md)). Access lists, security groups and limits \
-             are in [Policies](../policies.md).\n";
+    page += "## The overlay\n\nThe file of `weft vpc serve` ([The overlay](../overlay.md)). Access lists, security groups and limits \
+             are in [Policies](../policies.md).\n\n";
     page += &of_sections(OVERLAY, &overlay_defaults());
     page +=
-        "\n## The route controller\n\nThe file of `weft route serve` ([Routing](../routing.md)).\n";
+        "## The route controller\n\nThe file of `weft route serve` ([Routing](../routing.md)).\n\n";
     page += &of_sections(CONTROLLER, &Table::try_from(SteerConfig::default()).unwrap());
     page += &scenarios();
     page.truncate(page.trim_end().len());
@@ -43,7 +47,7 @@ fn render() -> String {
 
 /// The device's settings: variables of programs, keys of a daemon's file.
 fn device() -> String {
-    let mut page = "\n## Device and transport of real packets\n\nPrograms under `weft run` read variables; `weft device serve` \
+    let mut page = "## Device and transport of real packets\n\nPrograms under `weft run` read variables; `weft device serve` \
                     reads its environment, and then its file ([The device's transport](../device.md)).\n\n"
         .to_owned();
     let defaults = TransportSettings::default();
@@ -58,7 +62,8 @@ fn device() -> String {
         let values = refusal(TransportSettings::default().set(key, "?"));
         rows.push(setting(key, default, &values));
     }
-    for (key, default) in HeldSettings::KEYS.into_iter().zip(["256MiB", "32MiB"]) {
+    let limits = weft_verbs::describe_limits().unwrap();
+    for (key, (_, default)) in HeldSettings::KEYS.into_iter().zip(&limits) {
         rows.push(setting(key, default, &refusal(HeldSettings::default().set(key, "?"))));
     }
     for key in EncryptionSettings::KEYS {
@@ -74,13 +79,18 @@ fn device() -> String {
         rows.push(setting(key, default, &values));
     }
     page += &table(["key", "variable", "default", "values"], &rows);
-    page += "Limits of one user, in the file of a daemon only:\n\n";
-    let quotas = QuotaSettings::KEYS.map(|key| {
+    page + &quotas()
+}
+
+/// Limits of one user.
+fn quotas() -> String {
+    let rows = QuotaSettings::KEYS.map(|key| {
         let values = refusal(QuotaSettings::default().set(key, "?"));
         let default = if key == "devices-per-user" { "1024" } else { "half of the daemon's" };
         [format!("`{key}`"), default.to_owned(), cell(&values)]
     });
-    page + &table(["key", "default", "values"], &quotas)
+    "Limits of one user, in the file of a daemon only:\n\n".to_owned()
+        + &table(["key", "default", "values"], &rows)
 }
 
 fn setting(key: &str, default: &str, values: &str) -> [String; 4] {
@@ -96,7 +106,8 @@ fn refusal(outcome: Result<(), SettingError>) -> String {
             known.trim_end_matches(')').split(", ").map(|it| format!("`{it}`")).collect();
         return names.join(", ");
     }
-    reason.trim_start_matches("not ").to_owned()
+    let reason = reason.split_once(", got ").map_or(reason.as_str(), |(reason, _)| reason);
+    ["not ", "expected "].iter().fold(reason, |it, word| it.trim_start_matches(word)).to_owned()
 }
 
 /// The parameters of messages.
@@ -110,7 +121,7 @@ fn messages() -> String {
             [format!("`{}`", it.name), it.value, bounds, online.to_owned(), cell(it.about)]
         })
         .collect();
-    "\n## Messages\n\nParameters of a context: options of `weft.Node`, of `xrdma_context_create` and of `Options`, and keys of \
+    "## Messages\n\nParameters of a context: options of `weft.Node`, of `xrdma_context_create` and of `Options`, and keys of \
      `[messages]` in scenarios. `weft adm set` changes those that are on-line while a program runs.\n\n"
         .to_owned()
         + &table(["parameter", "default", "bounds", "on-line", "what it does"], &rows)
@@ -127,62 +138,92 @@ fn overlay_defaults() -> Table {
 
 /// The sections of scenarios, with the bounds of the transport's keys.
 fn scenarios() -> String {
-    let mut page = "\n## Scenarios\n\nFiles of `weft sim` ([Scenarios](../scenarios.md)). Defaults of `[transport]` are those of the \
-                    profile `stellar`.\n"
+    let mut page = "## Scenarios\n\nFiles of `weft sim` ([Scenarios](../scenarios.md)). Defaults of `[transport]` are those of the \
+                    profile `stellar`; where `line_rate` and `base_rtt` are left out, they are those of the network, here of the \
+                    default `leaf-spine`.\n\n"
         .to_owned();
     let mut defaults = Table::new();
     for section in ["pcie", "messages", "overlay", "controller"] {
         let text = format!("[topology]\nkind = \"leaf-spine\"\n[{section}]\n");
-        let scenario = Scenario::parse(&text, std::path::Path::new("")).unwrap();
+        let scenario = Scenario::parse(&text, Path::new("")).unwrap();
         let all: Table = scenario.expanded().unwrap().parse().unwrap();
         all.into_iter().for_each(|(key, value)| {
             defaults.entry(key).or_insert(value);
         });
     }
     page += &of_sections(SCENARIO, &defaults);
-    page += "\n### Bounds of `[transport]`\n\n";
+    page += "### Bounds of `[transport]`\n\n";
     let bounds = TransportConfig::stellar().bounds();
     let rows: Vec<[String; 2]> =
         bounds.into_iter().map(|(key, bounds)| [format!("`{key}`"), cell(bounds)]).collect();
     page += &table(["key", "bounds"], &rows);
-    page += &kinds(
-        "workload",
-        "Config",
-        &weft_sim::workload::Kind::ALL.iter().map(|it| (it.name(), it.about())).collect::<Vec<_>>(),
-    );
-    page + &kinds(
-        "fault",
-        "Fault",
-        &weft_sim::fault::Kind::ALL.iter().map(|it| (it.name(), it.about())).collect::<Vec<_>>(),
-    )
-}
-
-/// The keys of each kind of an array of tables, each kind a file of the simulator.
-fn kinds(array: &str, structure: &str, kinds: &[(&str, &str)]) -> String {
-    let mut page = String::new();
-    for (name, about) in kinds {
-        page += &format!("\n### `[[{array}]]` of kind `{name}`\n\n{}.\n\n", cell(about));
-        let module = format!("crates/weft-sim/src/{array}/{}", name.replace('-', "_"));
-        let file = [format!("{module}.rs"), format!("{module}/mod.rs")];
-        let file = file.iter().find(|file| super::in_repository(file).exists()).expect("a module");
-        let section = Section { title: "", file, structure, path: &[] };
-        page += &section.table(&defaults_of_kind(array, name));
+    for kind in TopologyKind::ALL {
+        let (name, about) = (kind.name(), kind.about());
+        let file = format!("crates/weft-topo/src/build/{}.rs", name.replace('-', "_"));
+        let text = format!("[topology]\nkind = \"{name}\"\n");
+        page += &kind_of(
+            "[topology]",
+            (name, about),
+            &file,
+            &camel_case(name),
+            &expanded(&text, "topology"),
+        );
+    }
+    for kind in weft_sim::workload::Kind::ALL {
+        page += &kind_of_many("workload", "Config", (kind.name(), kind.about()));
+    }
+    for kind in weft_sim::fault::Kind::ALL {
+        page += &kind_of_many("fault", "Fault", (kind.name(), kind.about()));
     }
     page
 }
 
-/// Returns the defaults of a kind, where it has one for every key.
-fn defaults_of_kind(array: &str, name: &str) -> Table {
+/// The keys of a kind of an array of tables, which is a file of the simulator.
+fn kind_of_many(array: &str, structure: &str, (name, about): (&str, &str)) -> String {
+    let module = format!("crates/weft-sim/src/{array}/{}", name.replace('-', "_"));
+    let file = [format!("{module}.rs"), format!("{module}/mod.rs")];
+    let file = file.iter().find(|file| super::in_repository(file).exists()).expect("a module");
     let text = format!("[topology]\nkind = \"leaf-spine\"\n[[{array}]]\nkind = \"{name}\"\n");
-    let parsed = Scenario::parse(&text, std::path::Path::new("")).ok();
+    kind_of(&format!("[[{array}]]"), (name, about), file, structure, &expanded(&text, array))
+}
+
+fn kind_of(
+    section: &str,
+    (name, about): (&str, &str),
+    file: &str,
+    structure: &str,
+    defaults: &Table,
+) -> String {
+    let heading = format!("### `{section}` of kind `{name}`\n\n{}.\n\n", cell(about));
+    heading + &Section { title: "", file, structure, path: &[] }.table(defaults)
+}
+
+/// Returns a section of a scenario with every default filled in; of several, the first. It is empty where the scenario
+/// needs more than it says.
+fn expanded(text: &str, section: &str) -> Table {
+    let parsed = Scenario::parse(text, Path::new("")).ok();
     let all: Option<Table> = parsed.and_then(|it| it.expanded().ok()?.parse().ok());
-    let first = all.and_then(|mut all| all.remove(array)?.as_array()?.first().cloned());
-    first.and_then(|value| value.as_table().cloned()).unwrap_or_default()
+    match all.and_then(|mut all| all.remove(section)) {
+        Some(Value::Table(one)) => one,
+        Some(Value::Array(many)) => {
+            many.first().and_then(Value::as_table).cloned().unwrap_or_default()
+        }
+        _ => Table::new(),
+    }
+}
+
+/// Returns a kind's name as its structure has it.
+fn camel_case(name: &str) -> String {
+    let capital = |word: &str| {
+        let (first, rest) = word.split_at(1);
+        first.to_uppercase() + rest
+    };
+    name.split('-').map(capital).collect()
 }
 
 fn of_sections(sections: &[Section<'_>], defaults: &Table) -> String {
     let of = |section: &Section<'_>| {
-        let heading = format!("\n### {}\n\n", section.title);
+        let heading = format!("### {}\n\n", section.title);
         heading + &section.table(&section.find(defaults))
     };
     sections.iter().map(of).collect()
