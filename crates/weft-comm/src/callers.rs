@@ -35,9 +35,13 @@ pub(crate) struct Callers {
 pub(crate) struct Caller {
     pub(crate) connection: TcpStream,
     pub(crate) peer: SocketAddr,
-    line: Vec<u8>,
+    line: Line,
     until: Instant,
 }
+
+/// The part of a caller's line that has arrived.
+#[derive(Debug, Default)]
+pub(crate) struct Line(Vec<u8>);
 
 /// The state of a caller's line.
 pub(crate) enum Progress {
@@ -118,7 +122,7 @@ impl Callers {
 
 impl Caller {
     pub(crate) const fn new(connection: TcpStream, peer: SocketAddr, until: Instant) -> Self {
-        Self { connection, peer, line: Vec::new(), until }
+        Self { connection, peer, line: Line(Vec::new()), until }
     }
 
     pub(crate) fn read(&mut self, now: Instant, is_proven: impl Fn(&str) -> bool) -> Progress {
@@ -126,19 +130,10 @@ impl Caller {
         loop {
             match self.connection.read(&mut bytes) {
                 Ok(0) => return Progress::Failed("it hung up in the middle of its line".into()),
-                Ok(count) => {
-                    let end = bytes[..count].iter().position(|&byte| byte == b'\n');
-                    self.line.extend_from_slice(&bytes[..end.unwrap_or(count)]);
-                    let text = |line: &[u8]| String::from_utf8_lossy(line).into_owned();
-                    if end.is_some() {
-                        return Progress::Whole(text(&self.line));
-                    }
-                    let is_long = self.line.len() > MAX_UNPROVEN;
-                    let head = text(&self.line[..self.line.len().min(MAX_UNPROVEN)]);
-                    if self.line.len() > MAX_LINE || (is_long && !is_proven(&head)) {
-                        return Progress::Failed("its line is too long".into());
-                    }
-                }
+                Ok(count) => match self.line.push(&bytes[..count], &is_proven) {
+                    Progress::Waiting => {}
+                    progress => return progress,
+                },
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == ErrorKind::WouldBlock => {
                     let is_late = now >= self.until;
@@ -148,5 +143,23 @@ impl Caller {
                 Err(error) => return Progress::Failed(error.to_string()),
             }
         }
+    }
+}
+
+impl Line {
+    /// Appends bytes that were read.
+    pub(crate) fn push(&mut self, bytes: &[u8], is_proven: impl Fn(&str) -> bool) -> Progress {
+        let end = bytes.iter().position(|&byte| byte == b'\n');
+        self.0.extend_from_slice(&bytes[..end.unwrap_or(bytes.len())]);
+        let text = |line: &[u8]| String::from_utf8_lossy(line).into_owned();
+        if end.is_some() {
+            return Progress::Whole(text(&self.0));
+        }
+        let is_long = self.0.len() > MAX_UNPROVEN;
+        let head = text(&self.0[..self.0.len().min(MAX_UNPROVEN)]);
+        if self.0.len() > MAX_LINE || (is_long && !is_proven(&head)) {
+            return Progress::Failed("its line is too long".into());
+        }
+        Progress::Waiting
     }
 }

@@ -31,17 +31,13 @@ pub(super) fn check_length(bytes: usize) -> Result<(), TooLong> {
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: UnixStream,
-    received: Vec<u8>,
-    /// Bytes of `received` in which no line ends.
-    searched: usize,
-    /// The line that is being received is longer than allowed: its bytes are dropped until it ends.
-    too_long: bool,
+    lines: Lines,
 }
 
 impl Connection {
     /// A client on a stream that does not block.
     pub(super) fn new(stream: UnixStream) -> Self {
-        Self { stream, received: vec![], searched: 0, too_long: false }
+        Self { stream, lines: Lines::default() }
     }
 
     /// Returns the descriptor to wait on.
@@ -57,7 +53,7 @@ impl Connection {
             match self.stream.read(&mut bytes) {
                 Ok(0) => return false,
                 Ok(count) => {
-                    self.received.extend(&bytes[..count]);
+                    self.lines.push(&bytes[..count]);
                     read += count;
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
@@ -65,6 +61,36 @@ impl Connection {
             }
         }
         true
+    }
+
+    /// Returns the next whole line, or the error that stands for one that was too long.
+    pub(super) fn next_line(&mut self) -> Option<Result<Vec<u8>, TooLong>> {
+        self.lines.next_line()
+    }
+
+    /// Sends a whole line: a client that asked for a page of status reads it.
+    pub(super) fn send(&mut self, line: &[u8]) -> io::Result<()> {
+        self.stream.set_nonblocking(false)?;
+        self.stream.set_write_timeout(Some(SEND_TIMEOUT))?;
+        self.stream.write_all(line)?;
+        self.stream.set_nonblocking(true)
+    }
+}
+
+/// Received bytes that are to become lines.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    received: Vec<u8>,
+    /// Bytes of `received` in which no line ends.
+    searched: usize,
+    /// The line that is being received is longer than allowed: its bytes are dropped until it ends.
+    too_long: bool,
+}
+
+impl Lines {
+    /// Appends bytes that were received.
+    pub(super) fn push(&mut self, bytes: &[u8]) {
+        self.received.extend(bytes);
     }
 
     /// Returns the next whole line, or the error that stands for one that was too long.
@@ -85,14 +111,6 @@ impl Connection {
         let too_long = std::mem::take(&mut self.too_long) || check_length(line.len()).is_err();
         Some(if too_long { Err(TooLong) } else { Ok(line) })
     }
-
-    /// Sends a whole line: a client that asked for a page of status reads it.
-    pub(super) fn send(&mut self, line: &[u8]) -> io::Result<()> {
-        self.stream.set_nonblocking(false)?;
-        self.stream.set_write_timeout(Some(SEND_TIMEOUT))?;
-        self.stream.write_all(line)?;
-        self.stream.set_nonblocking(true)
-    }
 }
 
 #[cfg(test)]
@@ -110,7 +128,7 @@ mod tests {
         while open {
             open = connection.receive();
             lines.extend(std::iter::from_fn(|| connection.next_line()));
-            assert!(connection.received.len() <= MAX_REQUEST_BYTES);
+            assert!(connection.lines.received.len() <= MAX_REQUEST_BYTES);
         }
         sending.join().unwrap();
         lines
