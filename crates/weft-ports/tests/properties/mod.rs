@@ -5,12 +5,13 @@
 use std::fs::File;
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use weft_ports::{ChainError, Descriptors, Port, Purpose, VhostConfig, VhostPort, walk};
+use weft_ports::{ChainError, Descriptors, Port, Purpose, Role, VhostConfig, VhostPort, walk};
 use weft_units::Instant;
 use weft_vpc::{Staging, Turn};
 
@@ -59,17 +60,59 @@ pub fn chain(bytes: &[u8]) -> Result<(), ChainError> {
     Ok(())
 }
 
+/// The socket to which ports connect.
+struct Meeting {
+    listener: UnixListener,
+    path: PathBuf,
+}
+
+impl Meeting {
+    fn new() -> Self {
+        let thread = format!("{:?}", std::thread::current().id());
+        let thread: String = thread.chars().filter(char::is_ascii_digit).collect();
+        let name = format!("weft-ports-said-{}-{thread}.sock", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let _ = std::fs::remove_file(&path);
+        let listener = UnixListener::bind(&path).unwrap();
+        listener.set_nonblocking(true).unwrap();
+        Self { listener, path }
+    }
+
+    /// Returns the connection of a port, if there is one.
+    fn accept(&self) -> Option<UnixStream> {
+        self.listener.accept().ok().map(|(stream, _)| stream)
+    }
+}
+
+impl Drop for Meeting {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+thread_local! {
+    /// It is made once: files would take most of the time.
+    static MEETING: Meeting = Meeting::new();
+}
+
 /// A front end that says what the bytes make it say: of each eight one is the request, one says what comes with it,
 /// and the others are numbers for its body. Whether it ever had a device that was up.
 ///
 /// # Panics
 /// If the port did.
 pub fn front_end(bytes: &[u8]) -> bool {
-    let thread = format!("{:?}", std::thread::current().id());
-    let thread: String = thread.chars().filter(char::is_ascii_digit).collect();
-    let name = format!("weft-ports-said-{}-{thread}.sock", std::process::id());
-    let mut port = VhostPort::open(&VhostConfig::at(std::env::temp_dir().join(&name))).unwrap();
-    let stream = UnixStream::connect(std::env::temp_dir().join(&name)).unwrap();
+    MEETING.with(|meeting| {
+        // A port that left its front end connects again: the last connection of the input before may be there still.
+        while meeting.accept().is_some() {}
+        converse(meeting, bytes)
+    })
+}
+
+fn converse(meeting: &Meeting, bytes: &[u8]) -> bool {
+    let config = VhostConfig { role: Role::Connect, ..VhostConfig::at(&meeting.path) };
+    let mut port = VhostPort::open(&config).unwrap();
+    port.attend(Instant::EPOCH).unwrap();
+    let mut stream = meeting.accept().unwrap();
     let memory = File::from(memfd_create("guest", MemfdFlags::CLOEXEC).unwrap());
     ftruncate(&memory, 1 << 16).unwrap();
     let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
@@ -77,6 +120,10 @@ pub fn front_end(bytes: &[u8]) -> bool {
     for said in bytes.chunks_exact(8) {
         say(&stream, said, &memory, &event);
         let _ = port.attend(Instant::EPOCH);
+        // Whom it left comes again.
+        if let Some(again) = meeting.accept() {
+            stream = again;
+        }
         was_up |= port.is_up();
         while let Ok(Some(sent)) = port.take(Instant::EPOCH) {
             let _ = port.read(sent.token, 0, &mut [0; 100], weft_vpc::Reading::Again);
