@@ -6,8 +6,8 @@ use std::cell::RefCell;
 use std::fs::File;
 use std::net::IpAddr;
 use std::os::fd::AsFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use weft_ring::Memory;
 use weft_rnic::{
@@ -29,6 +29,9 @@ use crate::inputs::Script;
 pub(crate) mod process;
 
 use process::Process;
+
+/// What a client sends that is no process' memory.
+static OTHER: LazyLock<std::io::Result<File>> = LazyLock::new(|| File::open("/dev/null"));
 
 /// The client that behaves, and the one that does not: neither is root.
 const GOOD: u32 = 1_000_007;
@@ -359,9 +362,7 @@ impl Hostile {
 
     /// Sends a message and reads the answer, as the daemon's loop has it.
     fn say(&self, daemon: &mut Daemon, bytes: &[u8], descriptors: usize) -> bool {
-        let other = File::open("/dev/null");
-        let other = other.as_ref().map(AsFd::as_fd);
-        let with: Vec<_> = other.into_iter().take(descriptors).collect();
+        let with: Vec<_> = OTHER.as_ref().map(AsFd::as_fd).into_iter().take(descriptors).collect();
         // One of nothing is as good as hanging up.
         let _ = self.socket.send(bytes, &with, true);
         if !daemon.converse(self.id) {

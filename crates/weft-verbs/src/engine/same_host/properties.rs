@@ -23,6 +23,9 @@ use super::proof;
 use super::record::{self, Addresses, Head, Record};
 use crate::inputs::Script;
 
+/// What records of the writer's consist of.
+static BODY: [u8; LONGEST] = [1; LONGEST];
+
 /// Memory of two processes, which is all zeroes between scripts.
 struct Shared {
     words: Vec<u64>,
@@ -53,6 +56,18 @@ impl Shared {
     /// This process is about to write there.
     fn note(&mut self, at: usize, len: usize) {
         self.written.push((at, len));
+    }
+
+    /// This process wrote a record of this length, and these are the bytes written before and after. Returns where it is.
+    fn note_record(&mut self, (before, after): (u64, u64), len: usize) -> usize {
+        let len = len.next_multiple_of(ALIGN);
+        let offset = |at: u64| RECORDS + usize::try_from(at % CAPACITY).expect("below it");
+        let start = offset(after - len as u64);
+        // In front of it may be the word that says to skip.
+        [(offset(before), 4), (start, len), (offset(after), 4)]
+            .into_iter()
+            .for_each(|(at, len)| self.note(at, len));
+        start
     }
 
     fn clean(&mut self) {
@@ -142,12 +157,7 @@ impl Reading<'_> {
             let before = self.writer.written();
             self.writer.write(head.record_len(), |room| head.write(Source::Inline(&payload), room));
             let after = self.writer.written();
-            let len = head.record_len().next_multiple_of(ALIGN);
-            let offset = |at: u64| RECORDS + usize::try_from(at % CAPACITY).expect("below it");
-            self.last = offset(after - len as u64);
-            self.shared.note(offset(before), 4);
-            self.shared.note(self.last, len);
-            self.shared.note(offset(after), 4);
+            self.last = self.shared.note_record((before, after), head.record_len());
         }
     }
 
@@ -280,9 +290,10 @@ pub fn writer(bytes: &[u8]) -> bool {
                     let Ok(room) = writer.has_room() else { break };
                     if room {
                         let len = 8 + usize::from(script.half()) % (LONGEST - 7);
-                        writer.write(len, |room| room.put(&vec![1; len - 4]));
+                        let before = writer.written();
+                        writer.write(len, |room| room.put(&BODY[..len - 4]));
                         written = writer.written();
-                        shared.note(RECORDS, RING_BYTES);
+                        shared.note_record((before, written), len);
                     }
                 }
             }
