@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each user of this file calls what it needs")]
 
 use std::net::IpAddr;
+use std::sync::LazyLock;
 
 use weft_route::{
     Controller, ControllerConfig, End, Fabric, Flow, Installed, Outcome, Start, State,
@@ -75,11 +76,16 @@ fn follow(fabric: &Fabric, flow: &Flow) {
     }
 }
 
+/// The fabric of every controller whose state is read.
+static FABRIC: LazyLock<Fabric> = LazyLock::new(|| {
+    let text = include_str!("../golden/installed/two-by-two.toml");
+    Fabric::new(toml::from_str(text).expect("a good file")).expect("a good fabric")
+});
+
 /// Reads a controller's state, lets it go on, and says whether it was one.
 pub fn state(bytes: &[u8]) -> bool {
     let Ok(state) = serde_json::from_slice::<State>(bytes) else { return false };
-    let text = include_str!("../golden/installed/two-by-two.toml");
-    let fabric = Fabric::new(toml::from_str(text).expect("a good file")).expect("a good fabric");
+    let fabric = FABRIC.clone();
     let Ok(mut controller) = Controller::restore(ControllerConfig::default(), fabric, state) else {
         return false;
     };

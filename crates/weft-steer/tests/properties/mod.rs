@@ -2,16 +2,22 @@
 //! targets both call these.
 #![allow(dead_code, unreachable_pub, reason = "each user of this file calls what it needs")]
 
+use std::sync::LazyLock;
+
 use weft_plan::output::{PortRow, port_csv};
 use weft_route::{Fabric, Installed};
 use weft_steer::{Inventory, SteerConfig, read_job_table};
 
+/// The router whose answers are read.
+static INVENTORY: LazyLock<Inventory> = LazyLock::new(|| {
+    let inventory = "[[router]]\nname = 'l0'\nagent = '10.0.0.1'\n[[router.port]]\nname = 's0'\nto.host = '10.1.0.2'";
+    toml::from_str(inventory).expect("it is one")
+});
+
 /// Reads a router's answer to the question for its tables, makes a fabric of it where it is one, and says
 /// whether it was understood.
 pub fn tables(bytes: &[u8]) -> bool {
-    let inventory = "[[router]]\nname = 'l0'\nagent = '10.0.0.1'\n[[router.port]]\nname = 's0'\nto.host = '10.1.0.2'";
-    let inventory: Inventory = toml::from_str(inventory).expect("it is one");
-    match inventory.routers[0].understand(&String::from_utf8_lossy(bytes)) {
+    match INVENTORY.routers[0].understand(&String::from_utf8_lossy(bytes)) {
         Ok(router) => {
             // What makes no fabric is refused by name, and no panic.
             if let Err(error) = Fabric::new(Installed { routers: vec![router] }) {
