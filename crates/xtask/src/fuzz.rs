@@ -67,8 +67,24 @@ fn seeds_of(target: &str) -> impl Iterator<Item = &'static str> {
 }
 
 /// Maximum input bytes of targets whose long inputs are slow: texts that people write, of which a few lines cover all
-/// cases of the parser. Others use libFuzzer's limit, the longer of 4096 bytes and the longest valid input.
-const MAX_LENGTHS: &[(&str, u32)] = &[("units", 64), ("selectors", 128)];
+/// cases of the parser, and scripts, of which a few dozen steps reach every state. Others use libFuzzer's limit, the
+/// longer of 4096 bytes and the longest valid input.
+const MAX_LENGTHS: &[(&str, u32)] = &[
+    ("units", 64),
+    ("selectors", 128),
+    ("flow", 128),
+    ("orders", 512),
+    ("control_socket", 512),
+    ("rdmacm", 256),
+    ("messages", 256),
+    ("endpoint", 256),
+    ("daemon", 256),
+    ("daemon_ring", 256),
+    ("same_host", 256),
+    ("same_host_writer", 128),
+    ("same_host_leases", 256),
+    ("front_end", 256),
+];
 
 /// The seconds after which a running input counts as a hang.
 const HANG: u32 = 30;
