@@ -1,6 +1,6 @@
-//! What a packet's headers cost to read and to write: `cargo bench -p weft-wire`.
+//! A benchmark of parsing and emitting a packet's headers: `cargo bench -p weft-wire`.
 //!
-//! Nanoseconds an operation, the best of seven rounds: other work on the machine only ever adds.
+//! It prints nanoseconds per operation, the minimum of seven rounds, since other load only adds time.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -10,7 +10,7 @@ use weft_wire::{AckHeader, Bitmap, DataHeader, MessageHeader, Packet};
 const ROUNDS: u32 = 7;
 const OPERATIONS: u32 = 2_000_000;
 
-#[expect(clippy::disallowed_methods, reason = "a benchmark is a clock's one use here")]
+#[expect(clippy::disallowed_methods, reason = "only benchmarks read a clock in this crate")]
 fn nanoseconds(mut operation: impl FnMut()) -> f64 {
     let round = |_| {
         let start = Instant::now();
@@ -35,7 +35,7 @@ fn main() {
         let mut datagram = [0; 1500];
         packet.emit(&mut datagram);
         let parse = nanoseconds(|| {
-            // By reference: the value is what is measured, not another copy of it.
+            // By reference, so that the time does not include another copy of the value.
             black_box(&Packet::parse(black_box(&datagram[..])));
         });
         let emit = nanoseconds(|| {

@@ -1,7 +1,7 @@
-//! How many sFlow datagrams a second one core decodes: `cargo bench -p weft-wire --bench sflow`.
+//! A benchmark of the sFlow datagrams that one core decodes per second: `cargo bench -p weft-wire --bench sflow`.
 //!
-//! A datagram is read to its end, with the flow of every sampled packet, as a collector needs it. The best
-//! of seven rounds: other work on the machine only ever adds.
+//! Each datagram is read to its end, with the flow of every sampled packet, as a collector needs it. The result is
+//! the best of seven rounds, since other load only adds time.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -14,7 +14,7 @@ use weft_wire::sflow::{
 const ROUNDS: u32 = 7;
 const DATAGRAMS: u32 = 500_000;
 
-/// A datagram with so many sampled packets, of 128 bytes each, and so many counters of interfaces.
+/// Returns a datagram with `flows` sampled packets, of 128 bytes each, and `counters` interface counters.
 fn datagram(flows: u32, counters: u32) -> Vec<u8> {
     let mut buffer = [0; 1472];
     let mut writer = DatagramWriter::new(&mut buffer, [10, 0, 0, 1].into(), 0, 7, 1000);
@@ -43,10 +43,10 @@ fn datagram(flows: u32, counters: u32) -> Vec<u8> {
     buffer[..length].to_vec()
 }
 
-/// Everything a collector asks of a datagram.
+/// Decodes every value that a collector needs from a datagram.
 fn decode(bytes: &[u8]) -> u64 {
     let Ok(datagram) = Datagram::parse(bytes) else { return 0 };
-    let told = datagram.samples.map(|sample| match sample {
+    let values = datagram.samples.map(|sample| match sample {
         Ok(Sample::Flow(flow)) => {
             let packet = flow.header.as_ref().and_then(SampledPacket::parse);
             packet.map_or(0, |packet| u64::from(packet.ports.1) + u64::from(flow.rate))
@@ -56,10 +56,10 @@ fn decode(bytes: &[u8]) -> u64 {
         }
         _ => 0,
     });
-    told.sum()
+    values.sum()
 }
 
-#[expect(clippy::disallowed_methods, reason = "a benchmark is a clock's one use here")]
+#[expect(clippy::disallowed_methods, reason = "only benchmarks read a clock in this crate")]
 fn seconds(bytes: &[u8]) -> f64 {
     let round = |_| {
         let start = Instant::now();

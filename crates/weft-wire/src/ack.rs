@@ -1,4 +1,4 @@
-//! ACK packet header (BIFROST, appendix C.3, figure C4): 32 bytes and up to eight bitmap words.
+//! The ACK packet header (BIFROST, appendix C.3, figure C4): 32 bytes and up to eight bitmap words.
 
 use crate::ParseError;
 use crate::bits::{U3, U4, U5, U6, U11};
@@ -13,23 +13,23 @@ mod field {
         Field::new("CC Type", 12, 4, "congestion control in use, by its number in the registry");
     pub(super) const SE: Field =
         Field::new("se", 16, 1, "answers a special packet (keepalive, path probe)");
-    pub(super) const PATH_ID: Field = Field::new(
-        "Path ID",
-        17,
-        3,
-        "low three bits of the index of the path the echoed packet took",
-    );
+    pub(super) const PATH_ID: Field =
+        Field::new("Path ID", 17, 3, "low three bits of the index of the echoed packet's path");
     pub(super) const HOP_COUNT: Field =
-        Field::new("Hop Count", 20, 4, "hops the echoed packet passed, read from its TTL");
-    pub(super) const BLOCK: Field =
-        Field::new("ACK Value", 24, 5, "which block of 256 packets after PSN_base is described");
+        Field::new("Hop Count", 20, 4, "number of hops of the echoed packet, from its TTL");
+    pub(super) const BLOCK: Field = Field::new(
+        "ACK Value",
+        24,
+        5,
+        "index of the block of 256 packets from PSN_base on that the bitmap describes",
+    );
     pub(super) const ACK_TYPE: Field =
-        Field::new("ACK Type", 29, 3, "what the ACK says besides; see ACK types");
+        Field::new("ACK Type", 29, 3, "additional information; see ACK types");
     pub(super) const PSN: Field = Field::new(
         "Packet Sequence Number",
         32,
         32,
-        "sequence number of the packet this ACK echoes",
+        "sequence number of the packet that this ACK echoes",
     );
     pub(super) const DESTINATION_CID: Field =
         Field::new("Destination CID", 64, 32, "the data sender's connection id");
@@ -37,7 +37,7 @@ mod field {
         "Timestamp Value",
         96,
         32,
-        "when the ACK left its engine (t3), ns of the receiver's clock mod 2^32",
+        "time at which the ACK left its engine (t3), ns of the receiver's clock mod 2^32",
     );
     pub(super) const TIMESTAMP_ECHO: Field =
         Field::new("Timestamp Echo", 128, 32, "the echoed packet's timestamp (t1), unchanged");
@@ -45,14 +45,14 @@ mod field {
         "Timestamp NIC RX",
         160,
         32,
-        "when the echoed packet reached the receiver (t2), ns of its clock mod 2^32",
+        "time at which the echoed packet reached the receiver (t2), ns of its clock mod 2^32",
     );
     pub(super) const NUM_ACK: Field =
         Field::new("Num_ACK", 192, 11, "packets accepted since the connection began, modulo 2^11");
     pub(super) const NUM_ECE: Field =
         Field::new("Num_ece", 203, 11, "of those, packets with a congestion mark, modulo 2^11");
     pub(super) const BITMAP_LEN: Field =
-        Field::new("PSN_bitmap_len", 214, 4, "words of bitmap that follow, 0 to 8");
+        Field::new("PSN_bitmap_len", 214, 4, "number of bitmap words that follow, 0 to 8");
     pub(super) const RESERVED: Field = Field::new("Reserved", 218, 6, "sent as zero");
     pub(super) const PSN_BASE: Field =
         Field::new("PSN_base", 224, 32, "every packet before this one has been placed");
@@ -61,8 +61,8 @@ mod field {
 pub(crate) const SPEC: spec::Header = spec::Header {
     name: "ACK packet",
     source: "BIFROST, appendix C.3, figure C4",
-    about: "What has been placed. PSN_bitmap_len words of 32 bits follow, and no more: bit 0 of \
-            word 0 is packet PSN_base + 256 x ACK Value, each further bit the next packet.",
+    about: "Acknowledges placed packets. Exactly PSN_bitmap_len words of 32 bits follow: bit 0 of word 0 \
+            is packet PSN_base + 256 x ACK Value, each further bit the next packet.",
     fields: &[
         field::PACKET_TYPE,
         field::VERSION,
@@ -85,28 +85,28 @@ pub(crate) const SPEC: spec::Header = spec::Header {
     ],
 };
 
-/// The ACK types that have a meaning.
+/// All ACK types with a defined meaning.
 pub(crate) const ACK_TYPES: &[spec::Number] = &[
-    spec::Number { value: 0, name: "plain", meaning: "nothing more" },
+    spec::Number { value: 0, name: "plain", meaning: "no additional information" },
     spec::Number {
         value: 1,
         name: "duplicate",
-        meaning: "the echoed packet had been placed before: sending it again was needless",
+        meaning: "the echoed packet was already placed: its retransmission was spurious",
     },
     spec::Number {
         value: 2,
         name: "nack",
-        meaning: "the echoed packet came too far before PSN_base: what is missing is asked for",
+        meaning: "the echoed packet is too far ahead of PSN_base: requests the missing packets",
     },
 ];
 
 const ROWS: usize = 8;
 
-/// Packets one bitmap can describe.
+/// Number of packets that one bitmap can describe.
 pub const BITMAP_PACKETS: u32 = 256;
 
-/// Which of 256 consecutive packets have arrived. The first packet is the most significant bit of
-/// the first word, as the paper writes `ACK(3|0100)`.
+/// The set of received packets among 256 consecutive ones. The first packet is the most significant
+/// bit of the first word, as in the paper's notation `ACK(3|0100)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Bitmap {
     /// Zero from `len` on, so that equal bitmaps are equal values.
@@ -115,13 +115,13 @@ pub struct Bitmap {
 }
 
 impl Bitmap {
-    /// Words an ACK has room for.
+    /// Maximum number of words in an ACK.
     pub const MAX_WORDS: usize = 8;
 
-    /// A bitmap of the given words.
+    /// Returns a bitmap of the given words.
     ///
     /// # Panics
-    /// If there are more than eight.
+    /// Panics if there are more than eight.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "more than eight words panic")]
     pub fn from_words(words: &[u32]) -> Self {
@@ -130,16 +130,16 @@ impl Bitmap {
         bitmap
     }
 
-    /// The words that travel, at most eight.
+    /// Returns the words that the packet carries, at most eight.
     #[inline]
     pub fn words(&self) -> &[u32] {
         &self.words[..usize::from(self.len)]
     }
 
-    /// Sets the bit of packet `index`, growing the bitmap to its word.
+    /// Sets the bit of packet `index`, extending the bitmap to its word.
     ///
     /// # Panics
-    /// If `index` is not below [`BITMAP_PACKETS`].
+    /// Panics if `index` is not below [`BITMAP_PACKETS`].
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "a word index is below eight")]
     pub fn set(&mut self, index: u32) {
@@ -149,14 +149,14 @@ impl Bitmap {
         self.len = self.len.max(word as u8 + 1);
     }
 
-    /// Whether the bit of packet `index` is set; false past the end.
+    /// Returns `true` if the bit of packet `index` is set; `false` past the end.
     #[inline]
     pub fn contains(&self, index: u32) -> bool {
         let word = self.words.get((index / 32) as usize).copied().unwrap_or(0);
         word & (0x8000_0000 >> (index % 32)) != 0
     }
 
-    /// The highest index whose bit is set.
+    /// Returns the highest index whose bit is set.
     #[inline]
     pub fn last(&self) -> Option<u32> {
         let word = self.words().iter().rposition(|&word| word != 0)?;
@@ -164,7 +164,7 @@ impl Bitmap {
         Some(start + 31 - self.words[word].trailing_zeros())
     }
 
-    /// The indices whose bits are set, lowest first.
+    /// Returns the indices whose bits are set, lowest first.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.words().iter().zip((0u32..).step_by(32)).flat_map(|(&word, start)| {
             let mut rest = word;
@@ -176,7 +176,7 @@ impl Bitmap {
         })
     }
 
-    /// The bitmap that lies in `bytes`: at most eight words.
+    /// Returns the bitmap in `bytes`, at most eight words.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "at most eight words")]
     fn read(bytes: &[u8]) -> Self {
@@ -196,76 +196,76 @@ impl Bitmap {
     }
 }
 
-/// The header of an ACK packet, in the host's own types.
+/// The header of an ACK packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct AckHeader {
     /// Protocol version.
     pub version: U4,
     /// The congestion control in use, by its number in the registry.
     pub cc_type: U4,
-    /// `se`: answers a special packet (keepalive, path probe).
+    /// `se`: `true` if the ACK answers a special packet (keepalive, path probe).
     pub special: bool,
-    /// Low three bits of the index of the path the echoed packet took.
+    /// Low three bits of the index of the echoed packet's path.
     pub path_id: U3,
-    /// Hops the echoed packet passed, read from its TTL.
+    /// Number of hops of the echoed packet, from its TTL.
     pub hop_count: U4,
-    /// Which block of 256 packets after `psn_base` the bitmap describes. Zero is the paper's own
-    /// meaning; the field makes windows past 256 packets possible.
+    /// Index of the block of 256 packets from `psn_base` on that the bitmap describes. The paper has
+    /// only zero; the field makes windows of more than 256 packets possible.
     pub block: U5,
-    /// What the ACK says besides; see `docs/reference/wire.md`.
+    /// Additional information; see `docs/reference/wire.md`.
     pub ack_type: AckType,
-    /// Sequence number of the packet this ACK echoes.
+    /// Sequence number of the packet that this ACK echoes.
     pub psn: u32,
     /// The data sender's connection id.
     pub destination_cid: u32,
-    /// When the ACK left its engine (t3), nanoseconds of the receiver's clock modulo 2^32.
+    /// Time at which the ACK left its engine (t3), in nanoseconds of the receiver's clock modulo 2^32.
     pub timestamp: u32,
     /// The echoed packet's timestamp (t1), unchanged.
     pub timestamp_echo: u32,
-    /// When the echoed packet reached the receiver (t2), nanoseconds of its clock modulo 2^32.
+    /// Time at which the echoed packet reached the receiver (t2), in nanoseconds of its clock modulo 2^32.
     pub timestamp_nic_rx: u32,
-    /// Packets accepted since the connection began, modulo 2^11.
+    /// Number of packets accepted since the connection began, modulo 2^11.
     pub num_ack: U11,
-    /// Of those, packets that carried a congestion mark, modulo 2^11.
+    /// Number of accepted packets with a congestion mark, modulo 2^11.
     pub num_ece: U11,
-    /// Reserved bits, sent as zero.
+    /// The reserved bits, sent as zero.
     pub reserved: U6,
-    /// Every packet before this one has been placed.
+    /// Every packet before this sequence number has been placed.
     pub psn_base: u32,
-    /// Which packets from `psn_base + 256 * block` on have been placed.
+    /// The placed packets from `psn_base + 256 * block` on.
     pub bitmap: Bitmap,
 }
 
-/// What an ACK says besides which packets were placed.
+/// The additional information in an ACK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum AckType {
-    /// Nothing more.
+    /// No additional information.
     #[default]
     Plain,
-    /// The echoed packet had been placed before: sending it again was needless.
+    /// The echoed packet was already placed: its retransmission was spurious.
     Duplicate,
-    /// The echoed packet came too far before `psn_base`: what is missing is asked for.
+    /// The echoed packet is too far ahead of `psn_base`: requests the missing packets.
     Nack,
-    /// A number this version gives no meaning to; treated as plain.
+    /// A number without a meaning in this version; treated as plain.
     Other(U3),
 }
 
 impl AckHeader {
-    /// Length without bitmap, bytes.
+    /// Length without bitmap in bytes.
     pub const LEN: usize = 4 * ROWS;
 
-    /// Length with the longest bitmap, bytes.
+    /// Length with the longest bitmap in bytes.
     pub const MAX_LEN: usize = Self::LEN + 4 * Bitmap::MAX_WORDS;
 
     /// The packet type on the wire.
     pub const PACKET_TYPE: u8 = 2;
 
-    /// Splits `bytes` into header and what follows it. Any version is accepted: the endpoint
-    /// decides which it speaks.
+    /// Splits `bytes` into header and rest. Any version is accepted: the endpoint decides which
+    /// versions it supports.
     ///
     /// # Errors
-    /// `Truncated` when bytes of header or bitmap are missing; `UnknownPacketType` unless it is an
-    /// ACK; `BitmapTooLong` when it announces more than eight words.
+    /// Returns `Truncated` if bytes of header or bitmap are missing, `UnknownPacketType` unless it is
+    /// an ACK, `BitmapTooLong` if it announces more than eight words.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), ParseError> {
         let (rows, rest) = split_rows::<ROWS>(bytes)?;
@@ -306,7 +306,7 @@ impl AckHeader {
     /// Writes the header over the first [`header_len`](Self::header_len) bytes of `out`.
     ///
     /// # Panics
-    /// If `out` is shorter.
+    /// Panics if `out` is shorter.
     #[inline]
     pub fn emit(&self, out: &mut [u8]) {
         let mut rows = [0; ROWS];
@@ -332,13 +332,13 @@ impl AckHeader {
         self.bitmap.write(&mut rest[..4 * usize::from(self.bitmap.len)]);
     }
 
-    /// Sequence number of the packet that the bitmap's first bit describes.
+    /// Returns the sequence number of the packet that the bitmap's first bit describes.
     #[inline]
     pub const fn first_of_bitmap(&self) -> u32 {
         self.psn_base.wrapping_add(BITMAP_PACKETS * self.block.get() as u32)
     }
 
-    /// The header's length with its bitmap, bytes.
+    /// Returns the length of header and bitmap in bytes.
     #[inline]
     pub const fn header_len(&self) -> usize {
         Self::LEN + 4 * self.bitmap.len as usize
@@ -346,7 +346,7 @@ impl AckHeader {
 }
 
 impl AckType {
-    /// The number on the wire.
+    /// Returns the number on the wire.
     #[inline]
     pub const fn number(self) -> U3 {
         match self {
@@ -357,7 +357,7 @@ impl AckType {
         }
     }
 
-    /// The type with this number; [`Other`](Self::Other) only for a number without a meaning.
+    /// Returns the type with this number; [`Other`](Self::Other) only for a number without a meaning.
     #[inline]
     pub const fn from_number(number: U3) -> Self {
         match number.get() {

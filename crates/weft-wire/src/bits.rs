@@ -1,7 +1,7 @@
-//! Fields narrower than a byte's multiple, so that every header value can be emitted.
+//! Integers of 2 to 24 bits, so that every header value fits its field and can be emitted.
 
-/// Declares the numbers of some bits that a word holds. Each field has the smallest word it fits:
-/// fields that share one are written apart and read together, for which a processor has to wait.
+/// Declares integer types of fewer bits than their word. Each type has the smallest word that fits: fields
+/// that share a word are stored separately and loaded together, which stalls store-to-load forwarding.
 macro_rules! bits {
     ($($(#[$about:meta])+ $name:ident($word:ty);)+) => {$(
         $(#[$about])+
@@ -9,23 +9,23 @@ macro_rules! bits {
         pub struct $name<const BITS: u32>($word);
 
         impl<const BITS: u32> $name<BITS> {
-            /// The largest value.
+            /// The maximum value.
             pub const MAX: Self = Self(<$word>::MAX >> (<$word>::BITS - BITS));
 
-            /// `value`, unless it needs more than `BITS` bits.
+            /// Returns `value`, or `None` if it needs more than `BITS` bits.
             #[inline]
             pub const fn new(value: $word) -> Option<Self> {
                 if value <= Self::MAX.0 { Some(Self(value)) } else { None }
             }
 
-            /// The low `BITS` bits of `value`.
+            /// Returns the low `BITS` bits of `value`.
             #[inline]
             #[allow(clippy::cast_possible_truncation, reason = "masked to what the word holds")]
             pub const fn truncate(value: u32) -> Self {
                 Self((value & Self::MAX.0 as u32) as $word)
             }
 
-            /// The value.
+            /// Returns the value.
             #[inline]
             pub const fn get(self) -> $word {
                 self.0
@@ -42,11 +42,11 @@ macro_rules! bits {
 }
 
 bits! {
-    /// A number of `BITS` bits, at most 8. What does not fit cannot be built.
+    /// An integer of `BITS` bits, at most 8. A larger value cannot be constructed.
     NarrowBits(u8);
-    /// A number of `BITS` bits, more than 8 and at most 16. What does not fit cannot be built.
+    /// An integer of `BITS` bits, more than 8 and at most 16. A larger value cannot be constructed.
     Bits(u16);
-    /// A number of `BITS` bits, more than 16 and at most 32. What does not fit cannot be built.
+    /// An integer of `BITS` bits, more than 16 and at most 32. A larger value cannot be constructed.
     WideBits(u32);
 }
 

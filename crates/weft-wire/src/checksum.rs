@@ -2,26 +2,26 @@
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 
-/// A sum of 16-bit words under way. Parts may have any length: the words run on across them.
+/// A partial checksum over 16-bit words. The parts may have any length: a word may span two parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Checksum {
     sum: u64,
-    /// Whether the bytes so far end within a word.
+    /// `true` if the bytes so far end within a word.
     odd: bool,
 }
 
-/// What a transport checksum covers besides its own bytes: addresses, protocol and length
-/// (RFC 768; RFC 8200, section 8.1).
+/// The addresses of the pseudo header that a transport checksum covers together with protocol and
+/// length (RFC 768; RFC 8200, section 8.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PseudoHeader {
-    /// Over IPv4.
+    /// The addresses of an IPv4 packet.
     V4 {
         /// Source address of the packet.
         source: Ipv4Addr,
         /// Destination address of the packet.
         destination: Ipv4Addr,
     },
-    /// Over IPv6.
+    /// The addresses of an IPv6 packet.
     V6 {
         /// Source address of the packet.
         source: Ipv6Addr,
@@ -31,23 +31,23 @@ pub enum PseudoHeader {
 }
 
 impl Checksum {
-    /// A sum over nothing.
+    /// Returns the sum over no bytes.
     pub const fn new() -> Self {
         Self { sum: 0, odd: false }
     }
 
-    /// The sum that goes on with `bytes`.
+    /// Returns the sum extended by `bytes`.
     #[must_use]
     pub fn with(self, bytes: &[u8]) -> Self {
         let part = sum_of_words(bytes);
-        // A word that begins in an earlier part has its bytes the other way round here; the sum is
-        // indifferent to byte order as long as it is one order (RFC 1071, section 2 (B)).
+        // After an odd number of bytes the words of this part are byte-swapped; the sum does not depend
+        // on byte order as long as the order is the same throughout (RFC 1071, section 2 (B)).
         let part = if self.odd { part.swap_bytes() } else { part };
         Self { sum: self.sum + u64::from(part), odd: self.odd ^ (bytes.len() % 2 == 1) }
     }
 
-    /// The sum that goes on with a pseudo header for `len` bytes of `protocol`. It comes first, or
-    /// after an even number of bytes.
+    /// Returns the sum extended by a pseudo header for `len` bytes of `protocol`. The bytes before it
+    /// must be even in number.
     #[must_use]
     pub fn with_pseudo_header(self, pseudo: PseudoHeader, protocol: u8, len: u32) -> Self {
         let with_addresses = match pseudo {
@@ -61,22 +61,22 @@ impl Checksum {
         with_addresses.with(&len.to_be_bytes()).with(&[0, protocol])
     }
 
-    /// The checksum: the complement of the sum. Zero over bytes that hold their right checksum.
+    /// Returns the checksum, the complement of the sum; zero over bytes that contain their valid checksum.
     pub const fn finish(self) -> u16 {
         !fold(self.sum)
     }
 }
 
-/// The checksum after one covered word changed from `old` to `new`, without the other words
-/// (RFC 1624, equation 3).
+/// Returns the checksum after one covered word has changed from `old` to `new`, without reading the
+/// other words (RFC 1624, equation 3).
 pub const fn update(checksum: u16, old: u16, new: u16) -> u16 {
     !fold(!checksum as u64 + !old as u64 + new as u64)
 }
 
-/// Ones' complement sum of the big-endian words of `bytes`, the last one padded with zero.
+/// Returns the ones' complement sum of the big-endian words of `bytes`, the last one padded with zero.
 fn sum_of_words(bytes: &[u8]) -> u16 {
-    // Words are added as the machine loads them, two at a time, and the folded sum is put in
-    // network order once: the loop then vectorises without shuffles.
+    // Words are added in native order, two at a time, and the folded sum is converted from network
+    // order once: the loop then vectorises without shuffles.
     let (pairs, tail) = bytes.as_chunks::<4>();
     let mut sum: u64 = pairs.iter().map(|pair| u64::from(u32::from_ne_bytes(*pair))).sum();
     let mut last = [0; 4];
@@ -99,8 +99,8 @@ mod tests {
 
     use super::*;
 
-    /// RFC 1071, section 1, word by word.
-    fn by_the_book(bytes: &[u8]) -> u16 {
+    /// Computes the checksum word by word, as RFC 1071, section 1 defines it.
+    fn reference(bytes: &[u8]) -> u16 {
         let mut sum = 0u32;
         for word in bytes.chunks(2) {
             let low = word.get(1).copied().unwrap_or(0);
@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn the_example_of_rfc_1071_adds_up() {
-        // Section 3: these bytes sum to ddf2.
+        // RFC 1071, section 3: the sum of these bytes is ddf2.
         let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
         assert_eq!(Checksum::new().with(&bytes).finish(), !0xddf2);
     }
@@ -126,7 +126,7 @@ mod tests {
             let (first, second) = (a.min(b), a.max(b));
             let parts = [&bytes[..first], &bytes[first..second], &bytes[second..]];
             let split = parts.iter().fold(Checksum::new(), |sum, part| sum.with(part));
-            assert_eq!(split.finish(), by_the_book(&bytes));
+            assert_eq!(split.finish(), reference(&bytes));
         }
     }
 
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn the_example_of_rfc_1624_is_updated_right() {
-        // Section 4: the equation of RFC 1141 gives ffff here.
+        // RFC 1624, section 4: the equation of RFC 1141 gives ffff here.
         assert_eq!(update(0xdd2f, 0x5555, 0x3285), 0x0000);
     }
 

@@ -1,4 +1,4 @@
-//! Data packet header (BIFROST, appendix C.1, figure C2): 16 bytes.
+//! The data packet header (BIFROST, appendix C.1, figure C2): 16 bytes.
 
 use crate::ParseError;
 use crate::bits::{U3, U4};
@@ -12,35 +12,43 @@ mod field {
     pub(super) const CC_TYPE: Field =
         Field::new("CC Type", 12, 4, "congestion control in use, by its number in the registry");
     pub(super) const SE: Field =
-        Field::new("se", 16, 1, "special packet (keepalive, path probe): takes no sequence number");
-    pub(super) const ACK: Field = Field::new("ack", 17, 1, "an acknowledgement is wanted at once");
+        Field::new("se", 16, 1, "special packet (keepalive, path probe): uses no sequence number");
+    pub(super) const ACK: Field = Field::new("ack", 17, 1, "requests an immediate ACK");
     pub(super) const DIR: Field =
         Field::new("dir", 18, 1, "set on packets from the side that accepted the connection");
-    pub(super) const ECE: Field =
-        Field::new("ece", 19, 1, "congestion notification is on: ACKs count marks on such packets");
-    pub(super) const RET: Field = Field::new("ret", 20, 1, "sent before");
+    pub(super) const ECE: Field = Field::new(
+        "ece",
+        19,
+        1,
+        "congestion notification is on: ACKs count the marks on such packets",
+    );
+    pub(super) const RET: Field = Field::new("ret", 20, 1, "retransmission");
     pub(super) const PATH_ID: Field =
         Field::new("Path ID", 21, 3, "low three bits of the path's index");
     pub(super) const NEXT: Field = Field::new(
         "Reserved",
         24,
         8,
-        "what follows: 0 a tenant's frame, 1 a message header, 2 that and an RDMA header",
+        "next header: 0 a tenant's frame, 1 a message header, 2 a message header and an RDMA header",
     );
     pub(super) const PSN: Field =
-        Field::new("Packet Sequence Number", 32, 32, "place in the sequence, modulo 2^32");
+        Field::new("Packet Sequence Number", 32, 32, "sequence number, modulo 2^32");
     pub(super) const DESTINATION_CID: Field =
         Field::new("Destination CID", 64, 32, "the receiver's connection id");
-    pub(super) const TIMESTAMP: Field =
-        Field::new("Timestamp Value", 96, 32, "when the packet left its engine (t1), ns mod 2^32");
+    pub(super) const TIMESTAMP: Field = Field::new(
+        "Timestamp Value",
+        96,
+        32,
+        "time at which the packet left its engine (t1), ns mod 2^32",
+    );
 }
 
 pub(crate) const SPEC: spec::Header = spec::Header {
     name: "Data packet",
     source: "BIFROST, appendix C.1, figure C2",
-    about: "Payload for the peer, or a probe, which may be padded: the peer ignores what follows a \
-            special packet's header. The byte the paper reserves says what follows; its zero is \
-            the paper's own meaning.",
+    about: "Payload for the peer, or a probe, which may be padded: the peer ignores all bytes after a \
+            special packet's header. The byte that the paper reserves is the type of the next header; \
+            zero is the paper's own format.",
     fields: &[
         field::PACKET_TYPE,
         field::VERSION,
@@ -60,11 +68,11 @@ pub(crate) const SPEC: spec::Header = spec::Header {
 
 const ROWS: usize = 4;
 
-/// What follows the data header; carried in the byte the paper reserves, whose zero is the
-/// paper's own meaning.
+/// The type of the header after the data header, in the byte that the paper reserves; zero is the
+/// paper's own format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Next {
-    /// A tenant's frame, nothing in between (BIFROST).
+    /// A tenant's frame, directly after the data header (BIFROST).
     #[default]
     Frame,
     /// A [`MessageHeader`](crate::MessageHeader), then payload.
@@ -73,48 +81,48 @@ pub enum Next {
     Rdma,
 }
 
-/// The header of a data packet, in the host's own types.
+/// The header of a data packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct DataHeader {
     /// Protocol version.
     pub version: U4,
     /// The congestion control in use, by its number in the registry.
     pub cc_type: U4,
-    /// `se`: a special packet (keepalive, path probe); takes no place in the sequence.
+    /// `se`: `true` for a special packet (keepalive, path probe), which uses no sequence number.
     pub special: bool,
-    /// `ack`: an acknowledgement is wanted at once.
+    /// `ack`: `true` if the packet requests an immediate ACK.
     pub ack_now: bool,
-    /// `dir`: set on packets from the side that accepted the connection.
+    /// `dir`: `true` on packets from the side that accepted the connection.
     pub from_acceptor: bool,
-    /// `ece`: explicit congestion notification is on; ACKs count the marks on such packets.
+    /// `ece`: `true` if explicit congestion notification is on; ACKs count the marks on such packets.
     pub ece: bool,
-    /// `ret`: sent before.
+    /// `ret`: `true` for a retransmission.
     pub retransmitted: bool,
     /// Low three bits of the path's index.
     pub path_id: U3,
-    /// What follows this header.
+    /// The type of the next header.
     pub next: Next,
     /// Packet sequence number.
     pub psn: u32,
     /// The receiver's connection id.
     pub destination_cid: u32,
-    /// When the packet left its engine (t1), nanoseconds modulo 2^32.
+    /// Time at which the packet left its engine (t1), in nanoseconds modulo 2^32.
     pub timestamp: u32,
 }
 
 impl DataHeader {
-    /// The header's length, bytes.
+    /// Length of the header in bytes.
     pub const LEN: usize = 4 * ROWS;
 
     /// The packet type on the wire.
     pub const PACKET_TYPE: u8 = 1;
 
-    /// Splits `bytes` into header and what follows it. Any version is accepted: the endpoint
-    /// decides which it speaks.
+    /// Splits `bytes` into header and rest. Any version is accepted: the endpoint decides which
+    /// versions it supports.
     ///
     /// # Errors
-    /// `Truncated` below [`LEN`](Self::LEN) bytes; `UnknownPacketType` unless it is a data packet;
-    /// `UnknownNext` when it is not known what follows.
+    /// Returns `Truncated` below [`LEN`](Self::LEN) bytes, `UnknownPacketType` unless it is a data
+    /// packet, `UnknownNext` if the type of the next header is unknown.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), ParseError> {
         let (rows, rest) = split_rows::<ROWS>(bytes)?;
@@ -142,7 +150,7 @@ impl DataHeader {
     /// Writes the header over the first [`LEN`](Self::LEN) bytes of `out`.
     ///
     /// # Panics
-    /// If `out` is shorter.
+    /// Panics if `out` is shorter.
     #[inline]
     pub fn emit(&self, out: &mut [u8]) {
         let mut rows = [0; ROWS];
@@ -162,7 +170,7 @@ impl DataHeader {
         write_rows(out, &rows);
     }
 
-    /// The header's length, bytes.
+    /// Returns the header's length in bytes.
     #[inline]
     pub const fn header_len(&self) -> usize {
         Self::LEN
@@ -170,7 +178,7 @@ impl DataHeader {
 }
 
 impl Next {
-    /// The number on the wire.
+    /// Returns the number on the wire.
     #[inline]
     pub const fn number(self) -> u8 {
         match self {
@@ -198,7 +206,7 @@ pub(crate) mod tests {
     use super::*;
 
     impl DataHeader {
-        /// The first row's fields from the bits of a number, the rest at random.
+        /// Returns a header with the first row's fields from `bits` and the others at random.
         pub(crate) fn sample(bits: u32, rng: &mut Rng) -> Self {
             Self {
                 version: U4::truncate(bits),

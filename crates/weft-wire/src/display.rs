@@ -1,7 +1,7 @@
-//! One line a packet, in the manner of tcpdump: what a person reads in a trace or an error.
+//! The text form of packets in traces and errors: one line for each packet, as in tcpdump.
 //!
-//! Numbers are decimal except connection ids, which are eight hexadecimal digits, and capabilities.
-//! Fields that say nothing (no flags, zero reason, empty bitmap) are left out.
+//! Numbers are decimal except capabilities and connection ids, which are hexadecimal. Fields with their
+//! default (no flags, zero reason, empty bitmap) are omitted.
 
 use core::fmt::{self, Display, Formatter};
 
@@ -95,13 +95,13 @@ impl Display for Terms {
         write!(f, "capabilities {capabilities:#x} first {first_psn} mtu {mtu} window {window}")?;
         write!(f, " paths {paths} port {} service {}", self.receive_port, self.service)?;
         write!(f, " min version {}", self.min_version)?;
-        // A token proves an address to whoever shows it: its presence is enough for a log.
+        // Anyone who reads a token can use it to prove an address: a log only shows that there is one.
         if self.token == 0 { Ok(()) } else { f.write_str(" token") }
     }
 }
 
 impl SetupKind {
-    /// What the kind is called in text.
+    /// Returns the kind's name in text.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Request => "request",
@@ -114,7 +114,7 @@ impl SetupKind {
     }
 }
 
-/// The packets of a bitmap as ranges: `7-9 12`.
+/// A bitmap that is displayed as ranges of sequence numbers: `7-9 12`.
 struct Placed<'a> {
     bitmap: &'a Bitmap,
     /// Sequence number of the bitmap's first bit.

@@ -2,13 +2,13 @@
 
 use crate::U2;
 
-/// What an IP header says about congestion.
+/// The ECN codepoint of an IP header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Ecn {
     /// Not ECN-capable: a congested switch drops the packet.
     #[default]
     NotCapable,
-    /// ECT(1); L4S (RFC 9331) where it is spoken.
+    /// ECT(1), which identifies L4S traffic (RFC 9331).
     Capable1,
     /// ECT(0): a congested switch marks the packet.
     Capable0,
@@ -17,7 +17,7 @@ pub enum Ecn {
 }
 
 impl Ecn {
-    /// The number on the wire.
+    /// Returns the number on the wire.
     #[inline]
     pub const fn number(self) -> U2 {
         U2::truncate(match self {
@@ -28,7 +28,7 @@ impl Ecn {
         })
     }
 
-    /// The value of this number.
+    /// Returns the codepoint with this number.
     #[inline]
     pub const fn from_number(number: U2) -> Self {
         match number.get() {

@@ -1,112 +1,111 @@
-//! Why bytes are not a header.
+//! The errors of the parsers.
 
 use thiserror::Error;
 
-/// Why bytes are not the header they were taken for. Bytes come from anybody: the caller drops the
-/// packet and counts it by [`reason`](Self::reason).
+/// An error of a header's parser. Bytes are untrusted: the caller drops the packet and counts it by
+/// [`reason`](Self::reason).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 #[non_exhaustive]
 pub enum ParseError {
-    /// Fewer bytes than the header, or the length it states, takes.
+    /// There are fewer bytes than the header, or the length it states, needs.
     #[error("truncated: the header needs {needed} bytes, got {got}")]
     Truncated {
-        /// Bytes needed, from the parser's first byte.
+        /// Number of bytes needed, from the parser's first byte.
         needed: usize,
-        /// Bytes there.
+        /// Number of bytes there.
         got: usize,
     },
-    /// A packet type that is not in [`PACKET_TYPES`](crate::PACKET_TYPES), or not one the parser
-    /// was asked for.
+    /// The packet type is not in [`PACKET_TYPES`](crate::PACKET_TYPES), or not a type of this parser.
     #[error("unknown packet type {got}")]
     UnknownPacketType {
         /// The number in the packet.
         got: u8,
     },
-    /// A data header announces something this version does not know.
+    /// The data header announces a next header that this version does not know.
     #[error("unknown header {got} after the data header; known: 0 (frame), 1 (message), 2 (RDMA)")]
     UnknownNext {
         /// The number in the packet.
         got: u8,
     },
-    /// A frame of the messaging layer that is of no known kind.
+    /// The frame of the messaging layer has no known kind.
     #[error("unknown frame kind {got}")]
     UnknownFrameKind {
         /// The number in the frame.
         got: u8,
     },
-    /// Something else than a channel's offer.
+    /// The bytes are not a channel's offer.
     #[error("not an offer of a channel: it begins with {got:#010x}, expected \"WEFT\"")]
     WrongMagic {
         /// The first four bytes.
         got: u32,
     },
-    /// An offer of another version.
+    /// The offer has another version.
     #[error("offer of version {got}; known: {known}")]
     UnknownVersion {
         /// The number in the offer.
         got: u8,
-        /// What is spoken here.
+        /// The supported version.
         known: u8,
     },
-    /// An ACK announces more bitmap words than an ACK has room for.
+    /// The ACK announces more bitmap words than an ACK can hold.
     #[error("bitmap of {words} words; an ACK holds at most 8")]
     BitmapTooLong {
         /// The number in the packet.
         words: u16,
     },
-    /// An IP header of another version.
+    /// The IP header has another version.
     #[error("IP version {got}, expected {expected}")]
     WrongIpVersion {
-        /// What the parser is for.
+        /// The parser's version.
         expected: u8,
         /// The number in the packet.
         got: u8,
     },
-    /// A length field smaller than the header it counts.
+    /// The length field is smaller than the header that it includes.
     #[error("length field says {got} bytes; the header alone takes {least}")]
     LengthTooSmall {
-        /// The smallest length that makes sense.
+        /// The minimum length.
         least: usize,
         /// The number in the packet.
         got: usize,
     },
-    /// An IPv4 option that does not end where the options end.
+    /// The lengths of the IPv4 options are invalid.
     #[error("malformed IPv4 option at byte {offset} of the options")]
     MalformedOption {
-        /// Where the option begins.
+        /// Offset of the invalid option in the options, in bytes.
         offset: usize,
     },
-    /// The header does not add up to its checksum.
+    /// The checksum is wrong.
     #[error("checksum is wrong by {residue:#06x}")]
     BadChecksum {
-        /// The sum over the header, complemented; zero when it is right.
+        /// The complement of the sum; zero if the checksum is right.
         residue: u16,
     },
-    /// A VXLAN header that names no network.
+    /// The VXLAN header has no valid VNI.
     #[error("VXLAN flags {flags:#04x} without the I bit: no network is named")]
     NoVni {
         /// The flags in the packet.
         flags: u8,
     },
-    /// An encrypted packet of a cipher that is not known.
+    /// The encrypted packet has an unknown cipher.
     #[error("unknown cipher {got}; known: 0 (AES-GCM-128), 1 (AES-GCM-256)")]
     UnknownCipher {
         /// The number in the packet.
         got: u8,
     },
-    /// An encrypted packet whose content is not known.
+    /// The encrypted packet has an unknown content type.
     #[error("unknown sealed content {got}; known: 0 (packet), 1 (frame)")]
     UnknownContent {
         /// The number in the packet.
         got: u8,
     },
-    /// A virtio-net header with a kind of super-frame that is not known.
+    /// The virtio-net header has an unknown `gso_type`.
     #[error("unknown virtio-net gso_type {got:#04x}")]
     UnknownGsoType {
         /// The number in the header, with its ECN bit.
         got: u8,
     },
-    /// A VXLAN header announces something that is not spoken here.
+    /// The VXLAN header announces an unsupported next protocol.
     #[error("unknown VXLAN next protocol {got:#04x}; known: 0x03 (frame), 0x7e (weft)")]
     UnknownVxlanNext {
         /// The number in the packet.
@@ -115,7 +114,7 @@ pub enum ParseError {
 }
 
 impl ParseError {
-    /// The error with its numbers counted from `offset` bytes before the parser's first byte.
+    /// Returns the error with its numbers counted from `offset` bytes before the parser's first byte.
     pub(crate) const fn after(self, offset: usize) -> Self {
         match self {
             Self::Truncated { needed, got } => {
@@ -125,7 +124,7 @@ impl ParseError {
         }
     }
 
-    /// A short name for counters: one word a variant, whatever its numbers.
+    /// Returns a short name for counters: one word for each variant, independent of its numbers.
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::Truncated { .. } => "truncated",

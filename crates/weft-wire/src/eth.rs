@@ -1,5 +1,5 @@
-//! Ethernet II header (IEEE 802.3, clause 3.2; the frame check sequence is the NIC's). A VLAN tag
-//! is not taken apart: it shows as its own [`EtherType`].
+//! The Ethernet II header (IEEE 802.3, clause 3.2; the NIC handles the frame check sequence). VLAN tags
+//! are not parsed: the header then has the tag's [`EtherType`].
 
 use core::fmt;
 
@@ -10,16 +10,16 @@ mod field {
     use super::Field;
 
     pub(super) const DESTINATION: Field =
-        Field::new("Destination", 0, 48, "address of the receiving port, or a group");
+        Field::new("Destination", 0, 48, "address of the receiving port, or a group address");
     pub(super) const SOURCE: Field = Field::new("Source", 48, 48, "address of the sending port");
     pub(super) const ETHERTYPE: Field =
-        Field::new("EtherType", 96, 16, "what follows: 0x0800 IPv4, 0x86dd IPv6");
+        Field::new("EtherType", 96, 16, "type of the payload: 0x0800 IPv4, 0x86dd IPv6");
 }
 
 pub(crate) const SPEC: spec::Header = spec::Header {
     name: "Ethernet",
     source: "IEEE 802.3, clause 3.2",
-    about: "The frame a tenant sends, inside VXLAN, and the frame on the fabric around it.",
+    about: "The header of a tenant's frame, inside VXLAN, and of the fabric's frame around it.",
     fields: &[field::DESTINATION, field::SOURCE, field::ETHERTYPE],
 };
 
@@ -27,29 +27,29 @@ pub(crate) const SPEC: spec::Header = spec::Header {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct MacAddr(pub [u8; 6]);
 
-/// What an Ethernet frame carries; the IEEE's numbers.
+/// The type of an Ethernet frame's payload, by the IEEE's numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct EtherType(pub u16);
 
-/// The header of a frame, in the host's own types.
+/// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct EthernetHeader {
-    /// Address of the receiving port, or a group.
+    /// Address of the receiving port, or a group address.
     pub destination: MacAddr,
     /// Address of the sending port.
     pub source: MacAddr,
-    /// What follows.
+    /// Type of the payload.
     pub ethertype: EtherType,
 }
 
 impl EthernetHeader {
-    /// The header's length, bytes.
+    /// Length of the header in bytes.
     pub const LEN: usize = SPEC.bits() / 8;
 
     /// Splits `bytes` into header and payload, which may end in padding.
     ///
     /// # Errors
-    /// `Truncated` below [`LEN`](Self::LEN) bytes.
+    /// Returns `Truncated` below [`LEN`](Self::LEN) bytes.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), ParseError> {
         let Some((&[d0, d1, d2, d3, d4, d5, s0, s1, s2, s3, s4, s5, t0, t1], payload)) =
@@ -68,7 +68,7 @@ impl EthernetHeader {
     /// Writes the header over the first [`LEN`](Self::LEN) bytes of `out`.
     ///
     /// # Panics
-    /// If `out` is shorter.
+    /// Panics if `out` is shorter.
     #[inline]
     pub fn emit(&self, out: &mut [u8]) {
         let out = &mut out[..Self::LEN];
@@ -77,7 +77,7 @@ impl EthernetHeader {
         out[field::ETHERTYPE.bytes()].copy_from_slice(&self.ethertype.0.to_be_bytes());
     }
 
-    /// The header's length, bytes.
+    /// Returns the header's length in bytes.
     #[inline]
     pub const fn header_len(&self) -> usize {
         Self::LEN
@@ -85,10 +85,10 @@ impl EthernetHeader {
 }
 
 impl MacAddr {
-    /// Every port.
+    /// The broadcast address.
     pub const BROADCAST: Self = Self([0xff; 6]);
 
-    /// Whether the address names a group of ports.
+    /// Returns `true` for a group address (multicast or broadcast).
     pub const fn is_group(self) -> bool {
         self.0[0] & 1 != 0
     }
@@ -99,7 +99,7 @@ impl EtherType {
     pub const IPV4: Self = Self(0x0800);
     /// Address resolution (RFC 826).
     pub const ARP: Self = Self(0x0806);
-    /// A VLAN tag (IEEE 802.1Q), then the EtherType of what it tags.
+    /// A VLAN tag (IEEE 802.1Q), followed by the tagged payload's EtherType.
     pub const VLAN: Self = Self(0x8100);
     /// IPv6 (RFC 2464).
     pub const IPV6: Self = Self(0x86dd);

@@ -1,5 +1,5 @@
-//! The key exchange that a request and an accept carry after their terms: two messages of the Noise protocol
-//! framework (revision 34).
+//! The header of the key exchange that a request and an accept carry after their terms: two messages of the Noise
+//! protocol framework (revision 34).
 
 use crate::ParseError;
 use crate::spec::{self, Field, split_rows, write_rows};
@@ -11,11 +11,11 @@ mod field {
         "Protocol",
         0,
         8,
-        "1 Noise_IXpsk0_25519_ChaChaPoly_SHA256; whoever does not know it answers as without it",
+        "1 Noise_IXpsk0_25519_ChaChaPoly_SHA256; a peer that does not know the number answers as if there were no exchange",
     );
     pub(super) const RESERVED: Field = Field::new("Reserved", 8, 8, "sent as zero, not read");
     pub(super) const LENGTH: Field =
-        Field::new("Length", 16, 16, "the Noise message that follows, bytes");
+        Field::new("Length", 16, 16, "length of the Noise message that follows, bytes");
 }
 
 pub(crate) const SPEC: spec::Header = spec::Header {
@@ -24,32 +24,32 @@ pub(crate) const SPEC: spec::Header = spec::Header {
     about: "Follows the terms of a request (first message) and of an accept (second message) whose sender can \
             encrypt. The prologue is the request's header and terms with Reserved and Token as zero. The first \
             message's payload is the sender's cipher; the second's is the sender's cipher, then the accept's header \
-            and terms with Reserved as zero, which the receiver compares with those in the clear.",
+            and terms with Reserved as zero, which the receiver compares with the unencrypted ones.",
     fields: &[field::PROTOCOL, field::RESERVED, field::LENGTH],
 };
 
 const ROWS: usize = 1;
 
-/// A key exchange's header.
+/// The header of a key exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ExchangeHeader {
-    /// Which protocol.
+    /// The protocol's number.
     pub protocol: u8,
-    /// Length of its message, bytes.
+    /// Length of the Noise message in bytes.
     pub length: u16,
 }
 
 impl ExchangeHeader {
-    /// The header's length, bytes.
+    /// Length of the header in bytes.
     pub const LEN: usize = 4 * ROWS;
 
-    /// `Noise_IXpsk0_25519_ChaChaPoly_SHA256`.
+    /// The number of `Noise_IXpsk0_25519_ChaChaPoly_SHA256`.
     pub const NOISE_IX_PSK0: u8 = 1;
 
-    /// Splits `bytes` into the header, the message, and what follows that, which is left to later versions.
+    /// Splits `bytes` into the header, the message and the rest, which is reserved for later versions.
     ///
     /// # Errors
-    /// `Truncated` where bytes are missing.
+    /// Returns `Truncated` if bytes are missing.
     pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8], &[u8]), ParseError> {
         let (rows, rest) = split_rows::<ROWS>(bytes)?;
         let header = Self {
@@ -67,7 +67,7 @@ impl ExchangeHeader {
     /// Writes the header over the first [`LEN`](Self::LEN) bytes of `out`.
     ///
     /// # Panics
-    /// If `out` is shorter.
+    /// Panics if `out` is shorter.
     pub fn emit(&self, out: &mut [u8]) {
         let mut rows = [0; ROWS];
         field::PROTOCOL.write(&mut rows, self.protocol);

@@ -1,5 +1,5 @@
-//! The messaging layer's frames: what stands before a message's body in every SEND, or on the TCP stream
-//! that takes its place (X-RDMA, sections IV and V).
+//! The headers of the messaging layer's frames, which precede a message's body in every SEND, or on the TCP
+//! stream that replaces RDMA (X-RDMA, sections IV and V).
 
 use crate::ParseError;
 use crate::spec::{self, Field, Number, split_rows, write_rows};
@@ -7,33 +7,44 @@ use crate::spec::{self, Field, Number, split_rows, write_rows};
 mod field {
     use super::Field;
 
-    pub(super) const KIND: Field = Field::new("Kind", 0, 8, "what the frame is, see frame kinds");
+    pub(super) const KIND: Field = Field::new("Kind", 0, 8, "kind of the frame; see Frame kinds");
     pub(super) const REQUEST: Field = Field::new("Q", 8, 1, "a response is expected");
-    pub(super) const RESPONSE: Field = Field::new("S", 9, 1, "answers the request of this id");
+    pub(super) const RESPONSE: Field =
+        Field::new("S", 9, 1, "the message is the response to the request with this id");
     pub(super) const TRACED: Field = Field::new("T", 10, 1, "a trace extension follows");
     pub(super) const RESERVED: Field = Field::new("Reserved", 11, 5, "sent as zero, not read");
     pub(super) const KNOWN: Field = Field::new(
         "Known",
         16,
         16,
-        "up to which of its own sequence numbers the sender knows to be acknowledged",
+        "the sender knows that its own frames before this number are acknowledged",
     );
-    pub(super) const LENGTH: Field = Field::new("Length", 32, 32, "bytes of the message's body");
-    pub(super) const ID: Field =
-        Field::new("Id", 64, 64, "of the request that is made or answered; its sender chose it");
+    pub(super) const LENGTH: Field =
+        Field::new("Length", 32, 32, "length of the message's body, bytes");
+    pub(super) const ID: Field = Field::new(
+        "Id",
+        64,
+        64,
+        "id of the request, or of the request that is answered; chosen by the requester",
+    );
 }
 
 mod trace {
     use super::Field;
 
-    pub(super) const ID: Field = Field::new("Trace Id", 0, 64, "the same in request and response");
-    pub(super) const SENT_AT: Field =
-        Field::new("Sent At", 64, 64, "by the sender's clock, ns (T1, and T3 in a response)");
+    pub(super) const ID: Field =
+        Field::new("Trace Id", 0, 64, "id of the trace, equal in request and response");
+    pub(super) const SENT_AT: Field = Field::new(
+        "Sent At",
+        64,
+        64,
+        "time of sending by the sender's clock, ns (T1; T3 in a response)",
+    );
     pub(super) const RECEIVED_AT: Field = Field::new(
         "Received At",
         128,
         64,
-        "in a response: when the request came, by the responder's clock, ns (T2)",
+        "in a response: time of the request's arrival by the responder's clock, ns (T2)",
     );
 }
 
@@ -41,24 +52,28 @@ mod remote {
     use super::Field;
 
     pub(super) const ADDRESS: Field =
-        Field::new("Virtual Address", 0, 64, "where the body lies at the sender");
-    pub(super) const KEY: Field = Field::new("R_Key", 64, 32, "of that memory");
+        Field::new("Virtual Address", 0, 64, "address of the body in the sender's memory");
+    pub(super) const KEY: Field = Field::new("R_Key", 64, 32, "key of that memory");
     pub(super) const RESERVED: Field = Field::new("Reserved", 96, 32, "sent as zero, not read");
 }
 
 mod word {
     use super::Field;
 
-    pub(super) const SEQ: Field =
-        Field::new("Seq", 0, 16, "of this frame; of the next one in an ACK frame");
+    pub(super) const SEQ: Field = Field::new(
+        "Seq",
+        0,
+        16,
+        "sequence number of this frame; in an ACK frame, of the next frame",
+    );
     pub(super) const ACK: Field =
-        Field::new("Ack", 16, 16, "all of the peer's frames before this are done with");
+        Field::new("Ack", 16, 16, "every frame of the peer before this number has been processed");
 }
 
 pub(crate) const SPEC: spec::Header = spec::Header {
     name: "Message frame",
     source: "X-RDMA, sections IV.C and VI.A; the layout is Weft's own",
-    about: "Stands at the start of every SEND between two channels, and after the sequence word on TCP.",
+    about: "Begins every SEND between two channels, and follows the sequence word on TCP.",
     fields: &[
         field::KIND,
         field::REQUEST,
@@ -81,7 +96,7 @@ pub(crate) const TRACE_SPEC: spec::Header = spec::Header {
 pub(crate) const REMOTE_SPEC: spec::Header = spec::Header {
     name: "Remote body",
     source: "X-RDMA, section IV.C",
-    about: "Takes the body's place in a frame of kind large; the receiver READs the body from there.",
+    about: "Replaces the body in a frame of kind large; the receiver fetches the body with an RDMA READ.",
     fields: &[remote::ADDRESS, remote::KEY, remote::RESERVED],
 };
 
@@ -98,26 +113,26 @@ const REMOTE_ROWS: usize = 4;
 
 macro_rules! kinds {
     ($($kind:ident = $value:literal, $name:literal, $meaning:literal;)+) => {
-        /// What a frame is.
+        /// The kind of a frame.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum FrameKind { $(#[doc = $meaning] $kind = $value),+ }
 
         impl FrameKind {
-            /// Every kind.
+            /// All kinds.
             pub const ALL: &[Self] = &[$(Self::$kind),+];
 
             const fn from_number(number: u8) -> Option<Self> {
                 match number { $($value => Some(Self::$kind),)+ _ => None }
             }
 
-            /// Its name.
+            /// Returns the kind's name.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$kind => $name),+ }
             }
         }
 
-        /// Every kind of frame, for the reference page.
+        /// All kinds of frames, for the reference page.
         pub(crate) const FRAME_KINDS: &[Number] =
             &[$(Number { value: $value, name: $name, meaning: $meaning }),+];
     };
@@ -125,42 +140,42 @@ macro_rules! kinds {
 
 kinds! {
     Small = 1, "small", "a message whose body follows";
-    Large = 2, "large", "a message whose body is to be read from the sender's memory";
-    Ack = 3, "ACK", "the sequence word is all it says; has no sequence number of its own";
-    Nop = 4, "NOP", "asks for an ACK at once";
-    Switch = 5, "switch", "the last frame of this carrier: the next comes by the other one";
-    Close = 6, "close", "nothing comes after it";
+    Large = 2, "large", "a message whose body the receiver reads from the sender's memory";
+    Ack = 3, "ACK", "carries only the sequence word; uses no sequence number";
+    Nop = 4, "NOP", "requests an immediate ACK";
+    Switch = 5, "switch", "the last frame on this carrier (RDMA or TCP): the next comes on the other";
+    Close = 6, "close", "the last frame of the channel";
 }
 
 /// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct FrameHeader {
-    /// What it is.
+    /// The frame's kind.
     pub kind: FrameKind,
-    /// Whether and how it is part of a call.
+    /// The message's role in a call.
     pub call: Call,
-    /// Up to which of its own sequence numbers the sender knows to be acknowledged.
+    /// The sender knows that its own frames before this number are acknowledged.
     pub known: u16,
-    /// Bytes of the message's body.
+    /// Length of the message's body in bytes.
     pub length: u32,
-    /// Of a traced message.
+    /// The trace extension, if the message is traced.
     pub trace: Option<Trace>,
 }
 
-/// Whether and how a message is part of a call.
+/// The role of a message in a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum Call {
-    /// It is not.
+    /// The message is not part of a call.
     #[default]
     OneWay,
-    /// It asks, under this number.
+    /// The message is a request with this id.
     Request(u64),
-    /// It answers the request of this number.
+    /// The message is the response to the request with this id.
     Response(u64),
 }
 
 impl Call {
-    /// The number of a request.
+    /// Returns the id of a request; `None` for other messages.
     pub const fn request(self) -> Option<u64> {
         match self {
             Self::Request(id) => Some(id),
@@ -169,45 +184,45 @@ impl Call {
     }
 }
 
-/// What a traced message carries.
+/// The trace extension of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Trace {
-    /// The same in request and response.
+    /// Id of the trace, equal in request and response.
     pub id: u64,
-    /// When it was sent, ns by the sender's clock.
+    /// Time of sending, in nanoseconds by the sender's clock.
     pub sent_at: u64,
-    /// In a response: when the request came, ns by the responder's clock.
+    /// In a response: time of the request's arrival, in nanoseconds by the responder's clock.
     pub received_at: u64,
 }
 
-/// Where the body of a large message lies.
+/// The location of a large message's body in the sender's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct RemoteBody {
-    /// Its first byte, as the sender's region counts.
+    /// Virtual address of the first byte, in the sender's memory region.
     pub address: u64,
-    /// The region's key.
+    /// Remote key of the region.
     pub rkey: u32,
 }
 
 /// The immediate data of a SEND.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct SequenceWord {
-    /// The frame's number; an ACK frame has that of the next one.
+    /// Sequence number of the frame; in an ACK frame, of the next frame.
     pub seq: u16,
-    /// All of the peer's frames before this one are done with.
+    /// Every frame of the peer before this number has been processed.
     pub ack: u16,
 }
 
 impl FrameHeader {
-    /// The header's length without trace, bytes.
+    /// Length of the header without trace extension in bytes.
     pub const LEN: usize = 4 * ROWS;
-    /// The longest header, bytes.
+    /// Length of the longest header in bytes.
     pub const MAX_LEN: usize = Self::LEN + 4 * TRACE_ROWS;
 
-    /// Splits a frame into header and what follows.
+    /// Splits a frame into header and rest.
     ///
     /// # Errors
-    /// `Truncated` below the header's length, `UnknownFrameKind` for a kind that is none.
+    /// Returns `Truncated` below the header's length, `UnknownFrameKind` for an undefined kind.
     pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), ParseError> {
         let (rows, rest) = split_rows::<ROWS>(bytes)?;
         let number = field::KIND.read_u8(&rows);
@@ -230,10 +245,10 @@ impl FrameHeader {
         Ok((Self { kind, call, known, length, trace }, rest))
     }
 
-    /// Writes the header over the start of `out` and says how many bytes it took.
+    /// Writes the header over the start of `out` and returns its length in bytes.
     ///
     /// # Panics
-    /// If `out` is shorter.
+    /// Panics if `out` is shorter.
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let mut rows = [0; ROWS];
         field::KIND.write(&mut rows, self.kind as u8);
@@ -252,7 +267,7 @@ impl FrameHeader {
         self.len()
     }
 
-    /// The header's length, bytes.
+    /// Returns the header's length in bytes.
     #[expect(clippy::len_without_is_empty, reason = "a header is never empty")]
     pub const fn len(&self) -> usize {
         if self.trace.is_some() { Self::MAX_LEN } else { Self::LEN }
@@ -280,22 +295,22 @@ impl Trace {
 }
 
 impl RemoteBody {
-    /// Bytes it takes.
+    /// Length in bytes.
     pub const LEN: usize = 4 * REMOTE_ROWS;
 
-    /// Reads it from where a body would be.
+    /// Parses the location, which replaces the body in a frame of kind large.
     ///
     /// # Errors
-    /// `Truncated` below [`Self::LEN`].
+    /// Returns `Truncated` below [`Self::LEN`] bytes.
     pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
         let (rows, _) = split_rows::<REMOTE_ROWS>(bytes)?;
         Ok(Self { address: remote::ADDRESS.read_u64(&rows), rkey: remote::KEY.read(&rows) })
     }
 
-    /// Writes it over the start of `out`.
+    /// Writes the location over the start of `out`.
     ///
     /// # Panics
-    /// If `out` is shorter than [`Self::LEN`].
+    /// Panics if `out` is shorter than [`Self::LEN`].
     pub fn emit(&self, out: &mut [u8]) {
         let mut rows = [0; REMOTE_ROWS];
         remote::ADDRESS.write_u64(&mut rows, self.address);
@@ -305,13 +320,13 @@ impl RemoteBody {
 }
 
 impl SequenceWord {
-    /// What immediate data says.
+    /// Returns the sequence word in immediate data.
     pub const fn from_immediate(word: u32) -> Self {
         let rows = [word];
         Self { seq: word::SEQ.read_u16(&rows), ack: word::ACK.read_u16(&rows) }
     }
 
-    /// As immediate data.
+    /// Returns the sequence word as immediate data.
     pub fn immediate(self) -> u32 {
         let mut rows = [0];
         word::SEQ.write(&mut rows, self.seq);

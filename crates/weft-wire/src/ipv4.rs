@@ -1,5 +1,5 @@
-//! IPv4 header (RFC 791, section 3.1). The header checksum is checked when parsing and computed
-//! when emitting, so it is no part of the value.
+//! The IPv4 header (RFC 791, section 3.1). `parse` checks the header checksum and `emit` computes it, so
+//! it is not part of the value.
 
 use core::net::Ipv4Addr;
 
@@ -15,30 +15,36 @@ mod field {
     pub(super) const IHL: Field =
         Field::new("IHL", 4, 4, "length of the header with its options, words of 32 bits");
     pub(super) const DSCP: Field =
-        Field::new("DSCP", 8, 6, "how switches treat the packet (RFC 2474)");
-    pub(super) const ECN: Field = Field::new("ECN", 14, 2, "congestion (RFC 3168)");
+        Field::new("DSCP", 8, 6, "forwarding class of the packet (RFC 2474)");
+    pub(super) const ECN: Field = Field::new("ECN", 14, 2, "congestion notification (RFC 3168)");
     pub(super) const TOTAL_LENGTH: Field =
-        Field::new("Total Length", 16, 16, "header and payload, bytes");
+        Field::new("Total Length", 16, 16, "length of header and payload, bytes");
     pub(super) const IDENTIFICATION: Field =
-        Field::new("Identification", 32, 16, "joins the fragments of a packet");
+        Field::new("Identification", 32, 16, "equal in all fragments of a packet");
     pub(super) const RESERVED: Field = Field::new("Reserved", 48, 1, "sent as zero, not read");
     pub(super) const DF: Field = Field::new("DF", 49, 1, "routers may not fragment the packet");
     pub(super) const MF: Field = Field::new("MF", 50, 1, "more fragments follow");
-    pub(super) const FRAGMENT_OFFSET: Field =
-        Field::new("Fragment Offset", 51, 13, "place of this fragment, units of 8 bytes");
-    pub(super) const TTL: Field = Field::new("TTL", 64, 8, "routers the packet may still pass");
-    pub(super) const PROTOCOL: Field = Field::new("Protocol", 72, 8, "what follows: 17 UDP");
+    pub(super) const FRAGMENT_OFFSET: Field = Field::new(
+        "Fragment Offset",
+        51,
+        13,
+        "offset of this fragment in the packet, units of 8 bytes",
+    );
+    pub(super) const TTL: Field =
+        Field::new("TTL", 64, 8, "number of routers that the packet may still pass");
+    pub(super) const PROTOCOL: Field =
+        Field::new("Protocol", 72, 8, "protocol of the payload: 17 UDP");
     pub(super) const CHECKSUM: Field =
-        Field::new("Header Checksum", 80, 16, "over the header with its options");
-    pub(super) const SOURCE: Field = Field::new("Source Address", 96, 32, "who sent the packet");
+        Field::new("Header Checksum", 80, 16, "checksum of the header with its options");
+    pub(super) const SOURCE: Field = Field::new("Source Address", 96, 32, "address of the sender");
     pub(super) const DESTINATION: Field =
-        Field::new("Destination Address", 128, 32, "whom it is for");
+        Field::new("Destination Address", 128, 32, "address of the receiver");
 }
 
 pub(crate) const SPEC: spec::Header = spec::Header {
     name: "IPv4",
     source: "RFC 791, section 3.1",
-    about: "Up to 40 bytes of options follow; they are kept, and refused when they do not add up.",
+    about: "Up to 40 bytes of options follow; they are kept, and rejected if their lengths are invalid.",
     fields: &[
         field::VERSION,
         field::IHL,
@@ -61,56 +67,56 @@ pub(crate) const SPEC: spec::Header = spec::Header {
 const ROWS: usize = 5;
 const VERSION: u8 = 4;
 
-/// The header of an IPv4 packet, in the host's own types.
+/// The header of an IPv4 packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ipv4Header {
-    /// How switches treat the packet (RFC 2474).
+    /// Forwarding class of the packet (RFC 2474).
     pub dscp: U6,
-    /// Congestion (RFC 3168).
+    /// Congestion notification (RFC 3168).
     pub ecn: Ecn,
-    /// Bytes after the header; with the header at most 65,535.
+    /// Length of the payload in bytes; header and payload are at most 65,535.
     pub payload_len: u16,
-    /// Joins the fragments of a packet.
+    /// A number that is equal in all fragments of a packet.
     pub identification: u16,
-    /// Routers may not fragment the packet.
+    /// `true` if routers may not fragment the packet.
     pub dont_fragment: bool,
-    /// This is a fragment and not the last.
+    /// `true` if this is a fragment and not the last.
     pub more_fragments: bool,
-    /// Place of this fragment in its packet, units of 8 bytes.
+    /// Offset of this fragment in its packet, in units of 8 bytes.
     pub fragment_offset: U13,
-    /// Routers the packet may still pass.
+    /// Number of routers that the packet may still pass.
     pub ttl: u8,
-    /// What follows.
+    /// Protocol of the payload.
     pub protocol: u8,
-    /// Who sent the packet.
+    /// Address of the sender.
     pub source: Ipv4Addr,
-    /// Whom it is for.
+    /// Address of the receiver.
     pub destination: Ipv4Addr,
-    /// What the header says besides.
+    /// The header's options.
     pub options: Ipv4Options,
 }
 
-/// The options of an IPv4 header: up to ten words of 32 bits that add up.
+/// The options of an IPv4 header: up to ten words of 32 bits whose option lengths are valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ipv4Options {
-    /// Zero past the end, so that equal options are equal values.
+    /// The options; zero past the end, so that equal options are equal values.
     bytes: [u8; Self::MAX_LEN],
     words: u8,
 }
 
 impl Ipv4Header {
-    /// The header's length without options, bytes.
+    /// Length of the header without options in bytes.
     pub const LEN: usize = 4 * ROWS;
 
-    /// The header's length with the longest options, bytes.
+    /// Length of the header with the longest options in bytes.
     pub const MAX_LEN: usize = Self::LEN + Ipv4Options::MAX_LEN;
 
-    /// Splits `bytes` into header and payload; what lies past the packet's length, such as
-    /// Ethernet's padding, is cut off.
+    /// Splits `bytes` into header and payload; bytes past the packet's length, such as Ethernet's
+    /// padding, are ignored.
     ///
     /// # Errors
-    /// `Truncated` when bytes of header or payload are missing; `WrongIpVersion` unless it is 4;
-    /// `LengthTooSmall` when a length does not cover the header; `BadChecksum`; `MalformedOption`.
+    /// Returns `Truncated` if bytes of header or payload are missing, `WrongIpVersion` unless it is 4,
+    /// `LengthTooSmall` if a length does not cover the header, `BadChecksum` or `MalformedOption`.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), ParseError> {
         let (rows, _) = split_rows::<ROWS>(bytes)?;
@@ -155,7 +161,7 @@ impl Ipv4Header {
     /// checksum.
     ///
     /// # Panics
-    /// If `out` is shorter, or if header and payload are longer than a packet can be.
+    /// Panics if `out` is shorter, or if header and payload exceed 65,535 bytes.
     #[inline]
     pub fn emit(&self, out: &mut [u8]) {
         let words = 5 + self.options.words;
@@ -183,19 +189,19 @@ impl Ipv4Header {
         out[field::CHECKSUM.bytes()].copy_from_slice(&checksum.to_be_bytes());
     }
 
-    /// The header's length with its options, bytes.
+    /// Returns the length of the header with its options in bytes.
     #[inline]
     pub const fn header_len(&self) -> usize {
         Self::LEN + self.options.as_bytes().len()
     }
 
-    /// What the checksum of a transport inside this packet covers besides the transport's bytes.
+    /// Returns the pseudo header for the checksum of a transport in this packet.
     pub const fn pseudo_header(&self) -> PseudoHeader {
         PseudoHeader::V4 { source: self.source, destination: self.destination }
     }
 }
 
-/// What a total length leaves after a header of `header_len` bytes, at most 60.
+/// Returns the payload length of a packet of `total_len` bytes with a header of `header_len`, at most 60, bytes.
 fn payload_len(total_len: u16, header_len: usize) -> Result<u16, ParseError> {
     let Some(payload_len) = usize::from(total_len).checked_sub(header_len) else {
         let got = usize::from(total_len);
@@ -205,14 +211,14 @@ fn payload_len(total_len: u16, header_len: usize) -> Result<u16, ParseError> {
 }
 
 impl Ipv4Options {
-    /// The longest options, bytes.
+    /// Maximum length of the options in bytes.
     pub const MAX_LEN: usize = 40;
 
-    /// No options.
+    /// The empty options.
     pub const NONE: Self = Self { bytes: [0; Self::MAX_LEN], words: 0 };
 
-    /// Options one after the other, each with its type and length (RFC 791, section 3.1), filled up
-    /// with zeros to whole words. Nothing when they do not add up or are more than
+    /// Returns the concatenated `options`, each with its type and length (RFC 791, section 3.1), padded
+    /// with zeros to whole words; `None` if a length is invalid or they exceed
     /// [`MAX_LEN`](Self::MAX_LEN) bytes.
     pub fn new(options: &[u8]) -> Option<Self> {
         let mut bytes = [0; Self::MAX_LEN];
@@ -220,13 +226,13 @@ impl Ipv4Options {
         Self::read(&bytes[..options.len().next_multiple_of(4)]).ok()
     }
 
-    /// The options as they travel.
+    /// Returns the options as bytes on the wire.
     #[inline]
     pub const fn as_bytes(&self) -> &[u8] {
         self.bytes.split_at(4 * self.words as usize).0
     }
 
-    /// The options in `options`: whole words, at most ten.
+    /// Parses `options`, which are whole words, at most ten.
     #[expect(clippy::cast_possible_truncation, reason = "at most ten words")]
     fn read(options: &[u8]) -> Result<Self, ParseError> {
         let mut offset = 0;

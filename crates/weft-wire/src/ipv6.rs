@@ -1,5 +1,5 @@
-//! IPv6 header (RFC 8200, section 3). Extension headers are not taken apart: the first one shows
-//! as `next_header`.
+//! The IPv6 header (RFC 8200, section 3). Extension headers are not parsed: `next_header` is the type of
+//! the first one.
 
 use core::net::Ipv6Addr;
 
@@ -13,24 +13,25 @@ mod field {
 
     pub(super) const VERSION: Field = Field::new("Version", 0, 4, "6");
     pub(super) const DSCP: Field =
-        Field::new("DSCP", 4, 6, "how switches treat the packet (RFC 2474)");
-    pub(super) const ECN: Field = Field::new("ECN", 10, 2, "congestion (RFC 3168)");
+        Field::new("DSCP", 4, 6, "forwarding class of the packet (RFC 2474)");
+    pub(super) const ECN: Field = Field::new("ECN", 10, 2, "congestion notification (RFC 3168)");
     pub(super) const FLOW_LABEL: Field =
-        Field::new("Flow Label", 12, 20, "one number for all packets of a flow (RFC 6437)");
+        Field::new("Flow Label", 12, 20, "a number that all packets of a flow share (RFC 6437)");
     pub(super) const PAYLOAD_LENGTH: Field =
-        Field::new("Payload Length", 32, 16, "bytes after this header");
-    pub(super) const NEXT_HEADER: Field = Field::new("Next Header", 48, 8, "what follows: 17 UDP");
+        Field::new("Payload Length", 32, 16, "number of bytes after this header");
+    pub(super) const NEXT_HEADER: Field =
+        Field::new("Next Header", 48, 8, "type of the next header: 17 UDP");
     pub(super) const HOP_LIMIT: Field =
-        Field::new("Hop Limit", 56, 8, "routers the packet may still pass");
-    pub(super) const SOURCE: Field = Field::new("Source Address", 64, 128, "who sent the packet");
+        Field::new("Hop Limit", 56, 8, "number of routers that the packet may still pass");
+    pub(super) const SOURCE: Field = Field::new("Source Address", 64, 128, "address of the sender");
     pub(super) const DESTINATION: Field =
-        Field::new("Destination Address", 192, 128, "whom it is for");
+        Field::new("Destination Address", 192, 128, "address of the receiver");
 }
 
 pub(crate) const SPEC: spec::Header = spec::Header {
     name: "IPv6",
     source: "RFC 8200, section 3",
-    about: "Extension headers are left to the reader of Next Header.",
+    about: "Extension headers are not parsed.",
     fields: &[
         field::VERSION,
         field::DSCP,
@@ -47,35 +48,35 @@ pub(crate) const SPEC: spec::Header = spec::Header {
 const ROWS: usize = 10;
 const VERSION: u8 = 6;
 
-/// The header of an IPv6 packet, in the host's own types.
+/// The header of an IPv6 packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Ipv6Header {
-    /// How switches treat the packet (RFC 2474).
+    /// Forwarding class of the packet (RFC 2474).
     pub dscp: U6,
-    /// Congestion (RFC 3168).
+    /// Congestion notification (RFC 3168).
     pub ecn: Ecn,
-    /// One number for all packets of a flow (RFC 6437).
+    /// A number that all packets of a flow share (RFC 6437).
     pub flow_label: U20,
-    /// Bytes after this header.
+    /// Number of bytes after this header.
     pub payload_len: u16,
-    /// What follows: a protocol or an extension header.
+    /// Type of the next header: a protocol or an extension header.
     pub next_header: u8,
-    /// Routers the packet may still pass.
+    /// Number of routers that the packet may still pass.
     pub hop_limit: u8,
-    /// Who sent the packet.
+    /// Address of the sender.
     pub source: Ipv6Addr,
-    /// Whom it is for.
+    /// Address of the receiver.
     pub destination: Ipv6Addr,
 }
 
 impl Ipv6Header {
-    /// The header's length, bytes.
+    /// Length of the header in bytes.
     pub const LEN: usize = 4 * ROWS;
 
-    /// Splits `bytes` into header and payload; what lies past the packet's length is cut off.
+    /// Splits `bytes` into header and payload; bytes past the packet's length are ignored.
     ///
     /// # Errors
-    /// `Truncated` when bytes of header or payload are missing; `WrongIpVersion` unless it is 6.
+    /// Returns `Truncated` if bytes of header or payload are missing, `WrongIpVersion` unless it is 6.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), ParseError> {
         let (rows, rest) = split_rows::<ROWS>(bytes)?;
@@ -104,7 +105,7 @@ impl Ipv6Header {
     /// Writes the header over the first [`LEN`](Self::LEN) bytes of `out`.
     ///
     /// # Panics
-    /// If `out` is shorter.
+    /// Panics if `out` is shorter.
     #[inline]
     pub fn emit(&self, out: &mut [u8]) {
         let mut rows = [0; ROWS];
@@ -120,13 +121,13 @@ impl Ipv6Header {
         write_rows(out, &rows);
     }
 
-    /// The header's length, bytes.
+    /// Returns the header's length in bytes.
     #[inline]
     pub const fn header_len(&self) -> usize {
         Self::LEN
     }
 
-    /// What the checksum of a transport inside this packet covers besides the transport's bytes.
+    /// Returns the pseudo header for the checksum of a transport in this packet.
     pub const fn pseudo_header(&self) -> PseudoHeader {
         PseudoHeader::V6 { source: self.source, destination: self.destination }
     }

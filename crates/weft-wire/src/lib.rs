@@ -1,8 +1,8 @@
-//! Packet headers as bytes and as values: BIFROST's data, set-up and ACK headers bit for bit, and
+//! Parsers and writers of packet headers: BIFROST's data, set-up and ACK headers bit for bit, and
 //! the Ethernet, IP, UDP, VXLAN and virtio-net headers around them.
 //!
-//! A datagram of the transport begins with one of three headers; the first byte says which. RDMA
-//! and messages travel directly over UDP, tenants' frames inside VXLAN:
+//! A datagram of the transport begins with one of three headers or the sealed header; the first byte
+//! is its type. RDMA and messages are carried directly over UDP, tenants' frames inside VXLAN:
 //!
 //! ```text
 //! Ethernet | IPv4 or IPv6 | UDP | data header | message header | payload      messages
@@ -13,10 +13,10 @@
 //! Ethernet | IPv4 or IPv6 | UDP | VXLAN | sealed header | packet or tenant's frame, encrypted | tag
 //! ```
 //!
-//! [`Packet`] is the transport's part of that; an [`RdmaHeader`] is payload to the transport. Every header is a plain struct in the host's own
-//! types with `parse`, which splits bytes into header and rest, and `emit`, which writes it. What
-//! can be built can be emitted, and parsing gives it back. Bytes come from anybody: what is not a
-//! header is a [`ParseError`] with its numbers, never a panic.
+//! [`Packet`] is the transport's part of that; an [`RdmaHeader`] is payload to the transport. Every
+//! header is a plain struct of native types with `parse`, which splits bytes into header and rest, and
+//! `emit`, which writes it. Every value can be emitted, and parsing returns it unchanged. Bytes are
+//! untrusted: invalid bytes give a [`ParseError`] with the offending numbers, never a panic.
 //!
 //! ```
 //! use weft_wire::{DataHeader, MessageHeader, Packet};
@@ -38,8 +38,8 @@
 //! # Ok::<(), weft_wire::ParseError>(())
 //! ```
 //!
-//! [`spec`] holds where every field lies; `docs/reference/wire.md` is generated from it. The crate
-//! decides nothing: versions, windows and connection ids are for the transport to judge.
+//! [`spec`] holds the position of every field; `docs/reference/wire.md` is generated from it. The crate
+//! makes no decisions: the transport checks versions, windows and connection ids.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 

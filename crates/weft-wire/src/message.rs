@@ -1,4 +1,4 @@
-//! Message extension header: where a packet's payload belongs. 16 bytes after the data header.
+//! The message extension header: the place of a packet's payload in its message. 16 bytes after the data header.
 
 use crate::ParseError;
 use crate::spec::{self, Field, split_rows, write_rows};
@@ -7,14 +7,14 @@ mod field {
     use super::Field;
 
     pub(super) const OPCODE: Field =
-        Field::new("Opcode", 0, 8, "the owner's operation; the transport only carries it");
+        Field::new("Opcode", 0, 8, "operation of the application; the transport only carries it");
     pub(super) const RESERVED: Field = Field::new("Reserved", 8, 8, "sent as zero, not read");
     pub(super) const TAG: Field =
-        Field::new("Tag", 16, 16, "more of the owner's; the transport only carries it");
+        Field::new("Tag", 16, 16, "further data of the application; the transport only carries it");
     pub(super) const ID: Field =
         Field::new("Message ID", 32, 32, "number of the message in its connection, modulo 2^32");
     pub(super) const OFFSET: Field =
-        Field::new("Offset", 64, 32, "place of this packet's payload in the message, bytes");
+        Field::new("Offset", 64, 32, "offset of this packet's payload in the message, bytes");
     pub(super) const LENGTH: Field =
         Field::new("Length", 96, 32, "length of the whole message, bytes");
 }
@@ -22,37 +22,37 @@ mod field {
 pub(crate) const SPEC: spec::Header = spec::Header {
     name: "Message extension",
     source: "Weft's own, not in the paper",
-    about: "Follows a data header whose reserved byte is 1 or 2 and says where the payload belongs, so \
-            that it can be placed before its neighbours arrive.",
+    about: "Follows a data header whose reserved byte is 1 or 2 and gives the place of the payload, so \
+            that it can be placed out of order.",
     fields: &[field::OPCODE, field::RESERVED, field::TAG, field::ID, field::OFFSET, field::LENGTH],
 };
 
 const ROWS: usize = 4;
 
-/// Names the message a packet is part of and the place of its payload in it.
+/// The header that names a packet's message and the place of the payload in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct MessageHeader {
-    /// The owner's operation; the transport only carries it.
+    /// Operation of the application; the transport only carries it.
     pub opcode: u8,
-    /// More of the owner's; the transport only carries it.
+    /// Further data of the application; the transport only carries it.
     pub tag: u16,
-    /// Message number within the connection, counting from zero and wrapping.
+    /// Number of the message in its connection, from zero, modulo 2^32.
     pub id: u32,
-    /// Offset of this packet's payload in the message, bytes.
+    /// Offset of this packet's payload in the message, in bytes.
     pub offset: u32,
-    /// Length of the whole message, bytes.
+    /// Length of the whole message in bytes.
     pub length: u32,
 }
 
 impl MessageHeader {
-    /// The header's length, bytes.
+    /// Length of the header in bytes.
     pub const LEN: usize = 4 * ROWS;
 
-    /// Splits `bytes` into header and payload. That the payload fits the message is for the
-    /// receiver to check.
+    /// Splits `bytes` into header and payload. The receiver must check that the payload fits the
+    /// message.
     ///
     /// # Errors
-    /// `Truncated` below [`LEN`](Self::LEN) bytes.
+    /// Returns `Truncated` below [`LEN`](Self::LEN) bytes.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), ParseError> {
         let (rows, payload) = split_rows::<ROWS>(bytes)?;
@@ -69,7 +69,7 @@ impl MessageHeader {
     /// Writes the header over the first [`LEN`](Self::LEN) bytes of `out`.
     ///
     /// # Panics
-    /// If `out` is shorter.
+    /// Panics if `out` is shorter.
     #[inline]
     pub fn emit(&self, out: &mut [u8]) {
         let mut rows = [0; ROWS];
@@ -81,7 +81,7 @@ impl MessageHeader {
         write_rows(out, &rows);
     }
 
-    /// The header's length, bytes.
+    /// Returns the header's length in bytes.
     #[inline]
     pub const fn header_len(&self) -> usize {
         Self::LEN
@@ -95,7 +95,7 @@ pub(crate) mod tests {
     use super::*;
 
     impl MessageHeader {
-        /// The opcode as given, the rest at random.
+        /// Returns a header with this opcode and the other fields at random.
         pub(crate) fn sample(opcode: u8, rng: &mut Rng) -> Self {
             Self {
                 opcode,

@@ -1,5 +1,5 @@
-//! What two ends of a channel tell each other before they have one: 64 bytes each way, over TCP or by any
-//! other means (X-RDMA, section IV.D, step 1).
+//! The offer that each end of a channel sends to the other before the channel exists: 64 bytes in each
+//! direction, over TCP or any other means (X-RDMA, section IV.D, step 1).
 
 use core::net::Ipv6Addr;
 
@@ -11,40 +11,46 @@ mod field {
     use super::Field;
 
     pub(super) const MAGIC: Field = Field::new("Magic", 0, 32, "\"WEFT\"");
-    pub(super) const VERSION: Field = Field::new("Version", 32, 8, "of frames and offer: 1");
+    pub(super) const VERSION: Field =
+        Field::new("Version", 32, 8, "version of frames and offer: 1");
     pub(super) const SHARED: Field = Field::new(
         "S",
         40,
         1,
-        "its channels share a receive queue: it may not be ready, and is to be asked again",
+        "the sender's channels share a receive queue, which may be empty: the peer retries after an RNR NAK",
     );
     pub(super) const RESERVED_FLAGS: Field =
         Field::new("Reserved", 41, 23, "sent as zero, not read");
     pub(super) const RESERVED_QP: Field = Field::new("Reserved", 64, 8, "sent as zero, not read");
     pub(super) const QP: Field = Field::new("QP", 72, 24, "the sender's queue pair");
     pub(super) const RESERVED_PSN: Field = Field::new("Reserved", 96, 8, "sent as zero, not read");
-    pub(super) const PSN: Field = Field::new("PSN", 104, 24, "the first it will send");
+    pub(super) const PSN: Field = Field::new("PSN", 104, 24, "the first PSN that the sender uses");
     pub(super) const GID_HIGH: Field = Field::new(
         "GID, high half",
         128,
         64,
         "the address of the sender's port, as an IPv6 address",
     );
-    pub(super) const GID_LOW: Field = Field::new("GID, low half", 192, 64, "its other half");
+    pub(super) const GID_LOW: Field =
+        Field::new("GID, low half", 192, 64, "the low half of that address");
     pub(super) const DEPTH: Field =
-        Field::new("Depth", 256, 16, "frames it takes before it has acknowledged any");
-    pub(super) const ACK_FRAMES: Field =
-        Field::new("ACK Frames", 272, 16, "ACK frames it takes besides");
+        Field::new("Depth", 256, 16, "number of unacknowledged frames that the sender accepts");
+    pub(super) const ACK_FRAMES: Field = Field::new(
+        "ACK Frames",
+        272,
+        16,
+        "number of ACK frames that the sender accepts in addition",
+    );
     pub(super) const SMALL: Field =
-        Field::new("Small", 288, 32, "bytes of the longest body it takes in a frame");
+        Field::new("Small", 288, 32, "longest body that the sender accepts in a frame, bytes");
     pub(super) const LONGEST: Field =
-        Field::new("Longest", 320, 32, "bytes of the longest message it takes");
+        Field::new("Longest", 320, 32, "longest message that the sender accepts, bytes");
     pub(super) const RESERVED: Field = Field::new("Reserved", 352, 32, "sent as zero, not read");
     pub(super) const TOKEN: Field = Field::new(
         "Token",
         384,
         64,
-        "names the channel at its sender, which nobody can guess: whoever shows it may take the channel to TCP",
+        "unguessable name of the channel at its sender: a peer that presents it may move the channel to TCP",
     );
     pub(super) const RESERVED_END: Field =
         Field::new("Reserved", 448, 64, "sent as zero, not read");
@@ -52,8 +58,8 @@ mod field {
 
 pub(crate) const SPEC: spec::Header = spec::Header {
     name: "Channel offer",
-    source: "Weft's own, for what X-RDMA leaves to RDMA_CM (section IV.D)",
-    about: "The client's comes first, the server answers with its own; neither is trusted.",
+    source: "Weft's own, in place of RDMA_CM in X-RDMA (section IV.D)",
+    about: "The client sends its offer first and the server answers with its own; both are untrusted.",
     fields: &[
         field::MAGIC,
         field::VERSION,
@@ -79,38 +85,38 @@ const ROWS: usize = 16;
 const MAGIC: u32 = u32::from_be_bytes(*b"WEFT");
 const VERSION: u8 = 1;
 
-/// One end of a channel, as it describes itself.
+/// The parameters that one end of a channel offers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ChannelOffer {
-    /// Its queue pair.
+    /// The sender's queue pair.
     pub qp: U24,
-    /// The first PSN it will send.
+    /// The first PSN that the sender uses.
     pub psn: U24,
-    /// The address of its port.
+    /// Address of the sender's port.
     pub gid: Ipv6Addr,
-    /// Frames it takes before it has acknowledged any.
+    /// Number of unacknowledged frames that the sender accepts.
     pub depth: u16,
-    /// ACK frames it takes besides.
+    /// Number of ACK frames that the sender accepts in addition.
     pub ack_frames: u16,
-    /// Bytes of the longest body it takes in a frame.
+    /// Longest body that the sender accepts in a frame, in bytes.
     pub small: u32,
-    /// Bytes of the longest message it takes.
+    /// Longest message that the sender accepts, in bytes.
     pub longest: u32,
-    /// Names the channel there; a secret of both ends.
+    /// The channel's name at its sender; a secret of the two ends.
     pub token: u64,
-    /// Its channels share a receive queue: it may not be ready.
+    /// `true` if the sender's channels share a receive queue, which may be empty.
     pub shared: bool,
 }
 
 impl ChannelOffer {
-    /// Bytes it takes.
+    /// Length in bytes.
     pub const LEN: usize = 4 * ROWS;
 
-    /// Reads an offer.
+    /// Parses an offer.
     ///
     /// # Errors
-    /// `Truncated` below [`Self::LEN`] bytes; `WrongMagic` for what speaks something else,
-    /// `UnknownVersion` for what speaks another version.
+    /// Returns `Truncated` below [`Self::LEN`] bytes, `WrongMagic` for another protocol,
+    /// `UnknownVersion` for another version.
     pub fn parse(bytes: &[u8]) -> Result<Self, ParseError> {
         let (rows, _) = split_rows::<ROWS>(bytes)?;
         let magic = field::MAGIC.read(&rows);
@@ -135,7 +141,7 @@ impl ChannelOffer {
         })
     }
 
-    /// The offer as bytes.
+    /// Returns the offer as bytes.
     #[expect(clippy::cast_possible_truncation, reason = "the halves of an address")]
     pub fn emit(&self) -> [u8; Self::LEN] {
         let mut rows = [0; ROWS];

@@ -1,4 +1,4 @@
-//! One datagram of the transport: its headers as a value. The agent parses and emits bytes; the
+//! The headers of one datagram of the transport as a value. The agent parses and emits bytes; the
 //! simulator passes the value.
 
 use crate::spec::Number;
@@ -7,40 +7,40 @@ use crate::{
     U4,
 };
 
-/// Every packet type. The paper names the field and leaves the numbers open.
+/// All packet types. The paper names the field but does not define the numbers.
 pub const PACKET_TYPES: &[Number] = &[
     packet_type(DataHeader::PACKET_TYPE, "data", "payload for the peer, or a probe"),
-    packet_type(AckHeader::PACKET_TYPE, "ack", "which packets have been placed"),
+    packet_type(AckHeader::PACKET_TYPE, "ack", "acknowledges the packets that have been placed"),
     packet_type(
         SetupKind::Request.packet_type(),
         "request",
-        "asks for a connection; sent again with the token from a challenge",
+        "requests a connection; retransmitted with the token from a challenge",
     ),
     packet_type(
         SetupKind::Challenge.packet_type(),
         "challenge",
-        "come back with this token to prove the address; the acceptor has kept nothing",
+        "carries the token that the next request must return to prove its address; the acceptor keeps no state",
     ),
-    packet_type(SetupKind::Accept.packet_type(), "accept", "the connection exists"),
+    packet_type(SetupKind::Accept.packet_type(), "accept", "accepts the connection"),
     packet_type(
         SetupKind::Reject.packet_type(),
         "reject",
-        "the connection will not exist; the reason says why",
+        "the connection is refused, for the given reason",
     ),
     packet_type(
         SetupKind::Close.packet_type(),
         "close",
-        "the connection ends; the reason says why",
+        "the connection ends, for the given reason",
     ),
     packet_type(
         SetupKind::Reset.packet_type(),
         "reset",
-        "no such connection here: Local CID is the id that is not known",
+        "the sender has no such connection: Local CID is the unknown id",
     ),
     packet_type(
         SealedHeader::PACKET_TYPE,
         "sealed",
-        "a data packet, an ACK or a close, encrypted; opened before it is parsed as one of those",
+        "an encrypted data packet, ACK or close; decrypted first, then parsed as one of those",
     ),
 ];
 
@@ -48,50 +48,50 @@ const fn packet_type(value: u8, name: &'static str, meaning: &'static str) -> Nu
     Number { value, name, meaning }
 }
 
-/// The headers of one datagram; payload, if any, follows.
+/// The headers of one datagram; a payload may follow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Packet {
     /// Payload for the peer, or a probe.
     Data(DataHeader, Option<MessageHeader>),
-    /// What arrived.
+    /// An acknowledgement of placed packets.
     Ack(AckHeader),
-    /// Connection management.
+    /// A packet of connection management.
     Setup(SetupHeader),
 }
 
 impl Default for Packet {
-    /// A place for another: a data packet of zeros.
+    /// Returns a data packet of zeros, as a placeholder.
     fn default() -> Self {
         Self::Data(DataHeader::default(), None)
     }
 }
 
 impl Packet {
-    /// The longest headers of one datagram, bytes.
+    /// Length of the longest headers of one datagram in bytes.
     pub const MAX_LEN: usize = AckHeader::MAX_LEN;
 
-    /// A data packet whose header says what follows it.
+    /// Returns a data packet whose `next` field matches `message`.
     #[inline]
     pub const fn data(mut header: DataHeader, message: Option<MessageHeader>) -> Self {
         header.next = if message.is_some() { Next::Message } else { Next::Frame };
         Self::Data(header, message)
     }
 
-    /// The same data packet with an [`RdmaHeader`](crate::RdmaHeader) before its payload; the owner
-    /// emits that header itself, after this one.
+    /// Returns the same data packet with an [`RdmaHeader`](crate::RdmaHeader) before its payload; the
+    /// owner emits that header itself, after these headers.
     ///
     /// # Panics
-    /// If the packet carries no message.
+    /// Panics if the packet carries no message.
     #[inline]
     pub const fn with_rdma(mut self) -> Self {
         self.announce_rdma();
         self
     }
 
-    /// Announces an [`RdmaHeader`](crate::RdmaHeader), as [`with_rdma`](Self::with_rdma) does.
+    /// Sets `next` to [`Next::Rdma`] in place, as [`with_rdma`](Self::with_rdma) does by value.
     ///
     /// # Panics
-    /// If the packet carries no message.
+    /// Panics if the packet carries no message.
     #[inline]
     pub const fn announce_rdma(&mut self) {
         let Self::Data(header, Some(_)) = self else {
@@ -100,13 +100,13 @@ impl Packet {
         header.next = Next::Rdma;
     }
 
-    /// Whether an [`RdmaHeader`](crate::RdmaHeader) follows these headers.
+    /// Returns `true` if an [`RdmaHeader`](crate::RdmaHeader) follows these headers.
     #[inline]
     pub const fn announces_rdma(&self) -> bool {
         matches!(self, Self::Data(DataHeader { next: Next::Rdma, .. }, _))
     }
 
-    /// The version its header names.
+    /// Returns the version in the packet's header.
     #[inline]
     pub const fn version(&self) -> U4 {
         match self {
@@ -117,11 +117,11 @@ impl Packet {
     }
 
     /// Splits a datagram into headers and payload. Any version is accepted: the endpoint decides
-    /// which it speaks.
+    /// which versions it supports.
     ///
     /// # Errors
-    /// `UnknownPacketType` for a type that is not in [`PACKET_TYPES`]; else what the header's own
-    /// parser finds.
+    /// Returns `UnknownPacketType` for a sealed packet or a type that is not in [`PACKET_TYPES`];
+    /// otherwise the error of the header's own parser.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), ParseError> {
         match bytes.first() {
@@ -148,13 +148,13 @@ impl Packet {
         }
     }
 
-    /// Writes the headers over the start of `out` and says how many bytes they took:
+    /// Writes the headers over the start of `out` and returns their length in bytes:
     /// [`len`](Self::len), at most [`MAX_LEN`](Self::MAX_LEN).
     ///
     /// # Panics
-    /// If `out` is shorter, or if the value contradicts itself: a data header that does not
-    /// announce the message header beside it ([`Packet::data`] builds one that does), or terms in
-    /// a packet that carries none.
+    /// Panics if `out` is shorter, or if the value is inconsistent: a data header whose `next` does
+    /// not match the presence of the message header ([`Packet::data`] builds one that does), or terms
+    /// in a packet of a kind that carries none.
     #[inline]
     pub fn emit(&self, out: &mut [u8]) -> usize {
         match self {
@@ -162,7 +162,7 @@ impl Packet {
                 assert_eq!(
                     header.next != Next::Frame,
                     message.is_some(),
-                    "a data header announces the message header that follows, and only that"
+                    "a data header announces a message header if and only if one follows"
                 );
                 header.emit(out);
                 if let Some(message) = message {
@@ -175,7 +175,7 @@ impl Packet {
         self.len()
     }
 
-    /// Bytes the headers take.
+    /// Returns the length of the headers in bytes.
     #[inline]
     #[expect(clippy::len_without_is_empty, reason = "headers are never empty")]
     pub const fn len(&self) -> usize {
@@ -244,7 +244,7 @@ mod tests {
             let mut bytes = [0; 64];
             bytes[0] = got;
             let known = PACKET_TYPES.iter().any(|number| number.value == got);
-            // What is sealed is opened first.
+            // `Packet::parse` takes sealed packets only after decryption.
             let known = known && got != SealedHeader::PACKET_TYPE;
             let unknown = Err(ParseError::UnknownPacketType { got });
             assert_eq!(known, Packet::parse(&bytes) != unknown, "type {got}");
@@ -252,7 +252,7 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "a data header announces the message header")]
+    #[should_panic(expected = "a data header announces a message header")]
     fn a_message_nobody_announced_is_our_bug() {
         let packet = Packet::Data(DataHeader::default(), Some(MessageHeader::default()));
         packet.emit(&mut [0; Packet::MAX_LEN]);

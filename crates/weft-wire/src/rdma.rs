@@ -1,4 +1,4 @@
-//! RDMA extension header: which memory of which queue pair a message is for. 24 bytes after the
+//! The RDMA extension header: the queue pair and the memory that a message is for. 24 bytes after the
 //! message header, and 16 more with an atomic's operands.
 
 use crate::ParseError;
@@ -9,32 +9,31 @@ mod field {
     use super::Field;
 
     pub(super) const SE: Field =
-        Field::new("SE", 0, 1, "solicited event: the receiver's completion is worth waking up for");
-    pub(super) const ATOMIC: Field = Field::new("A", 1, 1, "an atomic's operands follow");
+        Field::new("SE", 0, 1, "solicited event: the completion notifies the receiver");
+    pub(super) const ATOMIC: Field = Field::new("A", 1, 1, "the operands of an atomic follow");
     pub(super) const RESERVED: Field = Field::new("Reserved", 2, 6, "sent as zero, not read");
-    pub(super) const DESTINATION_QP: Field =
-        Field::new("DestQP", 8, 24, "the queue pair it is for");
+    pub(super) const DESTINATION_QP: Field = Field::new("DestQP", 8, 24, "destination queue pair");
     pub(super) const RESERVED_PSN: Field = Field::new("Reserved", 32, 8, "sent as zero, not read");
     pub(super) const PSN: Field = Field::new(
         "PSN",
         40,
         24,
-        "number of the request among its queue pair's; an answer repeats its request's",
+        "sequence number of the request in its queue pair; a response has its request's number",
     );
     pub(super) const ADDRESS: Field = Field::new(
         "Virtual Address",
         64,
         64,
-        "of the message's first byte; which receive request a SEND takes; an atomic's answer; \
-         where a datagram comes from",
+        "address of the message's first byte; number of the receive request that a SEND consumes; \
+         result of an atomic; source of a datagram",
     );
     pub(super) const KEY: Field =
-        Field::new("R_Key", 128, 32, "of the remote memory; a datagram's Q_Key");
+        Field::new("R_Key", 128, 32, "key of the remote memory; Q_Key of a datagram");
     pub(super) const IMMEDIATE: Field = Field::new(
         "Immediate",
         160,
         32,
-        "immediate data; R_Key to invalidate; bytes to READ; an acknowledgement's syndrome",
+        "immediate data; R_Key to invalidate; length of a READ, bytes; syndrome of an acknowledgement",
     );
 }
 
@@ -42,9 +41,13 @@ mod operand {
     use super::Field;
 
     pub(super) const SWAP_OR_ADD: Field =
-        Field::new("Swap (or Add) Data", 0, 64, "what to store, or to add");
-    pub(super) const COMPARE: Field =
-        Field::new("Compare Data", 64, 64, "what must be there for the swap to happen");
+        Field::new("Swap (or Add) Data", 0, 64, "value to store or to add");
+    pub(super) const COMPARE: Field = Field::new(
+        "Compare Data",
+        64,
+        64,
+        "value that the memory must have for the swap to happen",
+    );
 }
 
 pub(crate) const SPEC: spec::Header = spec::Header {
@@ -78,29 +81,29 @@ const OPERAND_ROWS: usize = 4;
 
 macro_rules! operations {
     ($($operation:ident = $value:literal, $name:literal, $meaning:literal;)+) => {
-        /// What a message does, by the opcode that IBTA's base transport header has for a message of one
-        /// packet (volume 1, chapter 9). The service is in the three high bits.
+        /// The operation of a message, by the opcode of IBTA's base transport header for a message of one
+        /// packet (volume 1, chapter 9). The three high bits are the service.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         #[repr(u8)]
         pub enum RdmaOperation { $(#[doc = $meaning] $operation = $value),+ }
 
         impl RdmaOperation {
-            /// Every operation.
+            /// All operations.
             pub const ALL: &[Self] = &[$(Self::$operation),+];
 
-            /// What a number means.
+            /// Returns the operation with this number.
             #[inline]
             pub const fn from_number(number: u8) -> Option<Self> {
                 match number { $($value => Some(Self::$operation),)+ _ => None }
             }
 
-            /// Its name.
+            /// Returns the operation's name.
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$operation => $name),+ }
             }
         }
 
-        /// Every RDMA operation, for the reference page.
+        /// All RDMA operations, for the reference page.
         pub(crate) const OPERATIONS: &[Number] =
             &[$(Number { value: $value, name: $name, meaning: $meaning }),+];
     };
@@ -108,63 +111,63 @@ macro_rules! operations {
 
 operations! {
     RcSend = 0x04, "RC SEND", "payload for the next receive request";
-    RcSendWithImmediate = 0x05, "RC SEND with immediate", "the same, and a word for its completion";
+    RcSendWithImmediate = 0x05, "RC SEND with immediate", "the same, with immediate data for the completion";
     RcWrite = 0x0a, "RC RDMA WRITE", "payload for remote memory";
-    RcWriteWithImmediate = 0x0b, "RC RDMA WRITE with immediate", "the same, and a word for a completion";
-    RcReadRequest = 0x0c, "RC RDMA READ request", "asks for remote memory";
-    RcReadResponse = 0x10, "RC RDMA READ response", "the memory asked for";
+    RcWriteWithImmediate = 0x0b, "RC RDMA WRITE with immediate", "the same, with immediate data for a completion";
+    RcReadRequest = 0x0c, "RC RDMA READ request", "requests remote memory";
+    RcReadResponse = 0x10, "RC RDMA READ response", "the requested memory";
     RcAcknowledge = 0x11, "RC acknowledge", "a request was refused, or the queue pair is ready";
-    RcAtomicAcknowledge = 0x12, "RC atomic acknowledge", "what an atomic found";
-    RcCompareSwap = 0x13, "RC CmpSwap", "stores eight bytes if others are there";
+    RcAtomicAcknowledge = 0x12, "RC atomic acknowledge", "the value that an atomic found";
+    RcCompareSwap = 0x13, "RC CmpSwap", "stores eight bytes if the memory equals the compare data";
     RcFetchAdd = 0x14, "RC FetchAdd", "adds to eight bytes";
-    RcSendWithInvalidate = 0x17, "RC SEND with invalidate", "a SEND that ends the life of an R_Key";
+    RcSendWithInvalidate = 0x17, "RC SEND with invalidate", "a SEND that invalidates an R_Key";
     UcSend = 0x24, "UC SEND", "payload for the next receive request";
-    UcSendWithImmediate = 0x25, "UC SEND with immediate", "the same, and a word for its completion";
+    UcSendWithImmediate = 0x25, "UC SEND with immediate", "the same, with immediate data for the completion";
     UcWrite = 0x2a, "UC RDMA WRITE", "payload for remote memory";
-    UcWriteWithImmediate = 0x2b, "UC RDMA WRITE with immediate", "the same, and a word for a completion";
+    UcWriteWithImmediate = 0x2b, "UC RDMA WRITE with immediate", "the same, with immediate data for a completion";
     UdSend = 0x64, "UD SEND", "a datagram for the next receive request";
-    UdSendWithImmediate = 0x65, "UD SEND with immediate", "the same, and a word for its completion";
+    UdSendWithImmediate = 0x65, "UD SEND with immediate", "the same, with immediate data for the completion";
 }
 
-/// What an atomic computes with.
+/// The operands of an atomic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct AtomicOperands {
-    /// What to store, or to add.
+    /// Value to store or to add.
     pub swap_or_add: u64,
-    /// What must be there for the swap to happen.
+    /// Value that the memory must have for the swap to happen.
     pub compare: u64,
 }
 
-/// Says which memory of which queue pair a message is for.
+/// The header that names the queue pair and the memory that a message is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct RdmaHeader {
-    /// Whether the receiver's completion is solicited.
+    /// `true` if the receiver's completion is solicited.
     pub solicited: bool,
-    /// The queue pair it is for.
+    /// The destination queue pair.
     pub destination_qp: U24,
-    /// Number of the request among its queue pair's.
+    /// Sequence number of the request in its queue pair.
     pub psn: U24,
-    /// Virtual address of the message's first byte, or what the operation has in its place.
+    /// Virtual address of the message's first byte, or the operation's other use of the field.
     pub address: u64,
-    /// Key of the remote memory, or a datagram's `Q_Key`.
+    /// Key of the remote memory, or `Q_Key` of a datagram.
     pub key: u32,
-    /// Immediate data, or what the operation has in its place.
+    /// Immediate data, or the operation's other use of the field.
     pub immediate: u32,
-    /// Of an atomic.
+    /// The operands of an atomic.
     pub operands: Option<AtomicOperands>,
 }
 
 impl RdmaHeader {
-    /// The header's length without operands, bytes.
+    /// Length of the header without operands in bytes.
     pub const LEN: usize = 4 * ROWS;
 
-    /// The longest header, bytes.
+    /// Length of the longest header in bytes.
     pub const MAX_LEN: usize = Self::LEN + 4 * OPERAND_ROWS;
 
-    /// Splits what follows a message header into this header and payload.
+    /// Splits the bytes after a message header into this header and payload.
     ///
     /// # Errors
-    /// `Truncated` below the header's length.
+    /// Returns `Truncated` below the header's length.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), ParseError> {
         let (rows, rest) = split_rows::<ROWS>(bytes)?;
@@ -187,10 +190,10 @@ impl RdmaHeader {
         Ok((header, payload))
     }
 
-    /// Writes the header over the start of `out` and says how many bytes it took.
+    /// Writes the header over the start of `out` and returns its length in bytes.
     ///
     /// # Panics
-    /// If `out` is shorter.
+    /// Panics if `out` is shorter.
     #[inline]
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let mut rows = [0; ROWS];
@@ -208,7 +211,7 @@ impl RdmaHeader {
         self.header_len()
     }
 
-    /// The header's length, bytes.
+    /// Returns the header's length in bytes.
     #[inline]
     pub const fn header_len(&self) -> usize {
         if self.operands.is_some() { Self::MAX_LEN } else { Self::LEN }

@@ -1,11 +1,11 @@
-//! The header of an encrypted packet: which connection, which key, which packet under it. Sixteen bytes of
-//! AES-GCM's tag end the packet.
+//! The header of an encrypted packet: its connection, its key and its number under that key. The packet ends with
+//! AES-GCM's tag of 16 bytes.
 //!
-//! The fields are those of Google's PSP (Architecture Specification, "PSP Header"): SPI, IV, version. They take the
-//! places that a data packet's header has for them, so that whoever steers packets by their connection id finds it
-//! in the same four bytes of every packet: the SPI is the receiver's connection id, and the IV's low half is where
-//! the sequence number is. The receiver completes the IV from the packets before, as IPsec's extended sequence
-//! numbers are (RFC 4304, appendix A).
+//! The fields are those of Google's PSP (Architecture Specification, "PSP Header"): SPI, IV, version. They have the
+//! offsets of the corresponding fields of a data packet's header, so that steering by connection id reads the same
+//! four bytes of every packet: the SPI is the receiver's connection id, and the IV's low half is at the offset of the
+//! sequence number. The receiver infers the IV's high half from earlier packets, as with IPsec's extended sequence
+//! numbers (RFC 4304, appendix A).
 
 use crate::ParseError;
 use crate::bits::U4;
@@ -18,19 +18,15 @@ mod field {
     pub(super) const VERSION: Field = Field::new("Version", 8, 4, "protocol version");
     pub(super) const CIPHER: Field =
         Field::new("Cipher", 12, 4, "0 AES-GCM-128, 1 AES-GCM-256 (PSP's versions)");
-    pub(super) const KEY: Field = Field::new(
-        "Key",
-        16,
-        8,
-        "which of the sender's keys, one after the other, modulo 2^8; the first is 0",
-    );
+    pub(super) const KEY: Field =
+        Field::new("Key", 16, 8, "number of the sender's key, modulo 2^8; the first is 0");
     pub(super) const CONTENT: Field =
-        Field::new("Content", 24, 8, "what is encrypted; see Sealed contents");
+        Field::new("Content", 24, 8, "type of the encrypted content; see Sealed contents");
     pub(super) const IV: Field = Field::new(
         "IV",
         32,
         32,
-        "low half of the packet's number, which no other packet of the sender has on this connection",
+        "low half of the packet's number, which is unique among the sender's packets on this connection",
     );
     pub(super) const SPI: Field =
         Field::new("SPI", 64, 32, "the receiver's connection id, as Destination CID elsewhere");
@@ -39,9 +35,9 @@ mod field {
 pub(crate) const SPEC: spec::Header = spec::Header {
     name: "Sealed packet",
     source: "after Google's PSP Architecture Specification",
-    about: "Before what is encrypted; a tag of 16 bytes follows that. The tag authenticates this header, what is \
-            before it within UDP (VXLAN's header in the overlay), and what is encrypted. The nonce is SPI, then the \
-            number's 64 bits.",
+    about: "Precedes the encrypted content, which a tag of 16 bytes follows. The tag authenticates this header, the \
+            bytes before it within UDP (VXLAN's header in the overlay) and the encrypted content. The nonce is the \
+            SPI, then the 64 bits of the number.",
     fields: &[
         field::PACKET_TYPE,
         field::VERSION,
@@ -53,7 +49,7 @@ pub(crate) const SPEC: spec::Header = spec::Header {
     ],
 };
 
-/// What can be encrypted.
+/// All types of encrypted content.
 pub(crate) const CONTENTS: &[Number] = &[
     Number {
         value: 0,
@@ -63,13 +59,13 @@ pub(crate) const CONTENTS: &[Number] = &[
     Number {
         value: 1,
         name: "frame",
-        meaning: "a tenant's frame of a network without reliable delivery; VXLAN's header names the network",
+        meaning: "a frame of a tenant's network without reliable delivery; VXLAN's header names the network",
     },
 ];
 
 const ROWS: usize = 3;
 
-/// A cipher; the numbers are PSP's.
+/// A cipher, with PSP's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub enum Cipher {
     /// AES-GCM with keys of 128 bits.
@@ -80,7 +76,7 @@ pub enum Cipher {
 }
 
 impl Cipher {
-    /// The number on the wire.
+    /// Returns the number on the wire.
     #[inline]
     pub const fn number(self) -> u8 {
         match self {
@@ -90,27 +86,27 @@ impl Cipher {
     }
 }
 
-/// What is encrypted.
+/// The type of the encrypted content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[repr(u8)]
 pub enum Content {
-    /// A packet of the transport.
+    /// A packet of the transport, with its payload.
     #[default]
     Packet = 0,
     /// A tenant's frame.
     Frame = 1,
 }
 
-/// The header of an encrypted packet, in the host's own types.
+/// The header of an encrypted packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct SealedHeader {
     /// Protocol version.
     pub version: U4,
     /// The cipher.
     pub cipher: Cipher,
-    /// Which of the sender's keys, modulo 2^8.
+    /// Number of the sender's key, modulo 2^8.
     pub key: u8,
-    /// What is encrypted.
+    /// Type of the encrypted content.
     pub content: Content,
     /// Low half of the packet's number.
     pub iv: u32,
@@ -119,23 +115,23 @@ pub struct SealedHeader {
 }
 
 impl SealedHeader {
-    /// The header's length, bytes.
+    /// Length of the header in bytes.
     pub const LEN: usize = 4 * ROWS;
 
-    /// Length of what authenticates the packet, at its end, bytes.
+    /// Length of the authentication tag at the packet's end in bytes.
     pub const TAG_LEN: usize = 16;
 
-    /// Bytes that encryption adds to a packet.
+    /// Number of bytes that encryption adds to a packet.
     pub const OVERHEAD: usize = Self::LEN + Self::TAG_LEN;
 
     /// The packet type on the wire.
     pub const PACKET_TYPE: u8 = 9;
 
-    /// Splits `bytes` into header and what follows it. Any version is accepted.
+    /// Splits `bytes` into header and rest. Any version is accepted.
     ///
     /// # Errors
-    /// `Truncated` below [`LEN`](Self::LEN) bytes; `UnknownPacketType` unless it is this one; `UnknownCipher`;
-    /// `UnknownContent`.
+    /// Returns `Truncated` below [`LEN`](Self::LEN) bytes, `UnknownPacketType` unless it is a sealed packet,
+    /// `UnknownCipher` or `UnknownContent`.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), ParseError> {
         let (rows, rest) = split_rows::<ROWS>(bytes)?;
@@ -167,7 +163,7 @@ impl SealedHeader {
     /// Writes the header over the first [`LEN`](Self::LEN) bytes of `out`.
     ///
     /// # Panics
-    /// If `out` is shorter.
+    /// Panics if `out` is shorter.
     #[inline]
     pub fn emit(&self, out: &mut [u8]) {
         let mut rows = [0; ROWS];
@@ -181,7 +177,7 @@ impl SealedHeader {
         write_rows(out, &rows);
     }
 
-    /// The header's length, bytes.
+    /// Returns the header's length in bytes.
     #[inline]
     pub const fn header_len(&self) -> usize {
         Self::LEN
@@ -219,7 +215,7 @@ mod tests {
         }
     }
 
-    /// Steering reads the connection id of a data packet, of an ACK and of a sealed packet from the same bytes.
+    /// Steering reads the connection id of data packets, ACKs and sealed packets from the same bytes.
     #[test]
     fn the_connection_id_is_where_a_data_packet_has_it() {
         let place = |header: &spec::Header, name| {

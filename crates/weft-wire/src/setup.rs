@@ -1,5 +1,5 @@
-//! Connection establishment packet header (BIFROST, appendix C.2, figure C3): 12 bytes, and the
-//! set-up extension that carries what the two ends agree on.
+//! The connection establishment packet header (BIFROST, appendix C.2, figure C3): 12 bytes, and the
+//! extension with the terms that the two ends negotiate.
 
 use crate::ParseError;
 use crate::bits::U4;
@@ -13,21 +13,25 @@ mod field {
         "Version",
         8,
         4,
-        "highest version the sender speaks; in an accept, the version chosen",
+        "highest version that the sender supports; in an accept, the chosen version",
     );
     pub(super) const CC_TYPE: Field = Field::new(
         "CC Type",
         12,
         4,
-        "congestion control the sender uses, by its number in the registry",
+        "congestion control of the sender, by its number in the registry",
     );
-    pub(super) const THREAD_ID: Field =
-        Field::new("Thread ID", 16, 8, "the sender's thread: where its packets want to go");
+    pub(super) const THREAD_ID: Field = Field::new(
+        "Thread ID",
+        16,
+        8,
+        "the sender's thread, which should receive the peer's packets",
+    );
     pub(super) const REASON: Field = Field::new(
         "Reserved",
         24,
         8,
-        "why, in a reject or a close; in a request and an accept, how many connections are about to send to the sender, as a power of two; in a reset, which field is repeated: 1 a data packet's PSN, 2 an ACK's PSN_base, 3 a probe's timestamp, 4 an accept's First PSN, 5 a sealed packet's IV; zero elsewhere",
+        "the reason of a reject or a close; in a request and an accept, log2 of the number of connections that are about to send to the sender; in a reset, the field that Destination CID echoes: 1 a data packet's PSN, 2 an ACK's PSN_base, 3 a probe's timestamp, 4 an accept's First PSN, 5 a sealed packet's IV; zero otherwise",
     );
     pub(super) const LOCAL_CID: Field =
         Field::new("Local CID", 32, 32, "the sender's connection id");
@@ -35,48 +39,44 @@ mod field {
         "Destination CID",
         64,
         32,
-        "the receiver's connection id; zero while unknown; in a reset, the field that is repeated of the packet it answers",
+        "the receiver's connection id; zero while unknown; in a reset, the echoed field of the packet that it answers",
     );
 
     pub(super) const CAPABILITIES: Field = Field::new(
         "Capabilities",
         0,
         32,
-        "what the sender can do, a bit each; both ends use the intersection",
+        "the sender's capabilities, one bit for each; both ends use the intersection",
     );
     pub(super) const FIRST_PSN: Field =
         Field::new("First PSN", 32, 32, "sequence number of the sender's first packet");
     pub(super) const MTU: Field =
-        Field::new("MTU", 64, 16, "largest payload the sender takes in one packet, bytes");
+        Field::new("MTU", 64, 16, "largest payload that the sender accepts in one packet, bytes");
     pub(super) const WINDOW: Field = Field::new(
         "Window",
         80,
         16,
-        "packets taken out of order, counted from the first one missing",
+        "number of packets that the sender accepts out of order, from the first missing one",
     );
     pub(super) const PATHS: Field =
-        Field::new("Paths", 96, 16, "paths the sender will spread over");
+        Field::new("Paths", 96, 16, "number of paths over which the sender sprays");
     pub(super) const RECEIVE_PORT: Field =
         Field::new("Receive Port", 112, 16, "UDP port on which the sender receives");
     pub(super) const SERVICE: Field =
-        Field::new("Service", 128, 32, "what the connection is for; the owner's own number");
+        Field::new("Service", 128, 32, "purpose of the connection, as a number of the application");
     pub(super) const MIN_VERSION: Field =
-        Field::new("Min Version", 160, 32, "lowest version the sender speaks");
-    pub(super) const TOKEN: Field = Field::new(
-        "Token",
-        192,
-        64,
-        "proof of address: zero at first, then what the challenge said",
-    );
+        Field::new("Min Version", 160, 32, "lowest version that the sender supports");
+    pub(super) const TOKEN: Field =
+        Field::new("Token", 192, 64, "proof of address: zero at first, then the challenge's token");
 }
 
 pub(crate) const SPEC: spec::Header = spec::Header {
     name: "Connection set-up packet",
     source: "BIFROST, appendix C.2, figure C3",
-    about: "Opens, refuses and ends connections. The byte the paper reserves carries a reason, \
+    about: "Opens, refuses and ends connections. The byte that the paper reserves carries a reason, \
             or the load in a request and an accept. \
-            Request, challenge and accept go on with the terms below; bytes after them are left \
-            to later versions and not read.",
+            In request, challenge and accept the terms below follow; bytes after them are reserved \
+            for later versions and not read.",
     fields: &[
         field::PACKET_TYPE,
         field::VERSION,
@@ -108,87 +108,88 @@ pub(crate) const TERMS_SPEC: spec::Header = spec::Header {
 const ROWS: usize = 3;
 const TERMS_ROWS: usize = 8;
 
-/// Which connection-management packet this is. The discriminants are the packet types on the wire.
+/// The kind of a connection-management packet. The discriminants are the packet types on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum SetupKind {
-    /// Asks for a connection; sent again with the token from a challenge.
+    /// Requests a connection; retransmitted with the token from a challenge.
     Request = 3,
-    /// Proves the address: come back with this token. The acceptor has kept nothing.
+    /// Carries the token that the next request must return to prove its address. The acceptor keeps no state.
     Challenge = 4,
-    /// The connection exists.
+    /// Accepts the connection.
     Accept = 5,
-    /// The connection will not exist; `reason` says why.
+    /// The connection is refused, for `reason`.
     Reject = 6,
-    /// The connection ends; `reason` says why.
+    /// The connection ends, for `reason`.
     Close = 7,
-    /// No such connection here: `local_cid` is the id that is not known.
+    /// The sender has no such connection: `local_cid` is the unknown id.
     Reset = 8,
 }
 
-/// The header of a connection-management packet, in the host's own types.
+/// The header of a connection-management packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SetupHeader {
-    /// Which packet.
+    /// The kind of packet.
     pub kind: SetupKind,
-    /// The highest version the sender speaks; in an accept, the version chosen.
+    /// The highest version that the sender supports; in an accept, the chosen version.
     pub version: U4,
-    /// The congestion control the sender uses, by its number in the registry.
+    /// Congestion control of the sender, by its number in the registry.
     pub cc_type: U4,
-    /// The sender's thread (BIFROST 5.2, flow redirect): where its packets want to go.
+    /// The sender's thread, which should receive the peer's packets (BIFROST 5.2, flow redirect).
     pub thread_id: u8,
-    /// Why, in a reject or a close. In a request and an accept 2^`reason` connections are about to send to
-    /// the sender, which the receiver's first window answers to. In a reset, the field that `destination_cid` repeats. Zero elsewhere.
+    /// The reason of a reject or a close. In a request and an accept, 2^`reason` connections are about to send to
+    /// the sender, and the receiver sizes its initial window for them. In a reset, the field that `destination_cid`
+    /// echoes. Zero otherwise.
     pub reason: u8,
     /// The sender's connection id.
     pub local_cid: u32,
-    /// The receiver's connection id; zero while unknown. In a reset, a number of the packet that it answers.
+    /// The receiver's connection id; zero while unknown. In a reset, the echoed field of the packet that it answers.
     pub destination_cid: u32,
-    /// Present in request, challenge and accept.
+    /// The terms, which request, challenge and accept carry.
     pub terms: Option<Terms>,
 }
 
-/// What the ends of a connection tell each other at set-up: 32 bytes.
+/// The parameters that the ends of a connection exchange at set-up: 32 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct Terms {
-    /// What the sender can do, a bit each; both use the intersection.
+    /// The sender's capabilities, one bit for each; both ends use the intersection.
     pub capabilities: u32,
     /// Sequence number of the sender's first packet.
     pub first_psn: u32,
-    /// Largest payload the sender takes in one packet, bytes.
+    /// Largest payload that the sender accepts in one packet, in bytes.
     pub mtu: u16,
-    /// Packets the sender accepts out of order, counted from the first one missing.
+    /// Number of packets that the sender accepts out of order, from the first missing one.
     pub window: u16,
-    /// Paths the sender will spread over.
+    /// Number of paths over which the sender sprays.
     pub paths: u16,
     /// UDP port on which the sender receives.
     pub receive_port: u16,
-    /// What the connection is for; the owner's own number.
+    /// Purpose of the connection, as a number of the application.
     pub service: u32,
-    /// The lowest version the sender speaks.
+    /// The lowest version that the sender supports.
     pub min_version: u32,
-    /// Proof of address: zero at first, then what the challenge said.
+    /// Proof of address: zero at first, then the challenge's token.
     pub token: u64,
 }
 
 impl SetupKind {
-    /// Every kind, in the order of their numbers.
+    /// All kinds, in the order of their numbers.
     pub const ALL: [Self; 6] =
         [Self::Request, Self::Challenge, Self::Accept, Self::Reject, Self::Close, Self::Reset];
 
-    /// The packet type on the wire.
+    /// Returns the packet type on the wire.
     #[inline]
     pub const fn packet_type(self) -> u8 {
         self as u8
     }
 
-    /// Whether packets of this kind carry [`Terms`].
+    /// Returns `true` if packets of this kind carry [`Terms`].
     #[inline]
     pub const fn carries_terms(self) -> bool {
         matches!(self, Self::Request | Self::Challenge | Self::Accept)
     }
 
-    /// The kind of this packet type, if it is one of connection management.
+    /// Returns the kind of this packet type; `None` if it is not connection management.
     #[inline]
     pub const fn from_packet_type(packet_type: u8) -> Option<Self> {
         Some(match packet_type {
@@ -204,14 +205,15 @@ impl SetupKind {
 }
 
 impl SetupHeader {
-    /// Length without terms, bytes.
+    /// Length without terms in bytes.
     pub const LEN: usize = 4 * ROWS;
 
-    /// Splits `bytes` into header and what follows it. Any version is accepted: the endpoint
-    /// decides which it speaks.
+    /// Splits `bytes` into header and rest. Any version is accepted: the endpoint decides which
+    /// versions it supports.
     ///
     /// # Errors
-    /// `Truncated` when bytes are missing; `UnknownPacketType` unless it is connection management.
+    /// Returns `Truncated` if bytes are missing, `UnknownPacketType` unless it is connection
+    /// management.
     pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), ParseError> {
         let (rows, rest) = split_rows::<ROWS>(bytes)?;
         let packet_type = field::PACKET_TYPE.read_u8(&rows);
@@ -240,12 +242,12 @@ impl SetupHeader {
     /// Writes the header over the first [`header_len`](Self::header_len) bytes of `out`.
     ///
     /// # Panics
-    /// If `out` is shorter, or if `terms` are not there exactly when the kind carries them.
+    /// Panics if `out` is shorter, or if the presence of `terms` does not match the kind.
     pub fn emit(&self, out: &mut [u8]) {
         assert_eq!(
             self.terms.is_some(),
             self.kind.carries_terms(),
-            "terms travel in request, challenge and accept only; this is {:?}",
+            "only request, challenge and accept carry terms; this is {:?}",
             self.kind
         );
         let mut rows = [0; ROWS];
@@ -262,7 +264,7 @@ impl SetupHeader {
         }
     }
 
-    /// The header's length with its terms, bytes.
+    /// Returns the length of header and terms in bytes.
     #[inline]
     pub const fn header_len(&self) -> usize {
         if self.kind.carries_terms() { Self::LEN + Terms::LEN } else { Self::LEN }
@@ -270,13 +272,13 @@ impl SetupHeader {
 }
 
 impl Terms {
-    /// Length, bytes.
+    /// Length in bytes.
     pub const LEN: usize = 4 * TERMS_ROWS;
 
-    /// Splits `bytes` into terms and what follows them.
+    /// Splits `bytes` into terms and rest.
     ///
     /// # Errors
-    /// `Truncated` below [`LEN`](Self::LEN) bytes.
+    /// Returns `Truncated` below [`LEN`](Self::LEN) bytes.
     pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), ParseError> {
         let (rows, rest) = split_rows::<TERMS_ROWS>(bytes)?;
         let terms = Self {
@@ -296,7 +298,7 @@ impl Terms {
     /// Writes the terms over the first [`LEN`](Self::LEN) bytes of `out`.
     ///
     /// # Panics
-    /// If `out` is shorter.
+    /// Panics if `out` is shorter.
     pub fn emit(&self, out: &mut [u8]) {
         let mut rows = [0; TERMS_ROWS];
         field::CAPABILITIES.write(&mut rows, self.capabilities);
@@ -311,7 +313,7 @@ impl Terms {
         write_rows(out, &rows);
     }
 
-    /// The length of the terms, bytes.
+    /// Returns the length of the terms in bytes.
     #[inline]
     pub const fn header_len(&self) -> usize {
         Self::LEN

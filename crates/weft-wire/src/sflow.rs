@@ -1,18 +1,18 @@
-//! sFlow version 5 (sflow.org, "sFlow Version 5", July 2004): what routers tell of the packets they
-//! forward and of their interfaces, over UDP port 6343.
+//! The reader and writer of sFlow version 5 (sflow.org, "sFlow Version 5", July 2004): the samples of
+//! forwarded packets and of interface counters that routers send to UDP port 6343.
 //!
 //! ```text
 //! datagram: 5 | agent's address | sub-agent | sequence | uptime | samples
-//! sample:   format | length | flow sample | counter sample | something else, skipped by its length
+//! sample:   format | length | flow sample | counter sample | other, skipped by its length
 //! flow:     sequence | source | rate | pool | drops | input | output | records (raw packet header, …)
 //! counters: sequence | source | records (generic interface counters, …)
 //! ```
 //!
 //! Everything is XDR (RFC 4506): big-endian words of four bytes. [`Datagram::parse`] borrows from the
-//! bytes and copies nothing; samples and records it does not know are skipped by their lengths, as the
-//! standard asks. A malformed sample is an error of its own: those after it are still read. Expanded
-//! samples (formats 3 and 4) come out as the same values as compact ones. [`DatagramWriter`] writes the
-//! compact forms.
+//! bytes and copies nothing; unknown samples and records are skipped by their lengths, as the standard
+//! requires. A malformed sample is an error of its own: the samples after it are still read. Expanded
+//! samples (formats 3 and 4) give the same values as compact ones. [`DatagramWriter`] writes the compact
+//! forms.
 
 mod counters;
 mod datagram;
@@ -34,15 +34,15 @@ pub const PORT: u16 = 6343;
 
 /// The protocol of a raw packet header: Ethernet (`header_protocol` of the standard).
 pub const ETHERNET: u32 = 1;
-/// The protocol of a raw packet header: IPv4, with nothing before it.
+/// The protocol of a raw packet header: IPv4, without a link-layer header.
 pub const IPV4: u32 = 11;
-/// An IPv6 packet without a frame.
+/// The protocol of a raw packet header: IPv6, without a link-layer header.
 pub const IPV6: u32 = 12;
 
-/// The only version that is read and written.
+/// The supported version.
 const VERSION: u32 = 5;
 
-/// Formats of samples, enterprise 0.
+/// The formats of samples, enterprise 0.
 mod sample_format {
     pub(super) const FLOW: u32 = 1;
     pub(super) const COUNTERS: u32 = 2;
@@ -50,7 +50,7 @@ mod sample_format {
     pub(super) const EXPANDED_COUNTERS: u32 = 4;
 }
 
-/// Formats of records, enterprise 0.
+/// The formats of records, enterprise 0.
 mod record_format {
     pub(super) const RAW_HEADER: u32 = 1;
     pub(super) const IF_COUNTERS: u32 = 1;

@@ -1,7 +1,7 @@
-//! Where every field lies. A header is a table of [`Field`]s; parsing, emitting, the tests and the
-//! generator of `docs/reference/wire.md` all read the same table, so that none can disagree.
+//! The position of every field. A header is a table of [`Field`]s; parsing, emitting, the tests and the
+//! generator of `docs/reference/wire.md` all read the same table, so that they cannot disagree.
 //!
-//! Headers are drawn, and read, in rows of 32 bits in network order. Bit 0 is the most significant
+//! Headers are drawn and read in rows of 32 bits in network order. Bit 0 is the most significant
 //! bit of the first byte, as in RFCs and in the paper's figures.
 
 use core::ops::Range;
@@ -11,26 +11,26 @@ use crate::ParseError;
 /// One field of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field {
-    /// What the standard or the paper calls it.
+    /// The field's name in the standard or the paper.
     pub name: &'static str,
-    /// Its most significant bit, counted from the header's first.
+    /// Offset of its most significant bit from the header's first bit.
     pub first_bit: usize,
-    /// Its length, bits.
+    /// Length in bits.
     pub width: usize,
-    /// What it says, with its unit.
+    /// The field's meaning, with its unit.
     pub meaning: &'static str,
 }
 
-/// One header: its fields in the order they travel.
+/// One header: its fields in wire order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// What the header is called.
+    /// The header's name.
     pub name: &'static str,
-    /// Where it is defined.
+    /// The document that defines it.
     pub source: &'static str,
-    /// What it is for, and what the fields cannot say for themselves.
+    /// The header's purpose, and rules beyond single fields.
     pub about: &'static str,
-    /// Every bit of the header belongs to exactly one of these.
+    /// The header's fields; every bit of the header belongs to exactly one.
     pub fields: &'static [Field],
 }
 
@@ -39,13 +39,13 @@ pub struct Header {
 pub struct Number {
     /// The number.
     pub value: u8,
-    /// Its name.
+    /// The number's name.
     pub name: &'static str,
-    /// What it says.
+    /// The number's meaning.
     pub meaning: &'static str,
 }
 
-/// Every header of this crate, outermost last.
+/// All headers of this crate, outermost last.
 pub const HEADERS: &[Header] = &[
     crate::data::SPEC,
     crate::message::SPEC,
@@ -69,7 +69,7 @@ pub const HEADERS: &[Header] = &[
     crate::virtio_net::SPEC,
 ];
 
-/// Every list of numbers with names.
+/// All lists of numbers with names.
 pub const NUMBERS: &[(&str, &[Number])] = &[
     ("Packet types", crate::PACKET_TYPES),
     ("Sealed contents", crate::sealed::CONTENTS),
@@ -80,7 +80,7 @@ pub const NUMBERS: &[(&str, &[Number])] = &[
 ];
 
 impl Header {
-    /// The header's length, bits: up to the end of its last field.
+    /// Returns the header's length in bits, to the end of its last field.
     pub const fn bits(&self) -> usize {
         match self.fields.last() {
             Some(last) => last.first_bit + last.width,
@@ -99,7 +99,7 @@ impl Field {
         Self { name, first_bit, width, meaning }
     }
 
-    /// The bytes the field touches.
+    /// Returns the range of bytes that the field overlaps.
     pub const fn bytes(&self) -> Range<usize> {
         self.first_bit / 8..(self.first_bit + self.width).div_ceil(8)
     }
@@ -114,13 +114,13 @@ impl Field {
         u32::MAX >> (32 - self.width)
     }
 
-    /// The field's value; it lies within one row.
+    /// Returns the value of a field that lies within one row.
     #[inline]
     pub(crate) const fn read<const N: usize>(&self, rows: &[u32; N]) -> u32 {
         (rows[self.first_bit / 32] >> self.shift()) & self.mask()
     }
 
-    /// The value of a field of at most 16 bits.
+    /// Returns the value of a field of at most 16 bits.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "called on fields of at most 16 bits")]
     pub(crate) const fn read_u16<const N: usize>(&self, rows: &[u32; N]) -> u16 {
@@ -128,7 +128,7 @@ impl Field {
         self.read(rows) as u16
     }
 
-    /// The value of a field of at most 8 bits.
+    /// Returns the value of a field of at most 8 bits.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "called on fields of at most 8 bits")]
     pub(crate) const fn read_u8<const N: usize>(&self, rows: &[u32; N]) -> u8 {
@@ -136,14 +136,14 @@ impl Field {
         self.read(rows) as u8
     }
 
-    /// The value of a field of two whole rows.
+    /// Returns the value of a field of two whole rows.
     #[inline]
     pub(crate) const fn read_u64<const N: usize>(&self, rows: &[u32; N]) -> u64 {
         let row = self.first_bit / 32;
         (rows[row] as u64) << 32 | rows[row + 1] as u64
     }
 
-    /// The value of a field of four whole rows.
+    /// Returns the value of a field of four whole rows.
     #[inline]
     pub(crate) const fn read_u128<const N: usize>(&self, rows: &[u32; N]) -> u128 {
         let row = self.first_bit / 32;
@@ -153,13 +153,13 @@ impl Field {
             | rows[row + 3] as u128
     }
 
-    /// Whether a field of one bit is set.
+    /// Returns `true` if a field of one bit is set.
     #[inline]
     pub(crate) const fn flag<const N: usize>(&self, rows: &[u32; N]) -> bool {
         self.read(rows) != 0
     }
 
-    /// Puts a value that fits into the field, whose bits are zero so far.
+    /// Writes a value that fits into the field, whose bits must be zero.
     #[inline]
     pub(crate) fn write<const N: usize>(&self, rows: &mut [u32; N], value: impl Into<u32>) {
         let value = value.into();
@@ -167,7 +167,7 @@ impl Field {
         rows[self.first_bit / 32] |= value << self.shift();
     }
 
-    /// Puts a value into a field of two whole rows.
+    /// Writes a value into a field of two whole rows.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "a u64 is two rows")]
     pub(crate) const fn write_u64<const N: usize>(&self, rows: &mut [u32; N], value: u64) {
@@ -176,7 +176,7 @@ impl Field {
         rows[row + 1] = value as u32;
     }
 
-    /// Puts a value into a field of four whole rows.
+    /// Writes a value into a field of four whole rows.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "a u128 is four rows")]
     pub(crate) const fn write_u128<const N: usize>(&self, rows: &mut [u32; N], value: u128) {
@@ -188,7 +188,7 @@ impl Field {
     }
 }
 
-/// The first `N` rows of `bytes`, and what follows them.
+/// Splits `bytes` into the first `N` rows and the rest.
 #[inline]
 pub(crate) fn split_rows<const N: usize>(bytes: &[u8]) -> Result<([u32; N], &[u8]), ParseError> {
     let Some((header, rest)) = bytes.split_at_checked(4 * N) else {
@@ -201,10 +201,10 @@ pub(crate) fn split_rows<const N: usize>(bytes: &[u8]) -> Result<([u32; N], &[u8
     Ok((rows, rest))
 }
 
-/// Writes rows over the start of `out` and gives back what follows them.
+/// Writes rows over the start of `out` and returns the rest of `out`.
 ///
 /// # Panics
-/// If `out` is shorter than the rows.
+/// Panics if `out` is shorter than the rows.
 #[inline]
 pub(crate) fn write_rows<'a, const N: usize>(out: &'a mut [u8], rows: &[u32; N]) -> &'a mut [u8] {
     let (header, rest) = out.split_at_mut(4 * N);

@@ -1,4 +1,4 @@
-//! UDP header (RFC 768). The source port is a packet's entropy: switches hash it to choose a path.
+//! The UDP header (RFC 768). The source port is a packet's entropy: switches hash it to choose a path.
 
 use crate::ParseError;
 use crate::checksum::{Checksum, PseudoHeader};
@@ -8,15 +8,16 @@ mod field {
     use super::Field;
 
     pub(super) const SOURCE_PORT: Field =
-        Field::new("Source Port", 0, 16, "the packet's entropy, hence its path");
+        Field::new("Source Port", 0, 16, "the packet's entropy, which selects its path");
     pub(super) const DESTINATION_PORT: Field =
-        Field::new("Destination Port", 16, 16, "4789 for VXLAN; else the peer's receive port");
-    pub(super) const LENGTH: Field = Field::new("Length", 32, 16, "header and payload, bytes");
+        Field::new("Destination Port", 16, 16, "4789 for VXLAN; otherwise the peer's receive port");
+    pub(super) const LENGTH: Field =
+        Field::new("Length", 32, 16, "length of header and payload, bytes");
     pub(super) const CHECKSUM: Field = Field::new(
         "Checksum",
         48,
         16,
-        "over pseudo header, header and payload; zero: none was computed",
+        "checksum of pseudo header, header and payload; zero: none was computed",
     );
 }
 
@@ -30,32 +31,32 @@ pub(crate) const SPEC: spec::Header = spec::Header {
 
 const ROWS: usize = 2;
 
-/// The header of a datagram, in the host's own types.
+/// The header of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct UdpHeader {
-    /// Where the datagram comes from: its entropy.
+    /// Source port: the datagram's entropy.
     pub source_port: u16,
-    /// Where it goes.
+    /// Destination port.
     pub destination_port: u16,
-    /// Length of the payload, bytes; at most 65,527.
+    /// Length of the payload in bytes, at most 65,527.
     pub payload_len: u16,
-    /// The checksum as it travels; zero when none was computed.
+    /// The checksum on the wire; zero if none was computed.
     pub checksum: u16,
 }
 
 impl UdpHeader {
-    /// The header's length, bytes.
+    /// Length of the header in bytes.
     pub const LEN: usize = 4 * ROWS;
 
     /// The IP protocol number.
     pub const PROTOCOL: u8 = 17;
 
-    /// Splits `bytes` into header and payload; what lies past the datagram's length is cut off.
-    /// The checksum is not looked at: NICs and kernels have done that, and [`verify`](Self::verify)
-    /// does it where they have not.
+    /// Splits `bytes` into header and payload; bytes past the datagram's length are ignored. The
+    /// checksum is not checked: NICs and kernels check it, and [`verify`](Self::verify) does where they
+    /// have not.
     ///
     /// # Errors
-    /// `Truncated` when bytes of header or payload are missing; `LengthTooSmall` when the length
+    /// Returns `Truncated` if bytes of header or payload are missing, `LengthTooSmall` if the length
     /// does not cover the header.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), ParseError> {
@@ -80,7 +81,7 @@ impl UdpHeader {
     /// Writes the header over the first [`LEN`](Self::LEN) bytes of `out`.
     ///
     /// # Panics
-    /// If `out` is shorter, or if the payload is longer than a datagram holds.
+    /// Panics if `out` is shorter, or if the payload exceeds 65,527 bytes.
     #[inline]
     pub fn emit(&self, out: &mut [u8]) {
         let length =
@@ -93,17 +94,17 @@ impl UdpHeader {
         write_rows(out, &rows);
     }
 
-    /// The header's length, bytes.
+    /// Returns the header's length in bytes.
     #[inline]
     pub const fn header_len(&self) -> usize {
         Self::LEN
     }
 
-    /// The header with the right checksum for this payload. Never zero: that would say that none
-    /// was computed, so a sum of zero travels as its other form, 0xffff.
+    /// Returns the header with the checksum of this payload. The checksum is never zero, which would mean
+    /// that none was computed: a sum of zero is sent as its equivalent 0xffff.
     ///
     /// # Panics
-    /// If `payload` is not `payload_len` bytes.
+    /// Panics if `payload` is not `payload_len` bytes.
     #[must_use]
     pub fn with_checksum(self, pseudo: PseudoHeader, payload: &[u8]) -> Self {
         let blank = Self { checksum: 0, ..self };
@@ -114,15 +115,14 @@ impl UdpHeader {
         Self { checksum, ..self }
     }
 
-    /// Checks the checksum. Over IPv4 a datagram without one passes; over IPv6 it does not
-    /// (RFC 8200, section 8.1), and a tunnel that allows it (RFC 6935) asks for `checksum == 0`
-    /// itself.
+    /// Verifies the checksum. A datagram without one is valid over IPv4 but not over IPv6 (RFC 8200,
+    /// section 8.1); a tunnel that allows it over IPv6 (RFC 6935) tests `checksum == 0` itself.
     ///
     /// # Errors
-    /// `BadChecksum` when it is wrong or must be there and is not.
+    /// Returns `BadChecksum` if the checksum is wrong, or missing where it is required.
     ///
     /// # Panics
-    /// If `payload` is not `payload_len` bytes; [`parse`](Self::parse) gives one that is.
+    /// Panics if `payload` is not `payload_len` bytes; [`parse`](Self::parse) returns one that is.
     pub fn verify(&self, pseudo: PseudoHeader, payload: &[u8]) -> Result<(), ParseError> {
         if self.checksum == 0 && matches!(pseudo, PseudoHeader::V4 { .. }) {
             return Ok(());
@@ -147,7 +147,7 @@ impl UdpHeader {
     }
 }
 
-/// [`UdpHeader::LEN`] as the length field counts it.
+/// [`UdpHeader::LEN`] in the type of the length field.
 const HEADER_LEN: u16 = 8;
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! The header before each frame of a virtio network device (`virtio_net_hdr_v1`, virtio 1.2, section
-//! 5.1.6; `linux/virtio_net.h`): what the sender has left to the device. TAP devices use the same one
-//! (`TUNSETVNETHDRSZ` 12, `TUNSETVNETLE`). Its numbers are little-endian, unlike all others here.
+//! 5.1.6; `linux/virtio_net.h`): the offloads that the sender requests from the device. TAP devices use
+//! the same header (`TUNSETVNETHDRSZ` 12, `TUNSETVNETLE`). Its integers are little-endian, unlike those
+//! of all other headers in this crate.
 //!
-//! Whoever sent the header may lie in it: nothing here looks at the frame.
+//! The header is untrusted and not checked against the frame.
 
 use crate::ParseError;
 use crate::spec::{self, Field};
@@ -11,29 +12,41 @@ mod field {
     use super::Field;
 
     pub(super) const FLAGS: Field =
-        Field::new("flags", 0, 8, "1: a checksum is to be filled in; 2: checksums were checked");
+        Field::new("flags", 0, 8, "1: a checksum must be completed; 2: checksums were verified");
     pub(super) const GSO_TYPE: Field = Field::new(
         "gso_type",
         8,
         8,
-        "0 none, 1 TCP over IPv4, 3 UDP fragments, 4 TCP over IPv6, 5 UDP; bit 7: has ECN's CWR",
+        "0 none, 1 TCP over IPv4, 3 UDP fragments, 4 TCP over IPv6, 5 UDP; bit 7: CWR is set (ECN)",
     );
-    pub(super) const HDR_LEN: Field =
-        Field::new("hdr_len", 16, 16, "headers that each segment repeats, bytes; a hint");
+    pub(super) const HDR_LEN: Field = Field::new(
+        "hdr_len",
+        16,
+        16,
+        "length of the headers that each segment repeats, bytes; a hint",
+    );
     pub(super) const GSO_SIZE: Field =
-        Field::new("gso_size", 32, 16, "payload of each segment but the last, bytes");
-    pub(super) const CSUM_START: Field =
-        Field::new("csum_start", 48, 16, "first byte of the frame that the checksum covers");
+        Field::new("gso_size", 32, 16, "payload of each segment except the last, bytes");
+    pub(super) const CSUM_START: Field = Field::new(
+        "csum_start",
+        48,
+        16,
+        "offset of the first byte of the frame that the checksum covers",
+    );
     pub(super) const CSUM_OFFSET: Field =
-        Field::new("csum_offset", 64, 16, "place of the checksum, counted from csum_start");
-    pub(super) const NUM_BUFFERS: Field =
-        Field::new("num_buffers", 80, 16, "buffers the frame takes in the guest's queue");
+        Field::new("csum_offset", 64, 16, "offset of the checksum from csum_start");
+    pub(super) const NUM_BUFFERS: Field = Field::new(
+        "num_buffers",
+        80,
+        16,
+        "number of buffers that the frame uses in the guest's queue",
+    );
 }
 
 pub(crate) const SPEC: spec::Header = spec::Header {
     name: "virtio-net",
     source: "virtio 1.2, section 5.1.6",
-    about: "Stands before a tenant's frame: what the sender left to the device. Little-endian.",
+    about: "Precedes a tenant's frame and requests offloads from the device. Little-endian.",
     fields: &[
         field::FLAGS,
         field::GSO_TYPE,
@@ -49,35 +62,35 @@ const NEEDS_CSUM: u8 = 1;
 const DATA_VALID: u8 = 2;
 const ECN: u8 = 0x80;
 
-/// What a guest or a TAP says of a frame, in the host's own types.
+/// The header that a guest or a TAP device puts before a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct VirtioNetHeader {
-    /// The checksum at `csum_start + csum_offset` holds a pseudo header's sum and is to be completed
-    /// (`VIRTIO_NET_HDR_F_NEEDS_CSUM`).
+    /// `true` if the checksum at `csum_start + csum_offset` holds a pseudo header's sum and must be
+    /// completed (`VIRTIO_NET_HDR_F_NEEDS_CSUM`).
     pub needs_csum: bool,
-    /// Checksums have been checked, the receiver need not (`VIRTIO_NET_HDR_F_DATA_VALID`).
+    /// `true` if checksums were verified, so that the receiver need not (`VIRTIO_NET_HDR_F_DATA_VALID`).
     pub data_valid: bool,
-    /// Whether the frame is many in one, and of which kind.
+    /// Type of the segments if the frame is a super-frame.
     pub gso_type: GsoType,
-    /// The TCP segment has the CWR flag, which belongs to the first segment only
+    /// `true` if the TCP segment has the CWR flag, which belongs to the first segment only
     /// (`VIRTIO_NET_HDR_GSO_ECN`).
     pub ecn: bool,
-    /// Headers that each segment repeats, bytes. A hint.
+    /// Length of the headers that each segment repeats in bytes; a hint.
     pub hdr_len: u16,
-    /// Payload of each segment but the last, bytes.
+    /// Payload of each segment except the last in bytes.
     pub gso_size: u16,
-    /// First byte of the frame that the checksum covers.
+    /// Offset of the first byte of the frame that the checksum covers.
     pub csum_start: u16,
-    /// Place of the checksum, counted from `csum_start`.
+    /// Offset of the checksum from `csum_start` in bytes.
     pub csum_offset: u16,
-    /// Buffers the frame takes in the guest's queue.
+    /// Number of buffers that the frame uses in the guest's queue.
     pub num_buffers: u16,
 }
 
-/// What a super-frame is cut into (virtio 1.2, section 5.1.6, `gso_type`).
+/// The type of the segments of a super-frame (virtio 1.2, section 5.1.6, `gso_type`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum GsoType {
-    /// Nothing: a frame as it travels.
+    /// The frame is not a super-frame.
     #[default]
     None,
     /// TCP segments over IPv4.
@@ -114,14 +127,13 @@ impl GsoType {
 }
 
 impl VirtioNetHeader {
-    /// The header's length, bytes.
+    /// Length of the header in bytes.
     pub const LEN: usize = SPEC.bits() / 8;
 
-    /// Splits `bytes` into header and frame. Flags that are not known are not read (section
-    /// 5.1.6.2.1).
+    /// Splits `bytes` into header and frame. Unknown flags are ignored (section 5.1.6.2.1).
     ///
     /// # Errors
-    /// `Truncated` below [`LEN`](Self::LEN) bytes; `UnknownGsoType`.
+    /// Returns `Truncated` below [`LEN`](Self::LEN) bytes, or `UnknownGsoType`.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), ParseError> {
         let Some((&[flags, gso, h0, h1, g0, g1, s0, s1, o0, o1, n0, n1], frame)) =
@@ -149,7 +161,7 @@ impl VirtioNetHeader {
     /// Writes the header over the first [`LEN`](Self::LEN) bytes of `out`.
     ///
     /// # Panics
-    /// If `out` is shorter.
+    /// Panics if `out` is shorter.
     #[inline]
     pub fn emit(&self, out: &mut [u8]) {
         let out = &mut out[..Self::LEN];
@@ -167,7 +179,7 @@ impl VirtioNetHeader {
         }
     }
 
-    /// The header's length, bytes.
+    /// Returns the header's length in bytes.
     #[inline]
     pub const fn header_len(&self) -> usize {
         Self::LEN

@@ -1,7 +1,7 @@
-//! VXLAN header (RFC 7348, section 5), over UDP port 4789, with the next protocol of VXLAN-GPE
-//! (draft-ietf-nvo3-vxlan-gpe, section 3) where something else than a tenant's frame follows. What
-//! knows only RFC 7348, such as Linux's VXLAN, then drops the packet for the P bit instead of taking
-//! it for a frame. Reserved bits are sent as zero and not read, as the RFC says.
+//! The VXLAN header (RFC 7348, section 5), over UDP port 4789, with the next protocol of VXLAN-GPE
+//! (draft-ietf-nvo3-vxlan-gpe, section 3) if the payload is not a tenant's frame. A receiver that knows
+//! only RFC 7348, such as Linux's VXLAN, then drops the packet because of the P bit instead of treating
+//! it as a frame. Reserved bits are sent as zero and not read, as the RFC requires.
 
 use crate::ParseError;
 use crate::bits::U24;
@@ -16,7 +16,7 @@ mod field {
     pub(super) const FLAGS_AFTER: Field = Field::new("R", 6, 2, "sent as zero, not read");
     pub(super) const RESERVED: Field = Field::new("Reserved", 8, 16, "sent as zero, not read");
     pub(super) const NEXT: Field =
-        Field::new("Next Protocol", 24, 8, "what follows; zero and not read without P");
+        Field::new("Next Protocol", 24, 8, "type of the payload; zero and not read without P");
     pub(super) const VNI: Field = Field::new("VNI", 32, 24, "the tenant's network");
     pub(super) const RESERVED_LAST: Field = Field::new("Reserved", 56, 8, "sent as zero, not read");
 }
@@ -25,7 +25,7 @@ pub(crate) const SPEC: spec::Header = spec::Header {
     name: "VXLAN",
     source: "RFC 7348, section 5; draft-ietf-nvo3-vxlan-gpe, section 3",
     about: "Names the tenant's network; UDP port 4789. A tenant's frame follows, exactly as in the \
-            RFC, or with the P bit the transport's headers, then the tenant's frame (BIFROST).",
+            RFC; with the P bit, the transport's headers, then the tenant's frame (BIFROST).",
     fields: &[
         field::FLAGS_BEFORE,
         field::I,
@@ -40,12 +40,12 @@ pub(crate) const SPEC: spec::Header = spec::Header {
 
 const ROWS: usize = 2;
 
-/// Ethernet has a number too, and peers that speak VXLAN-GPE may use it.
+/// VXLAN-GPE's number of Ethernet, which VXLAN-GPE peers may use.
 const ETHERNET: u8 = 3;
-/// One of the two numbers that are set aside for experimentation and testing.
+/// One of the two numbers that are reserved for experimentation and testing.
 const WEFT: u8 = 0x7e;
 
-/// The next protocols of VXLAN-GPE that mean something here, in the order of [`VxlanNext`].
+/// The supported next protocols of VXLAN-GPE, in the order of [`VxlanNext`].
 pub(crate) const NEXT_PROTOCOLS: &[spec::Number] = &[
     spec::Number {
         value: ETHERNET,
@@ -55,41 +55,41 @@ pub(crate) const NEXT_PROTOCOLS: &[spec::Number] = &[
     spec::Number {
         value: WEFT,
         name: "weft",
-        meaning: "a packet of the transport, or what is sealed: its first byte says which",
+        meaning: "a packet of the transport or a sealed packet, by its first byte",
     },
 ];
 
-/// A VXLAN header, in the host's own types.
+/// A VXLAN header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct VxlanHeader {
     /// The tenant's network.
     pub vni: U24,
-    /// What follows.
+    /// Type of the payload.
     pub next: VxlanNext,
 }
 
-/// What a VXLAN header announces.
+/// The type of a VXLAN packet's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum VxlanNext {
     /// A tenant's frame, as in RFC 7348.
     #[default]
     Frame,
-    /// A packet of the transport, or a sealed one, in which there may be a frame.
+    /// A packet of the transport or a sealed packet, which may contain a frame.
     Weft,
 }
 
 impl VxlanHeader {
-    /// The header's length, bytes.
+    /// Length of the header in bytes.
     pub const LEN: usize = 4 * ROWS;
 
     /// The UDP destination port (IANA).
     pub const PORT: u16 = 4789;
 
-    /// Splits `bytes` into header and what follows it.
+    /// Splits `bytes` into header and rest.
     ///
     /// # Errors
-    /// `Truncated` below [`LEN`](Self::LEN) bytes; `NoVni` without the I bit; `UnknownVxlanNext`
-    /// where the P bit is set and what follows is none of [`VxlanNext`].
+    /// Returns `Truncated` below [`LEN`](Self::LEN) bytes, `NoVni` without the I bit,
+    /// `UnknownVxlanNext` if the P bit is set and the next protocol is not in [`VxlanNext`].
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), ParseError> {
         let (rows, rest) = split_rows::<ROWS>(bytes)?;
@@ -107,7 +107,7 @@ impl VxlanHeader {
     /// Writes the header over the first [`LEN`](Self::LEN) bytes of `out`.
     ///
     /// # Panics
-    /// If `out` is shorter.
+    /// Panics if `out` is shorter.
     #[inline]
     pub fn emit(&self, out: &mut [u8]) {
         let mut rows = [0; ROWS];
@@ -124,7 +124,7 @@ impl VxlanHeader {
         write_rows(out, &rows);
     }
 
-    /// The header's length, bytes.
+    /// Returns the header's length in bytes.
     #[inline]
     pub const fn header_len(&self) -> usize {
         Self::LEN
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_next_protocols_we_know_are_taken() {
+    fn only_known_next_protocols_are_accepted() {
         for number in 0..=u8::MAX {
             let bytes = [0x0c, 0, 0, number, 0, 0, 42, 0];
             let next = VxlanHeader::parse(&bytes).map(|(header, _)| header.next);

@@ -1,6 +1,6 @@
-//! Bit by bit against BIFROST's figures C2 to C4. The positions below are copied from the figures'
-//! column heads, independently of the tables in the crate: setting one field of a value must set
-//! exactly the bits the figure gives it, and no other.
+//! Tests of every bit against BIFROST's figures C2 to C4. The positions below are copied from the
+//! figures' column heads, independently of the tables in the crate: setting one field of a value must
+//! set exactly the bits that the figure gives to the field.
 
 use std::ops::RangeInclusive;
 
@@ -38,8 +38,8 @@ const FIGURE_C3: Figure<SetupHeader> = &[
     ("Destination CID", 64..=95, |h| h.destination_cid = u32::MAX),
 ];
 
-/// The last row but one gives no column heads; its widths are those of the text: 11, 11, 4, and
-/// what remains.
+/// The fields of figure C4. Its last row but one has no column heads; the widths are those of the
+/// text: 11, 11, 4, and the remaining 6.
 const FIGURE_C4: Figure<AckHeader> = &[
     ("Pkt Type", 0..=7, |_| {}),
     ("Version", 8..=11, |h| h.version = U4::MAX),
@@ -61,7 +61,7 @@ const FIGURE_C4: Figure<AckHeader> = &[
     ("PSN_base", 224..=255, |h| h.psn_base = u32::MAX),
 ];
 
-/// Bits that differ between two emitted headers, counted as the figures count.
+/// Returns the bits that differ between two emitted headers, numbered as in the figures.
 fn changed_bits(before: &[u8], after: &[u8]) -> Vec<usize> {
     assert_eq!(before.len(), after.len());
     (0..before.len() * 8)
@@ -92,7 +92,7 @@ fn assert_figure<H: Copy, const LEN: usize>(
     }
 }
 
-/// Holds that the crate's own table, and hence the reference page, has the figure's fields.
+/// Checks that the crate's own table, and hence the reference page, has the figure's fields.
 fn assert_table<H>(figure: Figure<H>, name: &str) {
     let header = HEADERS.iter().find(|header| header.name == name).expect("a header's name");
     let table: Vec<_> = header
@@ -112,7 +112,7 @@ fn data_packets_are_figure_c2() {
     let (mut frame, mut message) = ([0; 16], [0; 16]);
     zero.emit(&mut frame);
     DataHeader { next: Next::Message, ..zero }.emit(&mut message);
-    assert_eq!(changed_bits(&frame, &message), [31], "the reserved byte says 1");
+    assert_eq!(changed_bits(&frame, &message), [31], "the reserved byte is 1");
     assert_eq!(frame, [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
 }
 

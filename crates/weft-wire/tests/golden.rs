@@ -1,5 +1,5 @@
-//! Bytes against values, header by header. The files under `golden/` were written by hand from the
-//! figures and RFCs, not by the code they check.
+//! Tests of each header's bytes against its value. The files under `golden/` were written by hand from
+//! the figures and RFCs, not by the code that they check.
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
@@ -14,7 +14,7 @@ use weft_wire::{
 mod files;
 use files::golden;
 
-/// Holds that the file parses to `packet` and `payload`, and that `packet` is emitted as the file.
+/// Checks that the file parses to `packet` and `payload`, and that `packet` is emitted as the file.
 fn assert_packet(file: &str, packet: Packet, payload: &[u8]) {
     let bytes = golden(file);
     assert_eq!(Packet::parse(&bytes), Ok((packet, payload)), "{file}");

@@ -1,5 +1,5 @@
-//! Deterministic mutation fuzzing: golden packets, damaged in every way a network or an enemy
-//! damages them, fed to every parser. A failure prints the seed and the bytes.
+//! Deterministic mutation fuzzing: every parser reads golden packets that are mutated as a faulty
+//! network or an attacker would. A failure prints the parser, the input's number and the bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,7 +14,7 @@ fn byte(rng: &mut Rng) -> u8 {
     rng.next_u64().to_le_bytes()[7]
 }
 
-/// One to four random changes to a golden packet.
+/// Returns a golden packet with one to four random changes.
 fn mutant(golden: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
     let mut bytes = golden[rng.index(golden.len())].clone();
     for _ in 0..=rng.below(4) {
@@ -36,13 +36,13 @@ fn mutate(bytes: &mut Vec<u8>, golden: &[Vec<u8>], rng: &mut Rng) {
         2 => bytes.truncate(rng.index(bytes.len() + 1)),
         3 => bytes.extend((0..rng.below(80)).map(|_| byte(rng)).collect::<Vec<_>>()),
         4 => {
-            // The head of this packet, then the tail of another.
+            // The start of this packet, then the end of another.
             let other = &golden[rng.index(golden.len())];
             bytes.truncate(rng.index(bytes.len() + 1));
             bytes.extend_from_slice(&other[rng.index(other.len() + 1)..]);
         }
         _ if !bytes.is_empty() => {
-            // A field of extremes.
+            // A field with all bits set or clear.
             let start = rng.index(bytes.len());
             let end = bytes.len().min(start + 1 + rng.index(4));
             bytes[start..end].fill(if rng.chance(1, 2) { 0xff } else { 0 });
@@ -51,7 +51,7 @@ fn mutate(bytes: &mut Vec<u8>, golden: &[Vec<u8>], rng: &mut Rng) {
     }
 }
 
-/// How often each parser refused for each reason; `accepted` counts what it took.
+/// Returns the number of inputs for each parser and error reason; `accepted` counts valid inputs.
 fn outcomes(inputs: impl Fn(&str, u64) -> Vec<u8>) -> BTreeMap<(&'static str, &'static str), u64> {
     let mut outcomes = BTreeMap::new();
     for &(parser, property) in properties::PARSERS {
@@ -74,8 +74,11 @@ fn no_mutant_of_a_golden_packet_breaks_a_promise() {
 
     for (parser, _) in properties::PARSERS {
         let accepted = outcomes.get(&(*parser, "accepted")).copied().unwrap_or(0);
-        assert!(accepted > INPUTS / 100, "{parser} took only {accepted}: the mutants are too wild");
-        assert!(accepted < INPUTS, "{parser} refused nothing: the mutants are too tame");
+        assert!(
+            accepted > INPUTS / 100,
+            "{parser} accepted only {accepted}: the mutations destroy too much"
+        );
+        assert!(accepted < INPUTS, "{parser} refused nothing: the mutations change too little");
     }
     let reasons: BTreeSet<_> = outcomes.keys().map(|(_, reason)| *reason).collect();
     let every_reason = [
@@ -96,7 +99,11 @@ fn no_mutant_of_a_golden_packet_breaks_a_promise() {
         "wrong_ip_version",
         "wrong_magic",
     ];
-    assert_eq!(reasons, BTreeSet::from(every_reason), "a refusal no mutant reaches is not tested");
+    assert_eq!(
+        reasons,
+        BTreeSet::from(every_reason),
+        "no mutant reaches this refusal, so it is not tested"
+    );
 }
 
 #[test]
@@ -104,7 +111,7 @@ fn random_bytes_break_no_promise() {
     let outcomes = outcomes(|parser, index| {
         let mut rng = Seed(3).child(parser, index).rng();
         let mut bytes: Vec<u8> = (0..rng.below(150)).map(|_| byte(&mut rng)).collect();
-        // Half of them with a first byte that a parser goes on from.
+        // Half of the inputs begin with a byte that a parser accepts as the first.
         if let Some(first) = bytes.first_mut()
             && rng.chance(1, 2)
         {

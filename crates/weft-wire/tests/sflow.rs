@@ -1,4 +1,4 @@
-//! sFlow that is damaged on its way, or made to harm: no panic, and what is read can be written again.
+//! Fuzz tests with damaged and malicious sFlow: no panic, and every accepted value can be written again.
 
 use weft_units::{Rng, Seed};
 use weft_wire::sflow::{
@@ -9,7 +9,7 @@ mod properties;
 
 const INPUTS: u64 = 200_000;
 
-/// A datagram of up to four samples of sampled packets and counters.
+/// Returns a datagram of up to four flow and counter samples.
 fn datagram(rng: &mut Rng) -> Vec<u8> {
     let mut buffer = [0; 1400];
     let mut writer = DatagramWriter::new(&mut buffer, [10, 0, 0, 1].into(), 0, 7, 1000);
@@ -45,7 +45,7 @@ fn damage(bytes: &mut Vec<u8>, rng: &mut Rng) {
     match rng.below(4) {
         0 => bytes.truncate(rng.index(bytes.len() + 1)),
         1 => bytes.extend_from_slice(&rng.next_u64().to_le_bytes()),
-        // A word of extremes, as lengths and counts are.
+        // A word with all bits set or clear, as a length or count.
         2 if bytes.len() >= 4 => {
             let word = rng.index(bytes.len() / 4) * 4;
             bytes[word..word + 4].fill(if rng.chance(1, 2) { 0xff } else { 0 });

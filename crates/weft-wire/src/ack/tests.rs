@@ -3,7 +3,7 @@ use weft_units::{Rng, Seed};
 use super::*;
 
 impl AckHeader {
-    /// The first row's fields from the bits of a number, the rest at random.
+    /// Returns a header with the first row's fields from `bits` and the others at random.
     pub(crate) fn sample(bits: u32, rng: &mut Rng) -> Self {
         let words: Vec<u32> = (0..rng.below(9)).map(|_| rng.next_u32()).collect();
         Self {
@@ -74,7 +74,7 @@ fn every_bitmap_length_comes_back_as_it_went() {
 }
 
 #[test]
-fn a_bitmap_that_says_nine_words_is_refused_even_when_they_are_there() {
+fn a_bitmap_of_nine_words_is_refused_even_when_they_are_there() {
     let mut bytes = [0; 128];
     AckHeader::default().emit(&mut bytes);
     for words in 9..=15 {
@@ -101,7 +101,7 @@ fn a_cut_bitmap_is_refused_with_its_numbers() {
 
 #[test]
 fn the_bit_of_a_packet_is_where_the_paper_writes_it() {
-    // BIFROST writes ACK(3|0100): base 3, and of 3, 4, 5, 6 only 4 is there.
+    // BIFROST's ACK(3|0100): the base is 3, and of 3, 4, 5, 6 only 4 was received.
     let mut bitmap = Bitmap::default();
     bitmap.set(1);
     assert_eq!(bitmap.words(), [0b0100 << 28]);

@@ -2,7 +2,7 @@ use weft_units::{Rng, Seed};
 
 use super::*;
 
-/// The second row's fields from the bits of a number, the rest at random.
+/// Returns a header with the second row's fields from `bits` and the others at random.
 fn sample(bits: u32, rng: &mut Rng) -> Ipv4Header {
     let [a, b, c, d, e, f, ..] = rng.next_u64().to_be_bytes();
     Ipv4Header {
@@ -41,7 +41,7 @@ fn every_length_of_options_comes_back_as_it_went() {
     let mut rng = Seed(1).child("ipv4", 1).rng();
     let mut bytes = vec![0; 65_535];
     for len in 0..=Ipv4Options::MAX_LEN {
-        // One option that fills its room: kind 0x44, timestamps (RFC 791).
+        // One option over the whole length: kind 0x44, timestamps (RFC 791).
         let mut option = vec![0x44; len];
         if let Some(length) = option.get_mut(1) {
             *length = u8::try_from(len).unwrap();

@@ -3,7 +3,7 @@ use weft_units::{Rng, Seed};
 use super::*;
 
 impl SetupHeader {
-    /// The first row's fields from the bits of a number, the rest at random.
+    /// Returns a header with the first row's fields from `bits` and the others at random.
     pub(crate) fn sample(kind: SetupKind, bits: u32, rng: &mut Rng) -> Self {
         let [thread_id, reason, ..] = (bits >> 8).to_le_bytes();
         Self {
@@ -42,7 +42,7 @@ fn every_first_row_of_every_kind_comes_back_as_it_went() {
     let mut bytes = [0; SetupHeader::LEN + Terms::LEN];
     for kind in SetupKind::ALL {
         for bits in 0..1 << 24 {
-            // Every value of the two nibbles with every thread and with every reason.
+            // All values of the two nibbles, with every thread and with every reason.
             if bits >> 16 != 0 && bits >> 8 & 0xff != 0 {
                 continue;
             }
@@ -91,7 +91,7 @@ fn a_request_without_its_terms_is_refused() {
 }
 
 #[test]
-#[should_panic(expected = "terms travel in request, challenge and accept only")]
+#[should_panic(expected = "only request, challenge and accept carry terms")]
 fn terms_in_a_reject_are_our_bug() {
     let mut rng = Seed(1).child("setup header", 3).rng();
     let request = SetupHeader::sample(SetupKind::Request, 0, &mut rng);

@@ -1,68 +1,68 @@
-//! Counters of an interface.
+//! The counters of an interface.
 
 use super::xdr::Xdr;
 use super::{SflowError, Source, record_format};
 
-/// What an agent counted at a source.
+/// The counters of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CounterSample<'a> {
-    /// Counts the counter samples of this source; a gap is a loss.
+    /// Number of this sample among the source's counter samples; a gap means loss.
     pub sequence: u32,
-    /// What was counted at.
+    /// The source of the counters.
     pub source: Source,
-    /// Records, of which some may be an interface's.
+    /// The sample's records, of which some may be an interface's.
     pub(super) records: Xdr<'a>,
     pub(super) count: u32,
 }
 
-/// Generic counters of an interface (`if_counters`; RFC 2233's ifTable and ifXTable).
+/// The generic counters of an interface (`if_counters`; RFC 2233's ifTable and ifXTable).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct IfCounters {
-    /// ifIndex.
+    /// The interface's ifIndex.
     pub index: u32,
-    /// ifType: 6 is Ethernet.
+    /// The interface's ifType; 6 is Ethernet.
     pub kind: u32,
-    /// Bits a second; 0 where unknown.
+    /// Speed in bits per second; 0 if unknown.
     pub speed: u64,
-    /// 0 unknown, 1 full duplex, 2 half duplex, 3 in only, 4 out only.
+    /// Duplex mode: 0 unknown, 1 full duplex, 2 half duplex, 3 in only, 4 out only.
     pub direction: u32,
-    /// Bit 0: up by configuration; bit 1: up in fact.
+    /// Status bits: bit 0 is ifAdminStatus up, bit 1 is ifOperStatus up.
     pub status: u32,
-    /// Bytes received.
+    /// Number of bytes received.
     pub in_octets: u64,
-    /// Unicast packets received.
+    /// Number of unicast packets received.
     pub in_unicast: u32,
-    /// Multicast packets received.
+    /// Number of multicast packets received.
     pub in_multicast: u32,
-    /// Broadcast packets received.
+    /// Number of broadcast packets received.
     pub in_broadcast: u32,
-    /// Received packets dropped though nothing was wrong with them.
+    /// Number of received packets that were valid but dropped.
     pub in_discards: u32,
-    /// Received packets that were damaged.
+    /// Number of received packets with errors.
     pub in_errors: u32,
-    /// Received packets of an unknown protocol.
+    /// Number of received packets of an unknown protocol.
     pub in_unknown: u32,
-    /// Bytes sent.
+    /// Number of bytes sent.
     pub out_octets: u64,
-    /// Unicast packets sent.
+    /// Number of unicast packets sent.
     pub out_unicast: u32,
-    /// Multicast packets sent.
+    /// Number of multicast packets sent.
     pub out_multicast: u32,
-    /// Broadcast packets sent.
+    /// Number of broadcast packets sent.
     pub out_broadcast: u32,
-    /// Packets dropped instead of sent, though nothing was wrong with them.
+    /// Number of outbound packets that were valid but dropped.
     pub out_discards: u32,
-    /// Packets that could not be sent for an error.
+    /// Number of outbound packets that could not be sent because of errors.
     pub out_errors: u32,
-    /// 1 where the interface takes packets for others too.
+    /// Promiscuous mode (ifPromiscuousMode): 1 if the interface accepts packets for other stations too.
     pub promiscuous: u32,
 }
 
 impl IfCounters {
-    /// The record's length, bytes.
+    /// Length of the record in bytes.
     pub(super) const LEN: usize = 88;
 
-    /// Whether packets can pass: up by configuration and in fact.
+    /// Returns `true` if the interface is up both administratively and operationally.
     pub const fn is_up(&self) -> bool {
         self.status & 3 == 3
     }
@@ -111,10 +111,10 @@ impl<'a> CounterSample<'a> {
         Ok(Self { sequence, source, records: xdr, count })
     }
 
-    /// The generic counters of an interface, where the sample has them.
+    /// Returns the generic counters of an interface, if the sample has them.
     ///
     /// # Errors
-    /// `Truncated` when a record is shorter than it says.
+    /// Returns `Truncated` if a record is shorter than its length field.
     #[inline]
     pub fn interface(&self) -> Result<Option<IfCounters>, SflowError> {
         let mut xdr = self.records;

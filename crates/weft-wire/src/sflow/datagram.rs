@@ -1,4 +1,4 @@
-//! A datagram and the samples in it.
+//! The datagram and its samples.
 
 use core::net::IpAddr;
 
@@ -8,36 +8,36 @@ use super::{CounterSample, FlowSample, SflowError, VERSION, sample_format};
 /// A datagram of an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram<'a> {
-    /// The router's address, as it calls itself.
+    /// The address that the router states.
     pub agent: IpAddr,
-    /// Which of the router's agents.
+    /// Number of the agent in the router.
     pub sub_agent: u32,
-    /// Counts the datagrams of this sub-agent, from any number on; a gap is a loss.
+    /// Number of this datagram among the sub-agent's, from any start; a gap means loss.
     pub sequence: u32,
-    /// Milliseconds since the agent started.
+    /// Time since the agent started in milliseconds.
     pub uptime_ms: u32,
-    /// What it tells.
+    /// The datagram's samples.
     pub samples: Samples<'a>,
 }
 
 /// A sample of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sample<'a> {
-    /// A packet that was drawn at random.
+    /// A packet that was sampled at random.
     Flow(FlowSample<'a>),
-    /// Counters of an interface.
+    /// The counters of a source.
     Counters(CounterSample<'a>),
-    /// Something of no interest here.
+    /// A sample of another format, which is not parsed.
     Other {
-        /// Who defined it; 0 is the standard.
+        /// Number of the enterprise that defined the format; 0 is the standard.
         enterprise: u32,
-        /// What it is, by its definer's numbers.
+        /// The format's number in that enterprise.
         format: u32,
     },
 }
 
-/// The samples of a datagram, in its order. After an error that says where the next begins, reading goes
-/// on; after one that does not, it ends.
+/// An iterator over the samples of a datagram, in order. It continues after an error in a sample's body
+/// and ends after an error that hides the start of the next sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Samples<'a> {
     left: u32,
@@ -45,10 +45,11 @@ pub struct Samples<'a> {
 }
 
 impl<'a> Datagram<'a> {
-    /// Reads a datagram's header. Its samples are read as they are asked for.
+    /// Parses a datagram's header. The samples are parsed as [`Samples`] is iterated.
     ///
     /// # Errors
-    /// `Truncated`, `WrongVersion`, `UnknownAddressType`; `TooMany` samples for its length.
+    /// Returns `Truncated`, `WrongVersion`, `UnknownAddressType`, or `TooMany` if the length cannot hold
+    /// the announced samples.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, SflowError> {
         let mut xdr = Xdr(bytes);
@@ -72,7 +73,7 @@ impl<'a> Iterator for Samples<'a> {
         let entry = match self.bytes.entry() {
             Ok(entry) => entry,
             Err(error) => {
-                // Where the next sample begins is unknown.
+                // The start of the next sample is unknown.
                 self.left = 0;
                 return Some(Err(error));
             }

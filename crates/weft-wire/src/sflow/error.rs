@@ -1,40 +1,40 @@
-//! Why bytes are not sFlow.
+//! The errors of the sFlow parser.
 
 use thiserror::Error;
 
-/// Why a datagram, or a sample in one, cannot be read. Bytes come from anybody: the caller counts it.
+/// An error in a datagram or in one of its samples. Bytes are untrusted: the caller counts the error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Error)]
 #[non_exhaustive]
 pub enum SflowError {
-    /// The bytes end in the middle of something.
+    /// The bytes end within a field or entry.
     #[error("truncated sFlow: {needed} bytes needed where {got} are left")]
     Truncated {
-        /// Bytes needed next.
+        /// Number of bytes that the next item needs.
         needed: usize,
-        /// Bytes there.
+        /// Number of bytes left.
         got: usize,
     },
-    /// Another version of sFlow, or something else altogether.
+    /// The datagram has another version of sFlow, or is not sFlow.
     #[error("sFlow of version {got}; known: 5 (set the agent to version 5)")]
     WrongVersion {
         /// The first word.
         got: u32,
     },
-    /// An agent's address of no known type.
+    /// The agent's address has an unknown type.
     #[error("an sFlow agent's address of type {got}; known: 1 (IPv4), 2 (IPv6)")]
     UnknownAddressType {
         /// The type's number.
         got: u32,
     },
-    /// A count or length that the bytes cannot hold.
+    /// The bytes cannot hold the announced number of entries.
     #[error("sFlow announces {announced} entries in {got} bytes")]
     TooMany {
-        /// How many there should be.
+        /// Number of entries announced.
         announced: u32,
-        /// Bytes left for them.
+        /// Number of bytes left.
         got: usize,
     },
-    /// A sampling rate of zero: it says nothing of how many packets a sample stands for.
+    /// The sampling rate is zero, so the number of packets that the sample represents is unknown.
     #[error("a flow sample with sampling rate 0")]
     ZeroRate,
 }

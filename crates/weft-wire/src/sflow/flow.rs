@@ -1,66 +1,66 @@
-//! A packet that was drawn at random, and what is known of it.
+//! The flow sample: a packet that was sampled at random, with its interfaces and first bytes.
 
 use super::xdr::Xdr;
 use super::{SflowError, record_format};
 
-/// A packet that was drawn at random among `rate` on average.
+/// A packet that was sampled at random, one in `rate` on average.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FlowSample<'a> {
-    /// Counts the flow samples of this source; a gap is a loss.
+    /// Number of this sample among the source's flow samples; a gap means loss.
     pub sequence: u32,
-    /// What was sampled.
+    /// The source of the sample.
     pub source: Source,
-    /// One packet in so many is drawn; never zero.
+    /// Sampling rate: one packet in `rate` is sampled; never zero.
     pub rate: u32,
-    /// Packets that could have been drawn, modulo 2^32.
+    /// Number of packets that could have been sampled, modulo 2^32.
     pub pool: u32,
-    /// Drawn packets that were dropped for want of resources, modulo 2^32.
+    /// Number of samples that the agent dropped for lack of resources, modulo 2^32.
     pub drops: u32,
-    /// Where the packet came in.
+    /// The input interface.
     pub input: Interface,
-    /// Where it left.
+    /// The output interface.
     pub output: Interface,
-    /// The packet's first bytes; none where the agent gives something else of it.
+    /// The packet's first bytes; `None` if the agent sends other records only.
     pub header: Option<RawHeader<'a>>,
 }
 
-/// What a sample is about.
+/// The data source of a sample.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Source {
-    /// The kind of index: 0 an interface (ifIndex), 1 a VLAN, 2 a part of the machine.
+    /// Kind of the index: 0 an interface (ifIndex), 1 a VLAN, 2 a physical entity.
     pub kind: u32,
     /// The index.
     pub index: u32,
 }
 
-/// Where a packet came in or left.
+/// The input or output interface of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Interface {
-    /// The router does not say.
+    /// The router gives no interface.
     Unknown,
     /// The interface's ifIndex.
     Index(u32),
-    /// It was dropped, for this reason (the standard's numbers).
+    /// The packet was dropped, for this reason (the standard's numbers).
     Dropped(u32),
-    /// It left by several interfaces: so many, or 0 for an unknown number.
+    /// The packet left on several interfaces, of this number; 0 if unknown.
     Several(u32),
 }
 
-/// A packet's first bytes.
+/// The first bytes of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RawHeader<'a> {
-    /// What they begin with: [`ETHERNET`](super::ETHERNET), [`IPV4`](super::IPV4), ….
+    /// Protocol of the first header: [`ETHERNET`](super::ETHERNET), [`IPV4`](super::IPV4), ….
     pub protocol: u32,
-    /// The packet's length where it was sampled, bytes, with what was stripped.
+    /// Length of the packet before sampling in bytes, including the stripped bytes.
     pub frame_len: u32,
-    /// Bytes that were taken away before sampling, such as Ethernet's checksum.
+    /// Number of bytes that were removed before sampling, such as Ethernet's checksum.
     pub stripped: u32,
     /// The bytes.
     pub bytes: &'a [u8],
 }
 
 impl Source {
-    /// An interface by its ifIndex.
+    /// Returns the interface with this ifIndex.
     pub const fn interface(index: u32) -> Self {
         Self { kind: 0, index }
     }
@@ -77,7 +77,7 @@ impl Source {
 }
 
 impl Interface {
-    /// An expanded ifIndex of "internal", which the compact form writes in 30 bits.
+    /// The value bits of the compact form; all ones is the ifIndex "internal".
     const INTERNAL: u32 = 0x3fff_ffff;
 
     #[inline]
@@ -94,12 +94,12 @@ impl Interface {
             (0, index) => Self::Index(index),
             (1, reason) => Self::Dropped(reason),
             (2, count) => Self::Several(count),
-            // Reserved.
+            // The format is reserved.
             (_, _) => Self::Unknown,
         })
     }
 
-    /// The compact form's word.
+    /// Returns the word of the compact form.
     pub(super) const fn word(self) -> u32 {
         match self {
             Self::Unknown => 0,

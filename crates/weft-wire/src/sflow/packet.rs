@@ -1,4 +1,4 @@
-//! Which flow a sampled packet belongs to.
+//! The flow of a sampled packet.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -6,47 +6,47 @@ use super::{ETHERNET, IPV4, IPV6, RawHeader};
 use crate::bits::U2;
 use crate::{Ecn, EtherType};
 
-/// What the first bytes of a sampled IPv4 or IPv6 packet say. Unlike [`Ipv4Header`](crate::Ipv4Header), this
-/// reads packets that are cut off after those bytes, and checks no checksum: the router forwarded it.
+/// The flow of a sampled IPv4 or IPv6 packet, from its first bytes. Unlike [`Ipv4Header`](crate::Ipv4Header),
+/// it accepts truncated packets and checks no checksum, because the router forwarded the packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampledPacket {
-    /// Who sent it.
+    /// Address of the sender.
     pub source: IpAddr,
-    /// Whom it is for, of the same family.
+    /// Address of the receiver, of the same family.
     pub destination: IpAddr,
     /// IPv6's flow label; zero for IPv4.
     pub flow_label: u32,
-    /// What follows the IPv4 header, or IPv6's header and extensions.
+    /// Protocol after the IPv4 header, or after IPv6's header and extensions.
     pub protocol: u8,
-    /// Source and destination port of UDP and TCP; zeros for anything else and for all fragments, as
-    /// Linux hashes them.
+    /// Source and destination port of UDP and TCP; zeros for other protocols and for all fragments, as in
+    /// Linux's hash.
     pub ports: (u16, u16),
-    /// Whether it met congestion, and whether it would say so.
+    /// The ECN codepoint.
     pub ecn: Ecn,
 }
 
-/// Extension headers of IPv6 that say how long they are (RFC 8200, section 4), in which Linux's flow dissector
-/// looks for what follows.
+/// An extension header of IPv6 with a length field (RFC 8200, section 4); Linux's flow dissector skips this one
+/// and the next two.
 const HOP_BY_HOP: u8 = 0;
 const ROUTING: u8 = 43;
 const DESTINATION: u8 = 60;
 /// The extension header of a fragment.
 const FRAGMENT: u8 = 44;
-/// Extension headers that are looked behind: each of the three once, and destination options twice.
-const EXTENSIONS: usize = 4;
+/// Maximum number of extension headers that are skipped: each of the three once, destination options twice.
+const MAX_EXTENSIONS: usize = 4;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
-/// EtherType of a service provider's VLAN tag (IEEE 802.1ad).
+/// The EtherType of a service provider's VLAN tag (IEEE 802.1ad).
 const SERVICE_VLAN: EtherType = EtherType(0x88a8);
-/// VLAN tags that are looked behind.
-const VLAN_TAGS: usize = 2;
+/// Maximum number of VLAN tags that are skipped.
+const MAX_VLAN_TAGS: usize = 2;
 
 impl SampledPacket {
-    /// The flow of a sampled header; `None` where it is not IP or is cut off before the ports.
+    /// Returns the flow of a sampled header; `None` if it is not IP or is truncated before the ports.
     #[inline]
     pub fn parse(header: &RawHeader<'_>) -> Option<Self> {
         match header.protocol {
-            ETHERNET => Self::behind_ethernet(header.bytes),
+            ETHERNET => Self::from_ethernet(header.bytes),
             IPV4 => Self::from_ipv4(header.bytes),
             IPV6 => Self::from_ipv6(header.bytes),
             _ => None,
@@ -54,9 +54,9 @@ impl SampledPacket {
     }
 
     #[inline]
-    fn behind_ethernet(bytes: &[u8]) -> Option<Self> {
+    fn from_ethernet(bytes: &[u8]) -> Option<Self> {
         let mut rest = bytes.get(12..)?;
-        for _ in 0..=VLAN_TAGS {
+        for _ in 0..=MAX_VLAN_TAGS {
             let (ethertype, after) = rest.split_first_chunk()?;
             match EtherType(u16::from_be_bytes(*ethertype)) {
                 EtherType::IPV4 => return Self::from_ipv4(after),
@@ -77,7 +77,7 @@ impl SampledPacket {
         }
         let [.., s0, s1, s2, s3, d0, d1, d2, d3] = *fixed;
         let protocol = fixed[9];
-        // Either more fragments or not the first: the other fragments have no ports.
+        // More-fragments bit or non-zero offset: only the first fragment has ports.
         let fragment = u16::from_be_bytes([fixed[6], fixed[7]]) & 0x3fff != 0;
         Some(Self {
             source: Ipv4Addr::new(s0, s1, s2, s3).into(),
@@ -101,7 +101,7 @@ impl SampledPacket {
             Some(Ipv6Addr::from(octets).into())
         };
         let mut protocol = fixed[6];
-        for _ in 0..EXTENSIONS {
+        for _ in 0..MAX_EXTENSIONS {
             if !matches!(protocol, HOP_BY_HOP | ROUTING | DESTINATION) {
                 break;
             }
@@ -119,13 +119,13 @@ impl SampledPacket {
             flow_label: u32::from_be_bytes([0, t & 15, l0, l1]),
             protocol,
             ports: if fragment { (0, 0) } else { ports(protocol, rest)? },
-            // The low bits of the traffic class, which begins in the middle of the first byte.
+            // ECN is the low two bits of the traffic class, which begins in the middle of the first byte.
             ecn: Ecn::from_number(U2::truncate((t >> 4).into())),
         })
     }
 }
 
-/// The ports with which UDP's and TCP's headers begin.
+/// Returns the ports at the start of UDP's and TCP's headers; zeros for other protocols.
 #[inline]
 fn ports(protocol: u8, header: &[u8]) -> Option<(u16, u16)> {
     if !matches!(protocol, TCP | UDP) {

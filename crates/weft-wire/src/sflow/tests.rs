@@ -4,7 +4,7 @@ use std::vec::Vec;
 use super::*;
 use crate::Ecn;
 
-/// A datagram put together by hand from the standard's XDR: an IPv4 agent, one expanded flow sample with
+/// Returns a datagram assembled by hand from the standard's XDR: an IPv4 agent, one expanded flow sample with
 /// an extended-router record before the raw header, one sample of another enterprise, one counter sample.
 fn by_hand() -> Vec<u8> {
     let words =
@@ -113,7 +113,7 @@ fn a_sample_that_does_not_fit_leaves_no_trace() {
 #[test]
 fn a_bad_sample_does_not_take_the_good_ones_with_it() {
     let mut bytes = by_hand();
-    // The flow sample's rate; it begins after the datagram's 28 bytes and its own 8.
+    // The flow sample's rate; the sample's body begins after the datagram's 28 bytes and its own 8.
     bytes[28 + 8 + 12..][..4].fill(0);
     let samples: Vec<_> = Datagram::parse(&bytes).unwrap().samples.collect();
     assert_eq!(samples[0], Err(SflowError::ZeroRate));
@@ -131,7 +131,7 @@ fn what_is_not_sflow_5_says_why() {
     assert_eq!(parse(&nameless), SflowError::UnknownAddressType { got: 9 });
     let boastful = [&bytes[..24], &[0xff; 4]].concat();
     assert_eq!(parse(&boastful), SflowError::TooMany { announced: u32::MAX, got: 0 });
-    // Cut anywhere, it is an error or fewer samples, and never a panic.
+    // A datagram truncated at any byte gives an error or fewer samples, never a panic.
     for length in 0..bytes.len() {
         let cut = Datagram::parse(&bytes[..length]);
         assert!(
@@ -192,7 +192,7 @@ fn an_ipv6_packet_is_found_behind_its_extensions() {
     let fragment = [&[17, 0, 0, 1, 0, 0, 0, 0][..], &ports].concat();
     let fragment = raw(IPV6, &ipv6(44, &fragment)).unwrap();
     assert_eq!((fragment.protocol, fragment.ports), (17, (0, 0)));
-    // Cut anywhere there is no packet, but behind the ports.
+    // A packet truncated at any byte before the end of the ports gives `None`.
     let whole = ipv6(0, &behind);
     (0..whole.len()).for_each(|length| assert_eq!(raw(IPV6, &whole[..length]), None));
 }

@@ -1,10 +1,10 @@
-//! Writing datagrams, in the compact forms.
+//! The writer of datagrams, in the compact forms.
 
 use core::net::IpAddr;
 
 use super::{FlowSample, IfCounters, Source, VERSION, record_format, sample_format};
 
-/// Fills a buffer with a datagram, sample by sample.
+/// A writer that fills a buffer with a datagram, sample by sample.
 ///
 /// ```
 /// use weft_wire::sflow::{Datagram, DatagramWriter, IfCounters, Source};
@@ -20,9 +20,9 @@ use super::{FlowSample, IfCounters, Source, VERSION, record_format, sample_forma
 #[derive(Debug)]
 pub struct DatagramWriter<'a> {
     out: &'a mut [u8],
-    /// Bytes written.
+    /// Number of bytes written.
     len: usize,
-    /// Where the number of samples stands.
+    /// Offset of the number of samples in bytes.
     count_at: usize,
     samples: u32,
 }
@@ -31,7 +31,7 @@ impl<'a> DatagramWriter<'a> {
     /// Begins a datagram; the arguments are [`Datagram`](super::Datagram)'s fields.
     ///
     /// # Panics
-    /// If `out` has fewer than 40 bytes: the header does not fit.
+    /// Panics if the header does not fit; 40 bytes always suffice.
     pub fn new(
         out: &'a mut [u8],
         agent: IpAddr,
@@ -57,7 +57,7 @@ impl<'a> DatagramWriter<'a> {
         writer
     }
 
-    /// Adds a flow sample with its header; whether it fitted. What does not fit leaves no trace.
+    /// Adds a flow sample with its header. Returns `false` and writes nothing if it does not fit.
     #[must_use]
     pub fn flow(&mut self, sample: &FlowSample<'_>) -> bool {
         const FIXED: usize = 8 * 4;
@@ -88,7 +88,7 @@ impl<'a> DatagramWriter<'a> {
         true
     }
 
-    /// Adds the counters of an interface; whether they fitted. What does not fit leaves no trace.
+    /// Adds the counters of an interface. Returns `false` and writes nothing if they do not fit.
     #[must_use]
     pub fn counters(&mut self, sequence: u32, source: Source, counters: &IfCounters) -> bool {
         const FIXED: usize = 3 * 4 + 2 * 4;
@@ -113,18 +113,18 @@ impl<'a> DatagramWriter<'a> {
         true
     }
 
-    /// How many samples there are.
+    /// Returns the number of samples written.
     pub const fn samples(&self) -> u32 {
         self.samples
     }
 
-    /// Ends the datagram; its length in bytes.
+    /// Ends the datagram and returns its length in bytes.
     pub fn finish(self) -> usize {
         self.out[self.count_at..self.count_at + 4].copy_from_slice(&self.samples.to_be_bytes());
         self.len
     }
 
-    /// Begins a sample of so many bytes, if it fits.
+    /// Begins a sample of `length` bytes. Returns `false` if it does not fit.
     fn begin(&mut self, format: u32, length: usize) -> bool {
         if self.out.len() - self.len < 8 + length {
             return false;
@@ -153,5 +153,5 @@ const fn source_word(source: Source) -> u32 {
 }
 
 fn narrow(length: usize) -> u32 {
-    u32::try_from(length).expect("it fits a buffer that fits a datagram")
+    u32::try_from(length).expect("a sample is shorter than 4 GiB")
 }

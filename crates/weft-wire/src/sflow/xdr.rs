@@ -1,17 +1,17 @@
-//! Reading XDR (RFC 4506) from borrowed bytes.
+//! The reader of XDR (RFC 4506) from borrowed bytes.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use super::SflowError;
 
-/// The bytes that have not been read.
+/// A reader over the bytes that have not been read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Xdr<'a>(pub(super) &'a [u8]);
 
-/// An entry of a list of samples or records: what it is, and its bytes.
+/// An entry of a list of samples or records: its format and its bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry<'a> {
-    /// The number of who defined the format; 0 is the standard.
+    /// Number of the enterprise that defined the format; 0 is the standard.
     pub(super) enterprise: u32,
     pub(super) format: u32,
     pub(super) body: Xdr<'a>,
@@ -37,7 +37,7 @@ impl<'a> Xdr<'a> {
         self.array().map(u64::from_be_bytes)
     }
 
-    /// Words one after the other.
+    /// Reads `N` consecutive words.
     #[inline]
     pub(super) fn words<const N: usize>(&mut self) -> Result<[u32; N], SflowError> {
         let needed = 4 * N;
@@ -49,13 +49,13 @@ impl<'a> Xdr<'a> {
         Ok(core::array::from_fn(|at| u32::from_be_bytes(words[at])))
     }
 
-    /// Bytes of a length that stands before them, and the padding after them.
+    /// Reads a length, that many bytes and their padding, and returns the bytes.
     #[inline]
     pub(super) fn opaque(&mut self) -> Result<&'a [u8], SflowError> {
         let length = self.u32()? as usize;
         let truncated = SflowError::Truncated { needed: length, got: self.0.len() };
         let (bytes, rest) = self.0.split_at_checked(length).ok_or(truncated)?;
-        // Some agents leave the last padding out; nothing is lost with it.
+        // Some agents omit the last padding, which carries no information.
         let padding = length.wrapping_neg() % 4;
         self.0 = rest.get(padding..).unwrap_or_default();
         Ok(bytes)
@@ -70,7 +70,7 @@ impl<'a> Xdr<'a> {
         }
     }
 
-    /// How many entries follow. Each takes at least eight bytes, so a larger count is a lie.
+    /// Reads the number of entries that follow. Each needs at least eight bytes, so a larger count is invalid.
     #[inline]
     pub(super) fn count(&mut self) -> Result<u32, SflowError> {
         let announced = self.u32()?;

@@ -7,7 +7,7 @@ macro_rules! golden {
     };
 }
 
-/// Name and text of every golden file.
+/// The name and text of every golden file.
 pub(crate) const FILES: &[(&str, &str)] = golden![
     "data",
     "data_message",
@@ -29,19 +29,19 @@ pub(crate) const FILES: &[(&str, &str)] = golden![
     "sealed",
 ];
 
-/// The bytes of the golden file `name`.
+/// Returns the bytes of the golden file `name`.
 ///
 /// # Panics
-/// If there is no such file or if it is not hexadecimal.
+/// Panics if there is no such file or if it is not hexadecimal.
 pub(crate) fn golden(name: &str) -> Vec<u8> {
     let (_, text) = FILES.iter().find(|(file, _)| *file == name).expect("a golden file");
     decode(text)
 }
 
-/// The bytes of every golden file.
+/// Returns the bytes of every golden file.
 ///
 /// # Panics
-/// If one is not hexadecimal.
+/// Panics if a file is not hexadecimal.
 pub(crate) fn all() -> Vec<Vec<u8>> {
     FILES.iter().map(|(_, text)| decode(text)).collect()
 }
