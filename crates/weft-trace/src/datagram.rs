@@ -1,5 +1,5 @@
-//! The IP and UDP headers around a datagram that is known by its addresses and contents only: what a
-//! socket gave or took, or what the simulator passed on as a value.
+//! The IP and UDP headers of a datagram of which only addresses and payload are known, because a
+//! socket sent or received it or the simulator passed it as a value.
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -8,30 +8,31 @@ use weft_wire::{Ecn, Ipv4Header, Ipv4Options, Ipv6Header, U6, U13, U20, UdpHeade
 #[expect(clippy::cast_possible_truncation, reason = "eight bytes")]
 const UDP_LEN: u16 = UdpHeader::LEN as u16;
 
-/// A datagram as it would travel.
+/// The fields of a datagram's IP and UDP headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram {
-    /// Address and port it was sent from.
+    /// Source address and port.
     pub from: SocketAddr,
-    /// Address and port it was sent to, of the same family.
+    /// Destination address and port, of the same family as `from`.
     pub to: SocketAddr,
-    /// What the IP header says of congestion.
+    /// The ECN field of the IP header.
     pub ecn: Ecn,
-    /// TTL or hop limit.
+    /// TTL (IPv4) or hop limit (IPv6).
     pub hop_limit: u8,
-    /// Length of its contents, bytes; at most 65,507.
+    /// Length of the UDP payload in bytes, at most 65,507.
     pub payload_len: u16,
 }
 
 impl Datagram {
-    /// The longest headers, bytes.
+    /// Length of the longest headers in bytes.
     pub const MAX_LEN: usize = Ipv6Header::LEN + UdpHeader::LEN;
 
-    /// Writes the headers over the start of `out` and says how many bytes they took. The UDP checksum
-    /// is zero, for none was computed.
+    /// Writes the headers over the start of `out` and returns their length in bytes. The UDP checksum
+    /// is zero: none is computed.
     ///
     /// # Panics
-    /// If `out` is shorter than [`MAX_LEN`](Self::MAX_LEN), or the payload longer than a datagram's.
+    /// Panics if `out` is shorter than [`MAX_LEN`](Self::MAX_LEN), or if the payload is longer than a
+    /// datagram can carry.
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let payload_len = UDP_LEN + self.payload_len;
         let ip_len = match (self.from.ip(), self.to.ip()) {
@@ -61,8 +62,8 @@ impl Datagram {
                     payload_len,
                     next_header: UdpHeader::PROTOCOL,
                     hop_limit: self.hop_limit,
-                    source: in_six(source),
-                    destination: in_six(destination),
+                    source: to_ipv6(source),
+                    destination: to_ipv6(destination),
                 };
                 header.emit(out);
                 header.header_len()
@@ -79,7 +80,7 @@ impl Datagram {
     }
 }
 
-fn in_six(address: IpAddr) -> core::net::Ipv6Addr {
+fn to_ipv6(address: IpAddr) -> core::net::Ipv6Addr {
     match address {
         IpAddr::V4(address) => address.to_ipv6_mapped(),
         IpAddr::V6(address) => address,

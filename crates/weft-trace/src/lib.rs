@@ -1,5 +1,5 @@
-//! What happened, written down. So far packet captures: [`pcapng::Writer`] writes the file,
-//! [`Datagram`] gives a payload that never had any the headers that it travels with.
+//! Packet captures: [`pcapng::Writer`] writes the file, and [`Datagram`] writes IP and UDP headers
+//! for a payload that was captured without them. The agent and the simulator call both.
 #![cfg_attr(not(any(test, feature = "std")), no_std)]
 #![forbid(unsafe_code)]
 

@@ -1,6 +1,6 @@
-//! Packet captures in the format that Wireshark writes itself (draft-ietf-opsawg-pcapng): one section,
-//! some interfaces, packets with times in nanoseconds. Only what is needed is written, in the byte
-//! order of network headers, so that a capture is the same bytes on every machine.
+//! The writer of packet captures in Wireshark's own format (draft-ietf-opsawg-pcapng): one section,
+//! its interfaces, and packets with times in nanoseconds. Only the necessary blocks and options are
+//! written, in network byte order, so that a capture is the same bytes on every machine.
 
 use std::io::{self, Write};
 
@@ -16,7 +16,7 @@ const OPTION_HARDWARE: u16 = 2;
 const OPTION_APPLICATION: u16 = 4;
 const OPTION_FLAGS: u16 = 2;
 
-/// What packets of an interface begin with.
+/// The first header of an interface's packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LinkType {
     /// An Ethernet header.
@@ -25,35 +25,35 @@ pub enum LinkType {
     Raw,
 }
 
-/// Whether the interface received the packet or sent it.
+/// The direction of a packet, seen from its interface.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
-    /// It came in.
+    /// The interface received the packet.
     In,
-    /// It went out.
+    /// The interface sent the packet.
     Out,
 }
 
-/// An interface of a capture.
+/// The number of an interface in a capture.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InterfaceId(u32);
 
-/// One packet.
+/// One captured packet.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
-    /// Where it was seen.
+    /// The interface that captured the packet.
     pub interface: InterfaceId,
-    /// When, nanoseconds since 1970, or since a simulation began.
+    /// Capture time in nanoseconds since 1970, or since the start of the simulation.
     pub time_ns: u64,
-    /// Which way it went.
+    /// The packet's direction.
     pub direction: Direction,
-    /// Its first bytes, headers first, in pieces.
+    /// The captured bytes, headers first, as slices to be concatenated.
     pub bytes: &'a [&'a [u8]],
-    /// How long it was, bytes.
+    /// Length of the whole packet in bytes, which may exceed the captured bytes.
     pub length: usize,
 }
 
-/// Writes a capture.
+/// A writer of one capture.
 #[derive(Debug)]
 pub struct Writer<W> {
     out: W,
@@ -62,10 +62,10 @@ pub struct Writer<W> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Begins a capture. `source` says what the packets come from.
+    /// Begins a capture. `source` names the origin of the packets.
     ///
     /// # Errors
-    /// What `out` says.
+    /// Returns the error of `out`.
     pub fn new(out: W, source: &str) -> io::Result<Self> {
         let mut writer = Self { out, interfaces: 0, block: Vec::with_capacity(2048) };
         let block = writer.begin();
@@ -79,10 +79,10 @@ impl<W: Write> Writer<W> {
         Ok(writer)
     }
 
-    /// Adds an interface. No packet of it is kept beyond `snap` bytes; zero keeps all.
+    /// Adds an interface with snap length `snap` in bytes; zero means unlimited.
     ///
     /// # Errors
-    /// What the file says.
+    /// Returns the file's error.
     pub fn interface(&mut self, name: &str, link: LinkType, snap: u32) -> io::Result<InterfaceId> {
         let number: u16 = match link {
             LinkType::Ethernet => 1,
@@ -102,7 +102,7 @@ impl<W: Write> Writer<W> {
     /// Adds a packet.
     ///
     /// # Errors
-    /// What the file says; the capture ends before this packet then.
+    /// Returns the file's error; the capture then ends before this packet.
     pub fn packet(&mut self, record: &Record<'_>) -> io::Result<()> {
         self.packet_with(record, "")
     }
@@ -110,7 +110,7 @@ impl<W: Write> Writer<W> {
     /// Adds a packet with a comment.
     ///
     /// # Errors
-    /// As [`packet`](Self::packet).
+    /// Returns the file's error, as [`packet`](Self::packet) does.
     pub fn packet_with(&mut self, record: &Record<'_>, comment: &str) -> io::Result<()> {
         let captured = record.bytes.iter().map(|piece| piece.len()).sum::<usize>();
         let block = self.begin();
@@ -131,24 +131,24 @@ impl<W: Write> Writer<W> {
         self.end(ENHANCED_PACKET)
     }
 
-    /// Sees to it that everything is written.
+    /// Flushes the file.
     ///
     /// # Errors
-    /// What the file says.
+    /// Returns the file's error.
     pub fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
 
     fn begin(&mut self) -> &mut Vec<u8> {
         self.block.clear();
-        // Type and length, once they are known.
+        // Room for type and length, which `end` fills in.
         self.block.extend([0; 8]);
         &mut self.block
     }
 
-    /// Blocks go out whole: a file that was cut short is read up to its last whole packet.
+    /// Writes the block in one call: readers accept a truncated file up to its last whole packet.
     fn end(&mut self, kind: u32) -> io::Result<()> {
-        // The end of the options.
+        // The option opt_endofopt.
         self.block.extend([0; 4]);
         let total = length(self.block.len() + 4);
         self.block[..4].copy_from_slice(&kind.to_be_bytes());
@@ -163,10 +163,10 @@ fn length(bytes: usize) -> [u8; 4] {
 }
 
 fn option(block: &mut Vec<u8>, code: u16, value: &[u8]) {
-    // What is longer than an option can be is cut.
+    // A longer value is truncated to the longest that an option can hold.
     let value = &value[..value.len().min(usize::from(u16::MAX))];
     block.extend(code.to_be_bytes());
-    block.extend(u16::try_from(value.len()).expect("cut just now").to_be_bytes());
+    block.extend(u16::try_from(value.len()).expect("truncated above").to_be_bytes());
     block.extend(value);
     pad(block, value.len());
 }
@@ -184,13 +184,13 @@ mod tests {
         bytes.as_chunks().0.iter().map(|word| u32::from_be_bytes(*word)).collect()
     }
 
-    /// Each block's type and contents.
+    /// Returns each block's type and contents.
     fn blocks(file: &[u8]) -> Vec<(u32, Vec<u32>)> {
         let (words, mut blocks) = (words(file), Vec::new());
         let mut rest = words.as_slice();
         while let [kind, length, ..] = *rest {
             let (block, after) = rest.split_at(length as usize / 4);
-            assert_eq!(block.last(), Some(&length), "the length stands at both ends");
+            assert_eq!(block.last(), Some(&length), "a block begins and ends with its length");
             blocks.push((kind, block[2..block.len() - 1].to_vec()));
             rest = after;
         }

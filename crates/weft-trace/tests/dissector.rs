@@ -1,5 +1,5 @@
-//! The dissector, in tshark, over a packet of each kind. Without tshark the tests say so and pass; the
-//! set-up of `make test` installs it.
+//! Tests of the dissector, which tshark runs over a packet of each kind. Without tshark the tests print
+//! that and pass; the set-up of `make test` installs it.
 
 use weft_wire::{Cipher, Content, PACKET_TYPES, SealedHeader, U4, U24, VxlanHeader, VxlanNext};
 
@@ -9,11 +9,11 @@ mod shark;
 use packets::payloads_of_the_transport;
 use shark::{File, assert_golden, capture, tshark};
 
-/// RoCEv2's own port, where the dissector has to be preferred, and another.
+/// RoCEv2's port, where this dissector must take precedence, and another port.
 const PORTS: [u16; 2] = [4791, 4792];
 
-/// The overlay's packets, as UDP payloads: a plain frame, packets of the transport, an encrypted one, and
-/// one of a next protocol that is not ours.
+/// Returns the overlay's packets as UDP payloads: a plain frame, packets of the transport, an encrypted
+/// packet, and a packet whose next protocol is not Weft's.
 fn overlay_payloads() -> Vec<Vec<u8>> {
     let vxlan = |next, rest: &[u8]| {
         let mut bytes = vec![0; VxlanHeader::LEN];
@@ -47,7 +47,7 @@ fn overlay_payloads() -> Vec<Vec<u8>> {
 }
 
 #[test]
-fn every_kind_of_packet_is_told_in_a_line() {
+fn every_kind_of_packet_is_summarised_in_a_line() {
     let file = File::new("lines", &capture(&payloads_of_the_transport(), PORTS));
     let fields = ["-T", "fields", "-e", "_ws.col.Protocol", "-e", "_ws.col.Info"];
     let Some(lines) = tshark(&file, &fields) else { return };
@@ -94,7 +94,7 @@ fn packets_that_are_cut_short_are_no_error_of_the_dissector() {
 }
 
 #[test]
-fn the_overlay_is_told_from_other_vxlan() {
+fn the_overlay_is_distinguished_from_other_vxlan() {
     let payloads = overlay_payloads();
     let file = File::new("overlay", &capture(&payloads, [VxlanHeader::PORT; 2]));
     let fields = [

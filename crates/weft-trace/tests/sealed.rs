@@ -1,4 +1,5 @@
-//! Encrypted packets in tshark: with their keys they read as in the clear, without they say only what everybody sees.
+//! Tests of encrypted packets in tshark: with their keys it shows what it shows of plaintext packets, without keys
+//! only the unencrypted fields.
 
 use std::fs;
 use std::path::Path;
@@ -17,7 +18,7 @@ const PORTS: [u16; 2] = [4791, 4792];
 const SPI: u32 = 0xabcd_0001;
 const LINES: [&str; 6] = ["-T", "fields", "-e", "_ws.col.Protocol", "-e", "_ws.col.Info"];
 
-/// A key, by hand.
+/// A key with fixed bytes.
 struct Key {
     cipher: Cipher,
     number: u8,
@@ -34,7 +35,7 @@ impl Key {
         format!("{SPI:08x} {} {} {digits}\n", self.cipher.number(), self.number)
     }
 
-    /// Seals a packet as number `iv`, behind bytes in the clear.
+    /// Encrypts `text` as packet number `iv` and returns the packet, which begins with the unencrypted bytes `clear`.
     fn seal(&self, clear: &[u8], content: Content, iv: u64, text: &[u8]) -> Vec<u8> {
         let iv_bytes = iv.to_be_bytes();
         let header = SealedHeader {
@@ -103,7 +104,7 @@ fn a_session_is_read_with_its_keys_and_without_says_what_everybody_sees() {
     assert_golden("sealed-fields.txt", &shark::read(&file, &arguments).unwrap());
 }
 
-/// Two passes look at each packet twice, out of order the second time.
+/// With two passes (`-2`) tshark dissects each packet twice, the second time out of order.
 #[test]
 fn a_second_look_says_the_same() {
     let option = format!("weft.keys:{}", golden_file("sealed.keys").display());
@@ -112,14 +113,14 @@ fn a_second_look_says_the_same() {
     assert_golden("sealed-lines.txt", &lines);
 }
 
-/// Names and values of all fields of our headers, of each packet.
+/// Returns for each packet the names and values of all fields of Weft's headers.
 fn fields_of_the_transport(file: &File, arguments: &[&str]) -> Option<Vec<String>> {
     let arguments = [&["-T", "pdml"], arguments].concat();
     let text = tshark(file, &arguments)?;
     Some(text.split("<packet>").skip(1).map(fields_inside).collect())
 }
 
-/// Those of one packet, without places and without what the sealed packet adds.
+/// Returns the fields of one packet, without their offsets and without those that the sealed header adds.
 fn fields_inside(packet: &str) -> String {
     let field = |line: &str, name: &str| {
         let value = line.split(&format!(" {name}=\"")).nth(1)?.split('"').next()?;
@@ -183,7 +184,7 @@ fn numbers_are_completed_whatever_comes_first_and_whatever_is_forged() {
     ];
     let mut packets: Vec<_> =
         ivs.map(|iv| key.seal(&[], Content::Packet, iv, &data_packet())).into();
-    // A forgery that would lead far ahead.
+    // A forged packet whose number is far ahead.
     let mut forged = key.seal(&[], Content::Packet, wraps + 3_000_000_000, &data_packet());
     *forged.last_mut().unwrap() ^= 1;
     packets.insert(2, forged);
@@ -199,7 +200,7 @@ fn numbers_are_completed_whatever_comes_first_and_whatever_is_forged() {
     assert_eq!(lines, expected);
 }
 
-/// VXLAN's header is authenticated too.
+/// The tag also authenticates VXLAN's header.
 #[test]
 fn the_overlay_is_decrypted_with_its_header_authenticated() {
     let key = Key { cipher: Cipher::Aes256Gcm, number: 1 };
@@ -251,8 +252,8 @@ fn what_is_cut_short_or_no_file_of_keys_is_no_error_of_the_dissector() {
     assert!(lines.contains("sealed data psn 4294967290"), "{lines}");
 }
 
-/// The vectors of the mode's authors (McGrew and Viega, "The Galois/Counter Mode of Operation", appendix B; NIST took
-/// the mode with them).
+/// The test vectors of the mode's authors (McGrew and Viega, "The Galois/Counter Mode of Operation", appendix B), which
+/// NIST adopted together with the mode.
 #[test]
 fn the_program_computes_aes_gcm() {
     let plain = "d9313225f88406e5a55909c5aff5269a86a7a9531534f7da2e4c303d8a318a721c3c0c95956809532fcf0e2449a6b525b16aedf5aa0de657ba637b391aafd255";
@@ -260,7 +261,7 @@ fn the_program_computes_aes_gcm() {
     let (zeros, nonce) = ("00".repeat(32), "cafebabefacedbaddecaf888");
     let key = "feffe9928665731c6d6a8f9467308308";
     let key_256 = key.repeat(2);
-    // Cases 1 to 4 and 13 to 16: key, nonce, clear, plain, encrypted, tag.
+    // Cases 1 to 4 and 13 to 16: key, nonce, additional data, plaintext, ciphertext, tag.
     let cases = [
         (&zeros[..32], &zeros[..24], "", "", "", "58e2fccefa7e3061367f1d57a4e7455a"),
         (

@@ -1,4 +1,4 @@
-//! A packet of each kind.
+//! The packets of the dissector's tests: one of each kind.
 
 use weft_wire::{
     AckHeader, AckType, AtomicOperands, Bitmap, DataHeader, ExchangeHeader, MessageHeader, Packet,
@@ -48,7 +48,7 @@ fn setup(kind: SetupKind) -> Packet {
     })
 }
 
-/// A packet of each kind, as a UDP payload.
+/// Returns a packet of each kind, as a UDP payload.
 pub(crate) fn payloads_of_the_transport() -> Vec<Vec<u8>> {
     let bytes = |packet: Packet, rest: &[u8]| {
         let mut bytes = vec![0; Packet::MAX_LEN];

@@ -1,4 +1,4 @@
-//! A session of two hosts that encrypt, made by the engines themselves from fixed seeds: the same bytes each time.
+//! A session of two hosts that encrypt, recorded from the engines with fixed seeds: the bytes are the same on each run.
 
 use std::net::SocketAddr;
 
@@ -19,7 +19,7 @@ struct Host {
     events: Vec<Event>,
 }
 
-/// What passed the network, and the keys.
+/// The datagrams that the hosts sent, and their keys.
 pub(crate) struct Session {
     hosts: [Host; 2],
     now: Instant,
@@ -113,7 +113,7 @@ impl Session {
         self.pass(Duration::from_micros(200));
     }
 
-    /// Seals what a device would send: an RDMA request. Only the capture sees it.
+    /// Encrypts an RDMA request, as a device would, and adds it to the capture only: no host receives it.
     fn send_rdma(&mut self, connection: ConnectionId, peers_id: u32) {
         let data = DataHeader {
             version: U4::truncate(1),
@@ -144,8 +144,9 @@ impl Session {
     }
 }
 
-/// Two hosts, of which one sends with AES-128-GCM and the other with AES-256-GCM: set-up, messages both ways, an RDMA
-/// request, a change of keys, the end; then a packet of which a byte was changed, and one that was captured in part.
+/// Records a session of two hosts, of which one sends with AES-128-GCM and the other with AES-256-GCM: set-up, messages
+/// in both directions, an RDMA request, a key update and the close; then a packet with one changed byte, and a packet
+/// that was captured in part.
 pub(crate) fn session() -> Session {
     let hosts = [host(1, Cipher::Aes128Gcm), host(2, Cipher::Aes256Gcm)];
     let now = Instant::from_nanos(1_000_000);

@@ -1,4 +1,4 @@
-//! Captures for tshark, and what it makes of them.
+//! Captures for tshark, and tshark's output for them.
 #![allow(dead_code, reason = "each test binary uses a part")]
 
 use std::fs;
@@ -10,7 +10,7 @@ use weft_trace::Datagram;
 use weft_trace::pcapng::{Direction, LinkType, Record, Writer};
 use weft_wire::Ecn;
 
-/// A datagram: from where, to where, its payload as captured, and the payload's length on the wire.
+/// A datagram: source, destination, captured payload, and the payload's length on the wire in bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct Sent {
     pub(crate) from: SocketAddr,
@@ -19,7 +19,7 @@ pub(crate) struct Sent {
     pub(crate) length: usize,
 }
 
-/// The payloads, every other one to the second port.
+/// Returns a capture of the payloads, sent to the two ports in turn.
 pub(crate) fn capture(payloads: &[Vec<u8>], ports: [u16; 2]) -> Vec<u8> {
     let datagrams = payloads.iter().zip(0..).map(|(bytes, index)| Sent {
         from: "10.0.0.1:49152".parse().unwrap(),
@@ -30,7 +30,7 @@ pub(crate) fn capture(payloads: &[Vec<u8>], ports: [u16; 2]) -> Vec<u8> {
     capture_of(datagrams)
 }
 
-/// A capture of these datagrams, a microsecond apart.
+/// Returns a capture of these datagrams, with times one microsecond apart.
 pub(crate) fn capture_of(datagrams: impl IntoIterator<Item = Sent>) -> Vec<u8> {
     let mut file = Vec::new();
     let mut writer = Writer::new(&mut file, "a test").unwrap();
@@ -55,7 +55,7 @@ pub(crate) fn capture_of(datagrams: impl IntoIterator<Item = Sent>) -> Vec<u8> {
     file
 }
 
-/// A file that goes away with the test.
+/// A temporary file, removed when dropped.
 pub(crate) struct File(pub(crate) PathBuf);
 
 impl File {
@@ -72,12 +72,12 @@ impl Drop for File {
     }
 }
 
-/// What tshark prints with our dissector; nothing without tshark.
+/// Returns tshark's output with Weft's dissector, or `None` without tshark.
 pub(crate) fn tshark(file: &File, arguments: &[&str]) -> Option<String> {
     read(&file.0, arguments)
 }
 
-/// The same of a file that stays.
+/// Returns the same for a file that is not temporary.
 pub(crate) fn read(file: &Path, arguments: &[&str]) -> Option<String> {
     let plugin = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dissector/weft.lua");
     let output = Command::new("tshark")
@@ -88,7 +88,7 @@ pub(crate) fn read(file: &Path, arguments: &[&str]) -> Option<String> {
         .args(arguments)
         .output();
     let Ok(output) = output else {
-        weft_testkit::skip("our dissector", "no tshark (sudo apt-get install tshark)");
+        weft_testkit::skip("Weft's dissector", "no tshark (sudo apt-get install tshark)");
         return None;
     };
     let errors = String::from_utf8(output.stderr).unwrap();
@@ -96,12 +96,12 @@ pub(crate) fn read(file: &Path, arguments: &[&str]) -> Option<String> {
     Some(String::from_utf8(output.stdout).unwrap())
 }
 
-/// A file of `tests/golden`.
+/// Returns the path of a file in `tests/golden`.
 pub(crate) fn golden_file(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name)
 }
 
-/// Compares with a file of `tests/golden`; `BLESS=1` accepts what is there.
+/// Compares `got` with a file in `tests/golden`; `BLESS=1` overwrites the file.
 pub(crate) fn assert_golden(name: &str, got: &str) {
     let file = golden_file(name);
     if std::env::var_os("BLESS").is_some() {
