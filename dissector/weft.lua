@@ -191,15 +191,6 @@ header("vxlan", "VXLAN", 8, {
   { "vni", "VNI", 4, 3, 24, 0x0, nil, "the tenant's network" },
   { "reserved_2", "Reserved", 7, 1, 8, 0x0, nil, "sent as zero, not read" },
 })
-header("sealed", "Sealed packet", 12, {
-  { "pkt_type", "Pkt Type", 0, 1, 8, 0x0, names["Packet types"], "9" },
-  { "version", "Version", 1, 1, 4, 0xf0, nil, "protocol version" },
-  { "cipher", "Cipher", 1, 1, 4, 0xf, nil, "0 AES-GCM-128, 1 AES-GCM-256 (PSP's versions)" },
-  { "key", "Key", 2, 1, 8, 0x0, nil, "number of the sender's key, modulo 2^8; the first is 0" },
-  { "content", "Content", 3, 1, 8, 0x0, names["Sealed contents"], "type of the encrypted content; see Sealed contents" },
-  { "iv", "IV", 4, 4, 32, 0x0, nil, "low half of the packet's number, which is unique among the sender's packets on this connection" },
-  { "spi", "SPI", 8, 4, 32, 0x0, nil, "the receiver's connection id, as Destination CID elsewhere" },
-})
 
 local kind = {}
 for number, name in pairs(names["Packet types"]) do kind[name] = number end

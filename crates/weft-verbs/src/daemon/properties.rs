@@ -30,14 +30,14 @@ pub(crate) mod process;
 
 use process::Process;
 
-/// What a client sends that is no process' memory.
+/// A descriptor that is no process's memory.
 static OTHER: LazyLock<std::io::Result<File>> = LazyLock::new(|| File::open("/dev/null"));
 
 /// The client that behaves, and the one that does not: neither is root.
 const GOOD: u32 = 1_000_007;
 const HOSTILE: u32 = 1_000_008;
 
-/// What the hostile user's device may have.
+/// Limits of the hostile user's device.
 const LIMITS: Amounts = Amounts {
     processes: 2,
     domains: 4,
@@ -145,7 +145,7 @@ impl Scene {
         stayed
     }
 
-    /// What holds at any time.
+    /// Asserts the invariants that hold at any time.
     fn hold(&mut self, hostile: ClientId) {
         let used = self.daemon.used_by(HOSTILE);
         let parts = [
@@ -161,7 +161,8 @@ impl Scene {
         assert!(tenant.is_none_or(|tenant| tenant.device != "good"), "it is another user's");
     }
 
-    /// What holds when the hostile client is gone; its devices are removed, so that the next script finds none.
+    /// Asserts the invariants that hold when the hostile client is gone. Removes its devices, so that the next script finds
+    /// none.
     fn clean(&mut self, hostile: ClientId) {
         let daemon = &mut self.daemon;
         assert_eq!(daemon.used_by(HOSTILE), Amounts::NONE);
@@ -249,7 +250,7 @@ fn join(daemon: &mut Daemon, id: ClientId, objects: &Objects) {
     }
 }
 
-/// What a queue pair needs on its way to be ready.
+/// Attributes that a queue pair needs to become ready.
 fn attributes(step: usize, peer: QueuePairNumber) -> Attributes {
     match step {
         0 => Attributes {

@@ -11,7 +11,7 @@ const SEALED: [&str; 2] = [include_str!("dissector/gcm.lua"), include_str!("diss
 
 /// The headers that the program dissects, by their key in it: those of the transport, and the overlay's VXLAN, which
 /// has a next protocol. Wireshark dissects the outer headers itself.
-const KEYS: [(&str, &str); 11] = [
+const KEYS: [(&str, &str); 10] = [
     ("data", "Data packet"),
     ("message", "Message extension"),
     ("rdma", "RDMA extension"),
@@ -22,7 +22,6 @@ const KEYS: [(&str, &str); 11] = [
     ("sealed", "Sealed packet"),
     ("ack", "ACK packet"),
     ("vxlan", "VXLAN"),
-    ("sealed", "Sealed packet"),
 ];
 
 /// The fields whose values have names, with the list of names.

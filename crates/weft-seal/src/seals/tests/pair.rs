@@ -23,14 +23,14 @@ pub(super) struct Host {
     pub(super) submitted: BTreeMap<ConnectionId, u64>,
 }
 
-/// What a message has at an offset: no two places of one message or of messages that follow each other look alike.
+/// Returns the contents of a message at an offset: no two places of one message or of messages that follow each other look alike.
 pub(super) fn contents(message: u64, offset: u32, len: usize) -> Vec<u8> {
     let at =
         |index: usize| (u64::from(offset) + index as u64) * 2_654_435_761 + message * 40_503 + 90;
     (0..len).map(|index| at(index).to_le_bytes()[1]).collect()
 }
 
-/// Whether a datagram shows the beginning of one of the first messages.
+/// Returns `true` if a datagram shows the beginning of one of the first messages.
 pub(super) fn shows(bytes: &[u8], messages: u64) -> bool {
     (0..=messages).any(|message| bytes.windows(8).any(|at| at == contents(message, 0, 8)))
 }

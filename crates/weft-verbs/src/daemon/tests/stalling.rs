@@ -104,8 +104,8 @@ fn skip() {
     weft_testkit::skip("pages of FUSE", "this user may not mount a file system (CAP_SYS_ADMIN)");
 }
 
-/// What a hostile tenant tries that has a packet read from, or written to, a file that its file system never reads. The
-/// kernel's wait ends with the file system alone.
+/// A hostile tenant has a packet read from, or written to, a file whose file system never answers. The kernel's wait ends
+/// with the file system alone.
 #[test]
 fn a_page_that_a_file_system_keeps_ends_its_tenant_and_holds_up_nobody() {
     for is_source in [true, false] {
@@ -124,8 +124,8 @@ fn a_page_that_a_file_system_keeps_ends_its_tenant_and_holds_up_nobody() {
     }
 }
 
-/// What a hostile tenant tries whose registered memory is as good as any: while one of its threads waits for a page of the
-/// file through `/proc/self/mem`, and another for leave to change mappings, nobody may look for any page of theirs.
+/// A hostile tenant registers anonymous memory and locks its address space: one of its threads waits for a page of the file
+/// through `/proc/self/mem`, another waits to change mappings, and then every access to any of its pages waits.
 #[test]
 fn an_address_space_that_is_locked_ends_its_tenant_and_holds_up_nobody() {
     let daemon = Running::start();
@@ -158,8 +158,8 @@ fn an_address_space_that_is_locked_ends_its_tenant_and_holds_up_nobody() {
     });
 }
 
-/// What a hostile tenant tries that sends a file in place of its memory, or where none is asked for: to look what it is, or to
-/// close it, is to ask its file system.
+/// A hostile tenant sends a file in place of its memory, or with a message that takes none: examining it or closing it waits
+/// for its file system.
 #[test]
 fn a_file_that_a_tenant_sends_holds_up_nobody() {
     let attach = Request::Attach { name: "a".into(), probe: Probe { address: 0, value: 0 } };
