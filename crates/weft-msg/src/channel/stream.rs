@@ -348,6 +348,9 @@ impl Channel {
         self.stream.switch_to_stream();
         let word = |seq, ack| SequenceWord { seq: low(seq), ack };
         let ack = self.rx.next_ack();
+        // ACK frames in flight are lost with the queue pair: without a frame that carries the count, a new one does.
+        self.ack_now = self.tx.in_flight() == 0;
+        self.ack_owed_since = None;
         for (seq, frame) in self.tx.iter() {
             let header = frame.header(now, low(self.known), Carrier::Stream);
             self.stream.put(&shared.verbs, word(seq, ack), &header, frame);
