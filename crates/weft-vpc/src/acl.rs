@@ -1,9 +1,10 @@
-//! Access lists: which packets may pass, by rules in order, each packet for itself.
+//! Access lists: ordered rules that allow or deny each packet on its own, without connection state.
 //!
-//! A list judges IP. ARP and neighbour discovery always pass, without them nobody is reached; other
-//! protocols on Ethernet get the list's default. A later part of a packet has no ports to look at: a rule that allows some ports
-//! lets it pass by its addresses and protocol, a rule that denies some does not see it. Without its
-//! first part, which the rules do judge, nobody can make anything of it (RFC 1858, section 3).
+//! A list matches IP packets. ARP and neighbour discovery always pass, because without them no address can be
+//! reached; other
+//! protocols on Ethernet get the list's default. A later fragment has no ports: a rule that allows some ports
+//! lets it pass by its addresses and protocol, a rule that denies some ports does not match it. Without the
+//! first fragment, which the rules do match, the receiver cannot use a later one (RFC 1858, section 3).
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -22,14 +23,14 @@ pub(crate) use classifier::{Headers, Upper};
 /// Prefixes by the name that rules use for them.
 pub type Sets = BTreeMap<String, Vec<Prefix>>;
 
-/// An access list as it is written.
+/// An access list as written in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields, rename_all = "kebab-case"))]
 pub struct AclConfig {
-    /// What it is called.
+    /// The list's name.
     pub name: String,
-    /// What becomes of packets that no rule matches. Denied, unless it is said otherwise.
+    /// The action for packets that no rule matches; deny by default.
     #[cfg_attr(feature = "serde", serde(default = "deny"))]
     pub default: Action,
     /// The rules.
@@ -42,7 +43,7 @@ const fn deny() -> Action {
     Action::Deny
 }
 
-/// Why a list cannot be kept.
+/// The reason that a list is refused.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum AclError {
     /// A rule that contradicts itself.
@@ -52,20 +53,20 @@ pub enum AclError {
         list: String,
         /// The rule.
         rule: String,
-        /// What is wrong with it.
+        /// The contradiction.
         problem: String,
     },
-    /// A rule that speaks of a set that there is not.
+    /// A rule that names an unknown set.
     #[error("{list}: rule {rule:?}: {problem}")]
     UnknownSet {
         /// The list's name.
         list: String,
         /// The rule.
         rule: String,
-        /// What there is.
+        /// The unknown name and the known names.
         problem: String,
     },
-    /// The sets make too much of the rules.
+    /// With its sets the list has more than [`Acl::MAX_ENTRIES`] entries.
     #[error("{list}: its sets make more than {} rules of it", Acl::MAX_ENTRIES)]
     TooMany {
         /// The list's name.
@@ -73,46 +74,47 @@ pub enum AclError {
     },
 }
 
-/// An access list that packets are held against.
+/// An access list that decides on packets.
 #[derive(Clone, Debug)]
 pub struct Acl {
     name: String,
     default: Action,
-    /// In the order in which they apply.
+    /// The rules in the order in which they apply.
     rules: Vec<Rule>,
-    /// Packets that each rule decided on.
+    /// Number of packets that each rule decided on.
     hits: Vec<u64>,
     classifiers: [Classifier; 2],
 }
 
-/// What became of a packet, and by which rule.
+/// The decision on a packet and the rule that made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// Whether it passes.
+    /// The action on the packet.
     pub action: Action,
-    /// The rule's place in [`Acl::rules`]; nothing where the default applied.
+    /// The rule's index in [`Acl::rules`]; `None` if the default applied.
     pub rule: Option<u32>,
 }
 
-/// What became of a packet, for people.
+/// A decision with names, for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Explanation<'a> {
-    /// Whether it passes.
+    /// The action on the packet.
     pub action: Action,
     /// The list's name.
     pub list: &'a str,
-    /// The rule that decided.
+    /// The rule that decided; `None` if the default applied.
     pub rule: Option<&'a Rule>,
 }
 
 impl Acl {
-    /// Rules at most, a rule with sets counted for each pair of their prefixes.
+    /// Largest number of entries; a rule with sets has one for each pair of their prefixes.
     pub const MAX_ENTRIES: usize = 1 << 20;
 
-    /// Makes a list of its rules, with the addresses of the sets they name.
+    /// Creates a list from its rules and the addresses of the sets they name.
     ///
     /// # Errors
-    /// The first rule that is wrong, or names a set that is not there; or too many of them.
+    /// The first rule that contradicts itself or names an unknown set, or more than
+    /// [`MAX_ENTRIES`](Self::MAX_ENTRIES).
     pub fn new(config: &AclConfig, sets: &Sets) -> Result<Self, AclError> {
         let mut rules = config.rules.clone();
         rules.sort_by_key(|rule| rule.priority);
@@ -144,31 +146,31 @@ impl Acl {
         Ok(Self { name: config.name.clone(), default: config.default, rules, hits, classifiers })
     }
 
-    /// Whether a frame may pass, counted for the rule that says so.
+    /// Returns the decision on a frame and counts it for the rule that made it.
     pub fn judge(&mut self, direction: Direction, frame: &Frame) -> Decision {
         let decision = self.decide(direction, frame);
         decision.rule.into_iter().for_each(|rule| self.hit(rule));
         decision
     }
 
-    /// A rule decided on a packet.
+    /// Counts a packet for the rule that decided on it.
     pub(crate) fn hit(&mut self, rule: u32) {
         self.hits[rule as usize] += 1;
     }
 
-    /// Whether a frame would pass, and which rule says so.
+    /// Returns the decision on a frame and the rule that made it, without counting it.
     pub fn explain(&self, direction: Direction, frame: &Frame) -> Explanation<'_> {
         let Decision { action, rule } = self.decide(direction, frame);
         let rule = rule.map(|rule| &self.rules[rule as usize]);
         Explanation { action, list: &self.name, rule }
     }
 
-    /// The rules in the order in which they apply, and how many frames each decided on.
+    /// Returns the rules in the order in which they apply, each with the number of frames that it decided on.
     pub fn rules(&self) -> impl Iterator<Item = (&Rule, u64)> {
         self.rules.iter().zip(self.hits.iter().copied())
     }
 
-    /// What the list is called.
+    /// Returns the list's name.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -199,7 +201,7 @@ impl fmt::Display for Explanation<'_> {
     }
 }
 
-/// The prefixes a rule speaks of; nothing stands for all addresses of both versions.
+/// Returns the prefixes that a rule names; `None` stands for all addresses of both versions.
 fn prefixes(net: &Net, sets: &Sets) -> Result<Vec<Option<Prefix>>, String> {
     match net {
         Net::Any => Ok(alloc::vec![None]),

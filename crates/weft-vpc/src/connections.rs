@@ -1,9 +1,10 @@
-//! Connections that pass a port, so that answers pass where questions did: who began each, how far it
-//! is, and until when it is remembered. Time-outs are those that RFC 5382, 4787 and 5508 ask of
-//! middleboxes.
+//! Connections that pass a port, so that replies pass where requests did: each one's originator, state and
+//! expiry.
+//! Time-outs are those that RFC 5382, 4787 and 5508 require of middleboxes.
 //!
-//! The table has room for so many. What was not answered makes room for what is new; a table full of
-//! answered connections takes no more.
+//! The table has a fixed limit. A full table evicts connections without a reply for new ones; if all have a
+//! reply,
+//! it refuses new ones.
 
 use alloc::vec::Vec;
 use core::hash::Hasher;
@@ -21,24 +22,24 @@ mod tuple;
 use tcp::TcpState;
 pub(crate) use tuple::{Side, Tuple, quoted};
 
-/// How long connections are remembered without a packet, and how many.
+/// The limit on the number of connections, and the idle time after which each kind expires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields, default, rename_all = "kebab-case"))]
 pub struct ConnectionsConfig {
-    /// Connections at most.
+    /// Largest number of connections of a port.
     pub most: usize,
-    /// TCP that both sides opened. 2 h 4 min (RFC 5382, REQ-5).
+    /// Idle time-out of TCP after both sides opened it. 2 h 4 min (RFC 5382, REQ-5).
     pub tcp_established: Duration,
-    /// TCP that is being opened, or closed by both sides. 4 min (RFC 5382, REQ-5).
+    /// Idle time-out of TCP while it opens, or after both sides closed it. 4 min (RFC 5382, REQ-5).
     pub tcp_transitory: Duration,
-    /// TCP that was reset. 10 s, for segments still under way.
+    /// Idle time-out of TCP after a reset. 10 s, for segments still in flight.
     pub tcp_reset: Duration,
-    /// UDP and others that were answered. 5 min (RFC 4787, REQ-5).
+    /// Idle time-out of UDP and other protocols after a reply. 5 min (RFC 4787, REQ-5).
     pub answered: Duration,
-    /// UDP and others that were not answered. 30 s.
+    /// Idle time-out of UDP and other protocols before a reply. 30 s.
     pub unanswered: Duration,
-    /// Echo requests and the like. 60 s (RFC 5508, REQ-2).
+    /// Idle time-out of ICMP queries such as echo. 60 s (RFC 5508, REQ-2).
     pub icmp: Duration,
 }
 
@@ -56,12 +57,12 @@ impl Default for ConnectionsConfig {
     }
 }
 
-/// How far a connection is.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
-    /// Nothing came back.
-    Unanswered,
-    Answered,
+    /// UDP or another protocol; no packet came back.
+    UdpUnreplied,
+    UdpEstablished,
     Icmp,
     Tcp(TcpState),
 }
@@ -70,13 +71,13 @@ enum Progress {
 #[derive(Clone, Debug)]
 pub(crate) struct Connection {
     tuple: Tuple,
-    /// Who began it.
+    /// The side that began it.
     pub(crate) originator: Side,
-    /// Which way it began: packets of its originator go no other way.
+    /// The direction in which it began: packets of its originator go no other way.
     direction: Direction,
     progress: Progress,
     until: Instant,
-    /// Which rules let it begin: asked again when there are others.
+    /// The generation of the rules that allowed it; the rules are applied again when the generation changes.
     pub(crate) generation: u32,
 }
 
@@ -84,20 +85,21 @@ pub(crate) struct Connection {
 #[derive(Debug)]
 pub(crate) struct Connections {
     config: ConnectionsConfig,
-    /// A table whose chains nobody can make long who does not know this.
+    /// The key of the hash: without it no sender can choose packets that lengthen the table's chains.
     secret: (u64, u64),
     slots: Vec<Option<Connection>>,
     free: Vec<u32>,
     index: HashTable<u32>,
-    /// The slot that is looked at next for what is over.
-    hand: usize,
+    /// The slot that the last scan for expired connections visited.
+    cursor: usize,
 }
 
-/// Slots looked at when a connection is added: more than one, so that the table is cleared faster than
-/// it is filled.
-const LOOKED_AT: usize = 4;
-/// Slots looked at for one to give up when the table is full.
-const LOOKED_AT_WHEN_FULL: usize = 256;
+/// Slots scanned when a connection is added: more than one, so that expired ones are removed faster than new
+/// ones
+/// come.
+const SLOTS_SCANNED: usize = 4;
+/// Slots scanned for one to evict when the table is full.
+const SLOTS_SCANNED_WHEN_FULL: usize = 256;
 
 impl Connections {
     pub(crate) fn new(config: ConnectionsConfig, secret: (u64, u64)) -> Self {
@@ -107,7 +109,7 @@ impl Connections {
             slots: Vec::new(),
             free: Vec::new(),
             index: HashTable::new(),
-            hand: 0,
+            cursor: 0,
         }
     }
 
@@ -138,31 +140,31 @@ impl Connections {
         self.slots.get(slot as usize)?.as_ref()
     }
 
-    /// The connection of a packet, if it is remembered.
+    /// Returns the connection of a packet unless it is unknown or expired.
     pub(crate) fn find(&self, tuple: &Tuple, now: Instant) -> Option<&Connection> {
         self.at(self.slot(tuple)?).filter(|known| now < known.until)
     }
 
-    /// The connection of a packet, to be changed.
+    /// Returns the connection of a packet, mutable, unless it is unknown or expired.
     pub(crate) fn find_mut(&mut self, tuple: &Tuple, now: Instant) -> Option<&mut Connection> {
         let slot = self.slot(tuple)?;
         self.slots[slot as usize].as_mut().filter(|known| now < known.until)
     }
 
-    /// A packet of a connection came from `from`.
+    /// Updates a connection's state and expiry for a packet from `from`.
     pub(crate) fn advance(&mut self, tuple: &Tuple, from: Side, tcp: Option<&Tcp>, now: Instant) {
         let config = self.config;
         let Some(known) = self.find_mut(tuple, now) else { return };
         let answer = from != known.originator;
         match (&mut known.progress, tcp) {
             (Progress::Tcp(state), Some(tcp)) => state.advance(tcp, answer),
-            (progress @ Progress::Unanswered, _) if answer => *progress = Progress::Answered,
+            (progress @ Progress::UdpUnreplied, _) if answer => *progress = Progress::UdpEstablished,
             _ => {}
         }
         known.until = now + known.progress.lifetime(&config);
     }
 
-    /// Remembers a connection that `originator` begins. False when there is no room.
+    /// Adds a connection that `originator` begins. Returns `false` if the table is full.
     pub(crate) fn add(
         &mut self,
         tuple: Tuple,
@@ -172,14 +174,14 @@ impl Connections {
         now: Instant,
     ) -> bool {
         self.remove(&tuple);
-        self.clear(LOOKED_AT, now);
+        self.clear(SLOTS_SCANNED, now);
         if self.index.len() >= self.config.most && !self.make_room(now) {
             return false;
         }
         let progress = match tcp {
             Some(tcp) => Progress::Tcp(TcpState::begin(tcp)),
             None if tuple.is_icmp() => Progress::Icmp,
-            None => Progress::Unanswered,
+            None => Progress::UdpUnreplied,
         };
         let until = now + progress.lifetime(&self.config);
         let connection = Connection { tuple, originator, direction, progress, until, generation };
@@ -211,27 +213,27 @@ impl Connections {
         self.free.push(slot);
     }
 
-    /// Looks at the next `count` slots and takes away what is over.
+    /// Scans the next `count` slots and removes expired connections.
     pub(crate) fn clear(&mut self, count: usize, now: Instant) {
         for _ in 0..count.min(self.slots.len()) {
-            let slot = self.turn();
+            let slot = self.advance_cursor();
             if self.slots[slot as usize].as_ref().is_some_and(|known| known.until <= now) {
                 self.take(slot);
             }
         }
     }
 
-    fn turn(&mut self) -> u32 {
-        self.hand = (self.hand + 1) % self.slots.len();
-        u32::try_from(self.hand).expect("a table of at most 2^32 connections")
+    fn advance_cursor(&mut self) -> u32 {
+        self.cursor = (self.cursor + 1) % self.slots.len();
+        u32::try_from(self.cursor).expect("a table of at most 2^32 connections")
     }
 
-    /// Gives up a connection that is over or was not answered.
+    /// Evicts one connection that has expired or has no reply. Returns `false` if the scan finds none.
     fn make_room(&mut self, now: Instant) -> bool {
-        for _ in 0..LOOKED_AT_WHEN_FULL.min(self.slots.len()) {
-            let slot = self.turn();
+        for _ in 0..SLOTS_SCANNED_WHEN_FULL.min(self.slots.len()) {
+            let slot = self.advance_cursor();
             let known = self.slots[slot as usize].as_ref();
-            if known.is_some_and(|known| known.until <= now || known.progress.is_unanswered()) {
+            if known.is_some_and(|known| known.until <= now || known.progress.is_unreplied()) {
                 self.take(slot);
                 return true;
             }
@@ -241,13 +243,13 @@ impl Connections {
 }
 
 impl Connection {
-    /// Which way a packet of `from` goes, if it is of this connection.
+    /// Returns the direction of a packet of this connection that `from` sent.
     pub(crate) fn direction_of(&self, from: Side) -> Direction {
         if from == self.originator { self.direction } else { self.direction.reverse() }
     }
 
-    /// Whether a segment that opens a connection begins another one under the same ports.
-    pub(crate) fn may_begin_again(&self, tcp: Option<&Tcp>) -> bool {
+    /// Returns `true` if the segment opens a new connection between the same ports after this one ended.
+    pub(crate) fn may_reopen(&self, tcp: Option<&Tcp>) -> bool {
         let opens =
             tcp.is_some_and(|tcp| tcp.flags.any(TcpFlags::SYN) && !tcp.flags.any(TcpFlags::ACK));
         matches!(self.progress, Progress::Tcp(state) if opens && state.is_over())
@@ -257,8 +259,8 @@ impl Connection {
 impl Progress {
     const fn lifetime(self, config: &ConnectionsConfig) -> Duration {
         match self {
-            Self::Unanswered => config.unanswered,
-            Self::Answered => config.answered,
+            Self::UdpUnreplied => config.unanswered,
+            Self::UdpEstablished => config.answered,
             Self::Icmp => config.icmp,
             Self::Tcp(state) if state.is_established() => config.tcp_established,
             Self::Tcp(state) if state.is_reset() => config.tcp_reset,
@@ -266,11 +268,11 @@ impl Progress {
         }
     }
 
-    const fn is_unanswered(self) -> bool {
+    const fn is_unreplied(self) -> bool {
         match self {
-            Self::Unanswered | Self::Icmp => true,
-            Self::Answered => false,
-            Self::Tcp(state) => state.is_unanswered(),
+            Self::UdpUnreplied | Self::Icmp => true,
+            Self::UdpEstablished => false,
+            Self::Tcp(state) => state.is_unreplied(),
         }
     }
 }

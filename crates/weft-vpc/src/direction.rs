@@ -1,4 +1,4 @@
-//! Which way a frame goes, as clouds say it.
+//! The direction of a frame, in the clouds' terms.
 
 use core::fmt;
 use core::str::FromStr;
@@ -7,7 +7,7 @@ use alloc::string::String;
 
 use weft_units::unknown_name;
 
-/// Which way a frame goes, seen from the tenant whose port it passes.
+/// The direction of a frame, seen from the tenant whose port it passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
@@ -19,7 +19,7 @@ pub enum Direction {
 }
 
 impl Direction {
-    /// The other way.
+    /// Returns the opposite direction.
     #[must_use]
     pub const fn reverse(self) -> Self {
         match self {
@@ -28,7 +28,7 @@ impl Direction {
         }
     }
 
-    /// The name in texts.
+    /// Returns the name used in texts.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ingress => "ingress",

@@ -1,4 +1,4 @@
-//! Frames for tests, put together from the inside out.
+//! Frames for tests, built from the payload outwards.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -30,7 +30,7 @@ pub(crate) fn between(
     bytes
 }
 
-/// The IP packet with the addresses' version, in a frame from Alice to Bob.
+/// Returns an IP packet of the addresses' version, in a frame from Alice to Bob.
 pub(crate) fn packet(source: &str, destination: &str, protocol: u8, payload: &[u8]) -> Vec<u8> {
     match (source.parse().unwrap(), destination.parse().unwrap()) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
@@ -95,7 +95,7 @@ pub(crate) fn v6_packet(
     bytes
 }
 
-/// A TCP header without checksum, its options and payload.
+/// Returns a TCP header without checksum, its options and payload.
 pub(crate) fn tcp(ports: (u16, u16), flags: TcpFlags, options: &[u8], payload: &[u8]) -> Vec<u8> {
     tcp_numbered(ports, flags, (1000, 2000), options, payload)
 }
@@ -120,7 +120,7 @@ pub(crate) fn tcp_numbered(
     bytes
 }
 
-/// A UDP header without checksum, and its payload.
+/// Returns a UDP header without checksum, and its payload.
 pub(crate) fn udp(source_port: u16, destination_port: u16, payload: &[u8]) -> Vec<u8> {
     let payload_len = payload.len().try_into().unwrap();
     let mut bytes = vec![0; UdpHeader::LEN];
@@ -129,7 +129,7 @@ pub(crate) fn udp(source_port: u16, destination_port: u16, payload: &[u8]) -> Ve
     bytes
 }
 
-/// An ICMP message; of IPv4 with its checksum.
+/// Returns an ICMP message; its checksum is right for IPv4 only.
 pub(crate) fn icmp(kind: u8, code: u8, identifier: u16, payload: &[u8]) -> Vec<u8> {
     let [i0, i1] = identifier.to_be_bytes();
     let mut bytes = vec![kind, code, 0, 0, i0, i1, 0, 1];
@@ -143,7 +143,7 @@ pub(crate) fn parsed(bytes: &[u8]) -> Frame {
     Frame::parse(bytes, bytes.len()).unwrap()
 }
 
-/// TCP of a connection's first segment, in both versions.
+/// Returns the first segment of a TCP connection, in both IP versions.
 pub(crate) fn syn() -> [Vec<u8>; 2] {
     let segment = tcp((40_000, 80), TcpFlags::SYN, &[], &[]);
     [

@@ -1,9 +1,9 @@
-//! A tenant's frame as the switch sees it: who sends what to whom, and where each header lies.
+//! A tenant's frame as the switch parses it: its addresses and the offset of each header.
 //!
-//! Nothing here believes a length: each is held against the bytes that are there and against the
-//! frame's own length, so what is parsed lies within the frame. Checksums are not looked at, they
-//! are the receiver's matter. A frame that is not
-//! understood is not an error, [`Network::Other`]; one that contradicts itself is.
+//! The parser trusts no length: it checks each against the given bytes and the frame's own length, so all
+//! parsed headers lie within the frame. It does not check checksums; the receiver does. A protocol that it
+//! does not
+//! know is no error but [`Network::Other`]; a frame that contradicts itself is an error.
 
 use core::net::Ipv4Addr;
 
@@ -18,31 +18,32 @@ mod transport;
 pub use ip::{Fragment, Ip, protocol};
 pub use transport::{Icmp, Tcp, TcpFlags, Transport, Udp};
 
-/// A frame's headers. Offsets count from the first byte of the Ethernet header.
+/// The headers of a frame. Offsets count from the first byte of the Ethernet header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Whom it is for, perhaps a group.
+    /// The destination, perhaps a group address.
     pub destination: MacAddr,
-    /// Who sent it, never a group.
+    /// The sender, never a group address.
     pub source: MacAddr,
-    /// The outermost VLAN, where there is a tag (IEEE 802.1Q).
+    /// The ID of the outermost VLAN if there is a tag (IEEE 802.1Q).
     pub vlan: Option<u16>,
-    /// What follows the Ethernet header and up to two tags; below 1,536 a length (IEEE 802.3).
+    /// The type of the payload after the Ethernet header and up to two tags; below 1,536 it is a length (IEEE
+    /// 802.3).
     pub ethertype: EtherType,
-    /// Where that begins.
+    /// The offset of that payload.
     pub network_offset: u16,
     /// Length of the whole frame, bytes.
     pub len: u32,
-    /// What follows.
+    /// The parsed payload.
     pub network: Network,
 }
 
-/// What a frame carries.
+/// The payload of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Network {
     /// Address resolution for IPv4 over Ethernet.
     Arp(Arp),
-    /// An IPv4 or IPv6 packet, or a part of one.
+    /// An IPv4 or IPv6 packet, or a fragment of one.
     Ip(Ip),
     /// Anything else.
     Other,
@@ -51,34 +52,34 @@ pub enum Network {
 /// An ARP packet (RFC 826).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arp {
-    /// 1 asks, 2 answers.
+    /// The operation: 1 is a request, 2 a reply.
     pub operation: u16,
-    /// The sender's address on Ethernet, as the packet has it.
+    /// The sender's Ethernet address as the packet states it.
     pub sender_mac: MacAddr,
     /// The sender's address.
     pub sender: Ipv4Addr,
-    /// The target's address on Ethernet; nothing in a request.
+    /// The target's Ethernet address; zero in a request.
     pub target_mac: MacAddr,
-    /// Who is asked for, or answered.
+    /// The address that is requested, or replied to.
     pub target: Ipv4Addr,
 }
 
-/// Why a frame is refused. The switch drops it and counts it by [`reason`](Self::reason).
+/// The reason that a frame is refused. The switch drops it and counts it by [`reason`](Self::reason).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum FrameError {
-    /// The header of virtio or of Ethernet is none.
+    /// The virtio-net or Ethernet header is invalid.
     #[error(transparent)]
     Header(#[from] ParseError),
-    /// A header ends after the packet, or after the bytes that were given.
+    /// A header ends after the packet, or after the given bytes.
     #[error("truncated: headers take {needed} bytes of the frame, got {got}")]
     Truncated {
         /// Bytes needed, from the Ethernet header.
         needed: usize,
-        /// Bytes there.
+        /// Bytes available.
         got: usize,
     },
-    /// More bytes were given than the frame is said to have.
+    /// More bytes were given than the frame has.
     #[error("{got} bytes of a frame of {len}")]
     LongerThanFrame {
         /// Bytes given.
@@ -86,7 +87,7 @@ pub enum FrameError {
         /// The frame's length.
         len: usize,
     },
-    /// A group's address as the source (IEEE 802.3, clause 3.2.3).
+    /// A group address as the source (IEEE 802.3, clause 3.2.3).
     #[error("the source {source_mac} is the address of a group")]
     GroupSource {
         /// The address.
@@ -95,47 +96,47 @@ pub enum FrameError {
     /// An IP header of another version than the EtherType announces.
     #[error("IP version {got}, expected {expected}")]
     WrongIpVersion {
-        /// What the EtherType says.
+        /// The version that the EtherType announces.
         expected: u8,
-        /// What the header says.
+        /// The version in the header.
         got: u8,
     },
     /// A length that does not cover its own header, or reaches past the frame or packet.
     #[error("{field} says {got} bytes, expected {least} to {most}")]
     WrongLength {
-        /// Which one.
+        /// The field's name.
         field: &'static str,
-        /// What it says, bytes.
+        /// The field's value, bytes.
         got: usize,
-        /// What its header takes.
+        /// The smallest valid value, bytes.
         least: usize,
-        /// What there is.
+        /// The largest valid value, bytes.
         most: usize,
     },
     /// More extension headers than [`Ip::MAX_EXTENSIONS`].
     #[error("more than {} IPv6 extension headers", Ip::MAX_EXTENSIONS)]
     TooManyExtensions,
-    /// A routing header of type 0 with stops to come (RFC 5095).
+    /// A routing header of type 0 with segments left (RFC 5095).
     #[error("IPv6 routing header of type 0 (RFC 5095 forbids it)")]
     SourceRoute,
-    /// A fragment that cuts a transport header in two, or overwrites one (RFC 3128; RFC 7112).
+    /// A fragment that splits a transport header, or overwrites one (RFC 3128; RFC 7112).
     #[error("fragment at byte {offset} that cuts or overwrites the transport's header")]
     TinyFragment {
-        /// Where it begins in its packet, bytes.
+        /// The fragment's offset in its packet, bytes.
         offset: u16,
     },
 }
 
 impl Frame {
-    /// As many bytes as [`parse`](Self::parse) should be given of a longer frame: an IPv6 packet with
-    /// tags and some extension headers fits. What does not fit is refused as `Truncated`.
+    /// Number of bytes that [`parse`](Self::parse) needs of a longer frame: an IPv6 packet with
+    /// tags and some extension headers fits. Headers that do not fit are refused as `Truncated`.
     pub const LOOK_AHEAD: usize = 256;
 
-    /// Parses a frame of `len` bytes from its first ones, all or at least
+    /// Parses a frame of `len` bytes. `first` holds its first bytes: all, or at least
     /// [`LOOK_AHEAD`](Self::LOOK_AHEAD) of them.
     ///
     /// # Errors
-    /// Every [`FrameError`]: the frame contradicts itself and is to be dropped.
+    /// Every [`FrameError`]: the frame contradicts itself, and the caller drops it.
     #[inline]
     pub fn parse(first: &[u8], len: usize) -> Result<Self, FrameError> {
         if first.len() > len {
@@ -175,10 +176,10 @@ impl Frame {
         Ok(frame)
     }
 
-    /// The same for a frame behind its virtio-net header; `len` counts both.
+    /// Parses a frame after its virtio-net header; `len` counts both.
     ///
     /// # Errors
-    /// Like [`parse`](Self::parse), and `Header` for a virtio-net header that is none.
+    /// The errors of [`parse`](Self::parse), and `Header` for an invalid virtio-net header.
     pub fn parse_virtio(first: &[u8], len: usize) -> Result<(VirtioNetHeader, Self), FrameError> {
         let (virtio, ethernet) = VirtioNetHeader::parse(first)?;
         let len = len
@@ -187,7 +188,7 @@ impl Frame {
         Ok((virtio, Self::parse(ethernet, len)?))
     }
 
-    /// The IP packet, if it is one.
+    /// Returns the IP packet, if the frame carries one.
     pub const fn ip(&self) -> Option<&Ip> {
         match &self.network {
             Network::Ip(ip) => Some(ip),
@@ -197,7 +198,7 @@ impl Frame {
 }
 
 impl FrameError {
-    /// A short name for counters: one word a variant, whatever its numbers.
+    /// Returns a short name for counters: one word a variant, independent of its fields.
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::Header(error) => error.reason(),
@@ -213,22 +214,23 @@ impl FrameError {
     }
 }
 
-/// The tag of a provider around the customer's (IEEE 802.1ad).
+/// The EtherType of a provider's tag around the customer's (IEEE 802.1ad).
 const SERVICE_TAG: EtherType = EtherType(0x88a8);
 const MAX_TAGS: usize = 2;
 const TAG_LEN: usize = 4;
-/// The low bits of a tag; those above are priority and eligibility to be dropped.
+/// The mask of the VLAN ID in a tag; the higher bits are priority and drop eligibility.
 const VLAN_ID: u16 = 0xfff;
 
-/// The `N` bytes at `offset`.
+/// Returns the `N` bytes at `offset`.
 #[inline]
 fn chunk<const N: usize>(bytes: &[u8], offset: usize) -> Result<&[u8; N], FrameError> {
     let found = bytes.get(offset..).and_then(<[u8]>::first_chunk);
     found.ok_or(FrameError::Truncated { needed: offset + N, got: bytes.len() })
 }
 
-/// ARP for IPv4 over Ethernet (hardware type 1, 6 bytes; protocol type 0x0800, 4 bytes). Others are
-/// no business of the switch.
+/// Parses ARP for IPv4 over Ethernet (hardware type 1, 6 bytes; protocol type 0x0800, 4 bytes). Other kinds
+/// of ARP
+/// are [`Network::Other`].
 fn parse_arp(first: &[u8], offset: usize) -> Result<Network, FrameError> {
     const ETHERNET_AND_IPV4: [u8; 6] = [0, 1, 8, 0, 6, 4];
     let &[

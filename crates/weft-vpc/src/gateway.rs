@@ -1,8 +1,8 @@
-//! The gateway of a tenant's network: its way from one subnet to another.
+//! The gateway of a tenant's network: the router between its subnets.
 //!
 //! Every host is the gateway, at the same Ethernet address, so that a packet takes no detour: the sender's host
-//! finds the machine of the next hop, and writes its address into the frame as it leaves. It is a router to
-//! tenants (RFC 1812): packets come from it, with one hop less to live.
+//! finds the machine of the next hop and writes its address into the frame as it leaves. Tenants see a router
+//! (RFC 1812): packets come from its address, with the hop limit one lower.
 
 use core::net::IpAddr;
 
@@ -11,17 +11,18 @@ use weft_wire::{EtherType, EthernetHeader, MacAddr};
 /// The Ethernet address of every gateway, administered locally.
 pub const GATEWAY: MacAddr = MacAddr([0x02, 0x77, 0x65, 0x66, 0x74, 0x01]);
 
-/// Where a gateway sends the packets of a prefix.
+/// The next hop of a prefix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hop {
-    /// To the machine that has the packet's own destination: the prefix is a subnet of this network.
+    /// The machine with the packet's own destination address: the prefix is a subnet of this network.
     Direct,
-    /// To the machine that has this address, whatever the packet's destination.
+    /// The machine with this address, whatever the packet's destination.
     Via(IpAddr),
 }
 
-/// Sends a frame for the gateway on to the machine `to`: `ethernet` is its beginning, with the whole header of IP.
-/// Any other frame stays what it is.
+/// Forwards a frame for the gateway to the machine `to`: rewrites `ethernet`, the frame's beginning with the
+/// whole IP
+/// header. Any other frame stays unchanged.
 pub fn pass_on(ethernet: &mut [u8], to: MacAddr) {
     let Some((header, packet)) = ethernet.split_first_chunk_mut::<{ EthernetHeader::LEN }>() else {
         return;
@@ -33,15 +34,15 @@ pub fn pass_on(ethernet: &mut [u8], to: MacAddr) {
     header[6..12].copy_from_slice(&GATEWAY.0);
     match EtherType(u16::from_be_bytes([header[12], header[13]])) {
         EtherType::IPV4 => {
-            let Some([.., lives, _, c0, c1]) = packet.first_chunk_mut::<12>() else { return };
-            *lives = lives.wrapping_sub(1);
+            let Some([.., hop_limit, _, c0, c1]) = packet.first_chunk_mut::<12>() else { return };
+            *hop_limit = hop_limit.wrapping_sub(1);
             // The sum of the header's words is 0x0100 less, so its complement is that much more (RFC 1141).
             let (sum, carried) = u16::from_be_bytes([*c0, *c1]).overflowing_add(0x0100);
             [*c0, *c1] = (sum + u16::from(carried)).to_be_bytes();
         }
         EtherType::IPV6 => {
-            if let Some(lives) = packet.get_mut(7) {
-                *lives = lives.wrapping_sub(1);
+            if let Some(hop_limit) = packet.get_mut(7) {
+                *hop_limit = hop_limit.wrapping_sub(1);
             }
         }
         _ => {}
@@ -54,14 +55,14 @@ mod tests {
     use crate::example::{ALICE, BOB, between, parsed, syn, v4, v4_packet, v6_packet};
     use crate::offload::verify;
 
-    /// What a packet of each version with so many hops to live becomes.
-    fn passed_on(lives: u8, identification: u16) -> [(Vec<u8>, Vec<u8>); 2] {
+    /// Returns a packet of each version with this hop limit, before and after the gateway.
+    fn forwarded(hop_limit: u8, identification: u16) -> [(Vec<u8>, Vec<u8>); 2] {
         const EXPERIMENT: u8 = 253;
         let mut header = v4([10, 0, 0, 1].into(), [10, 1, 0, 2].into(), EXPERIMENT, 3);
-        (header.ttl, header.identification) = (lives, identification);
+        (header.ttl, header.identification) = (hop_limit, identification);
         let (one, two) = ("2001:db8::1".parse().unwrap(), "2001:db8:1::2".parse().unwrap());
         let mut v6 = v6_packet(one, two, EXPERIMENT, &[1, 2, 3]);
-        v6[7] = lives;
+        v6[7] = hop_limit;
         let frames = [(EtherType::IPV4, v4_packet(header, &[1, 2, 3])), (EtherType::IPV6, v6)];
         frames.map(|(ethertype, packet)| {
             let before = between(ALICE, GATEWAY, ethertype, &packet);
@@ -73,14 +74,14 @@ mod tests {
 
     #[test]
     fn a_packet_goes_on_from_the_gateway_with_a_hop_less() {
-        for lives in [2, 64, 255] {
-            // Checksums of all sorts, those that carry among them.
+        for hop_limit in [2, 64, 255] {
+            // Checksums of all kinds, also with a carry.
             for identification in (0..=u16::MAX).step_by(97) {
-                for (before, after) in passed_on(lives, identification) {
+                for (before, after) in forwarded(hop_limit, identification) {
                     let (was, is) = (parsed(&before), parsed(&after));
                     assert_eq!((is.source, is.destination), (GATEWAY, BOB));
                     let (was, is) = (was.ip().unwrap(), is.ip().unwrap());
-                    assert_eq!((is.hop_limit, is.source), (lives - 1, was.source));
+                    assert_eq!((is.hop_limit, is.source), (hop_limit - 1, was.source));
                     verify(&after, &parsed(&after)).unwrap();
                 }
             }
@@ -95,7 +96,7 @@ mod tests {
             pass_on(&mut after, ALICE);
             assert_eq!(after, bytes);
         }
-        // Cut short anywhere, it is no panic.
+        // A truncated frame causes no panic.
         let whole = between(BOB, GATEWAY, EtherType::IPV4, &[0x45; 20]);
         for len in 0..whole.len() {
             pass_on(&mut whole[..len].to_vec(), ALICE);

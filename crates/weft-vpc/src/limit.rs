@@ -1,8 +1,9 @@
-//! Rate limits of a port: token buckets over bytes and over frames, one pair a direction.
+//! Rate limits of a port: token buckets over bytes and over frames, one pair for each direction.
 //!
-//! A bucket is exact: tokens are counted in billionths of a bit (or of a frame), which is what a rate
-//! gives in a nanosecond, so nothing is ever rounded and hours add up to the last frame. What passes
-//! is decided at once; waiting is left to who sends. BIFROST marks what is dropped here, so that the
+//! A bucket is exact: it counts tokens in billionths of a bit (or of a frame), the unit that a rate
+//! gives in a nanosecond, so nothing is rounded and hours add up to the last frame. A limiter passes or drops
+//! a frame
+//! at once; waiting is the sender's task. BIFROST marks the frames dropped here, so that the
 //! sender slows down (section 7.1).
 
 use core::num::NonZeroU64;
@@ -10,40 +11,40 @@ use core::num::NonZeroU64;
 use thiserror::Error;
 use weft_units::{BitRate, ByteCount, Duration, Instant};
 
-/// How much may pass a port in one direction. The default is everything.
+/// The limit of a port in one direction. The default is none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields, default, rename_all = "kebab-case"))]
 pub struct Limit {
-    /// Bits a second, of Ethernet frames without preamble and check sequence.
+    /// Bits per second of Ethernet frames without preamble and check sequence.
     pub rate: Option<BitRate>,
-    /// Bytes that may pass at once after a pause, at most 1 GB. By default what the rate gives in
-    /// 10 ms, and no less than 128 KiB, two of the largest super-frames.
+    /// Bytes that may pass at once after a pause, at most 1 GB. By default the rate's bytes of
+    /// 10 ms, and at least 128 KiB, two of the largest super-frames.
     pub burst: Option<ByteCount>,
-    /// Frames a second, a super-frame counted as the frames it is cut into.
+    /// Frames per second; a super-frame counts as the frames it is cut into.
     pub frames_per_second: Option<NonZeroU64>,
-    /// Frames that may pass at once after a pause, at most a billion. By default what passes in 10 ms,
-    /// and no less than 128.
+    /// Frames that may pass at once after a pause, at most a billion. By default the rate's frames of 10 ms,
+    /// and at least 128.
     pub frame_burst: Option<NonZeroU64>,
 }
 
-/// A limit that cannot be kept.
+/// The reason that a limit is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum LimitError {
-    /// A burst without a rate limits nothing.
+    /// A burst without a rate, which limits nothing.
     #[error("{burst} without {rate}: a burst is how far a rate may be exceeded")]
     BurstWithoutRate {
-        /// The key that is there.
+        /// The key that is present.
         burst: &'static str,
         /// The key that is missing.
         rate: &'static str,
     },
-    /// Nothing would pass, or the bucket could not be counted.
+    /// A burst of zero, which nothing passes, or one too large for the bucket.
     #[error("{burst} of {got}, expected 1 to {}", Limit::MAX_BURST)]
     Burst {
-        /// Which one.
+        /// The key of the burst.
         burst: &'static str,
-        /// What it says.
+        /// The value.
         got: u64,
     },
 }
@@ -52,10 +53,10 @@ impl Limit {
     /// The largest burst, bytes or frames.
     pub const MAX_BURST: u64 = 1_000_000_000;
 
-    /// Whether the limit can be kept.
+    /// Checks the limit.
     ///
     /// # Errors
-    /// What is wrong with it, by the key in a configuration.
+    /// The first mistake, with its key in a configuration.
     pub fn check(&self) -> Result<(), LimitError> {
         let burst = self.burst.map(|burst| burst.0);
         let frames = self.frame_burst.map(NonZeroU64::get);
@@ -75,21 +76,21 @@ impl Limit {
     }
 }
 
-/// A limit being kept.
+/// The state of a limit: its token buckets and counters.
 #[derive(Clone, Debug)]
 pub struct Limiter {
     limit: Limit,
     bits: Option<Bucket>,
     frames: Option<Bucket>,
-    /// Frames and bytes that were not let pass.
+    /// Number of frames and bytes dropped.
     dropped: (u64, ByteCount),
 }
 
 impl Limiter {
-    /// Begins with full buckets.
+    /// Creates a limiter with full buckets.
     ///
     /// # Errors
-    /// Like [`Limit::check`].
+    /// The errors of [`Limit::check`].
     pub fn new(limit: Limit, now: Instant) -> Result<Self, LimitError> {
         limit.check()?;
         let burst = |given: Option<u64>, rate: u64, least: u64| {
@@ -107,14 +108,14 @@ impl Limiter {
         Ok(Self { limit, bits, frames, dropped: (0, ByteCount::ZERO) })
     }
 
-    /// Whether a frame passes, or all of the `frames` that a super-frame of `len` bytes is. One that
-    /// is longer than the whole burst passes when the bucket is full, and is paid for afterwards.
+    /// Returns `true` if a frame passes, or all `frames` of a super-frame of `len` bytes. One that
+    /// is longer than the burst passes when the bucket is full, and the bucket's level then becomes negative.
     pub fn admit(&mut self, len: ByteCount, frames: u64, now: Instant) -> bool {
         let bits = len.0.saturating_mul(8);
         let passes = self.bits.as_mut().is_none_or(|bucket| bucket.holds(bits, now))
             && self.frames.as_mut().is_none_or(|bucket| bucket.holds(frames, now));
         if passes {
-            // Charged only when both have room: a frame that one bucket refuses costs nothing.
+            // Tokens are taken only if both buckets have enough: a frame that one bucket refuses costs nothing.
             self.bits.iter_mut().for_each(|bucket| bucket.take(bits));
             self.frames.iter_mut().for_each(|bucket| bucket.take(frames));
         } else {
@@ -124,10 +125,10 @@ impl Limiter {
         passes
     }
 
-    /// Another limit from now on. What the tenant has used of its burst stays used.
+    /// Replaces the limit. The part of the burst that the tenant has used stays used.
     ///
     /// # Errors
-    /// Like [`Limit::check`]; the old limit then stays.
+    /// The errors of [`Limit::check`]; the old limit then stays.
     pub fn set(&mut self, limit: Limit, now: Instant) -> Result<(), LimitError> {
         let mut new = Self::new(limit, now)?;
         for (new, old) in [(&mut new.bits, &mut self.bits), (&mut new.frames, &mut self.frames)] {
@@ -141,24 +142,24 @@ impl Limiter {
         Ok(())
     }
 
-    /// The limit.
+    /// Returns the limit.
     pub const fn limit(&self) -> Limit {
         self.limit
     }
 
-    /// Frames and bytes that were not let pass so far.
+    /// Returns the number of frames and bytes dropped so far.
     pub const fn dropped(&self) -> (u64, ByteCount) {
         self.dropped
     }
 }
 
-/// Tokens in billionths: a rate of one a second gives one billionth a nanosecond.
+/// A token bucket in billionths of a token: a rate of one per second gives one billionth per nanosecond.
 #[derive(Clone, Debug)]
 struct Bucket {
-    /// Tokens a second.
+    /// Tokens per second.
     rate: u64,
     capacity: i128,
-    /// Below zero after something larger than the capacity has passed.
+    /// Negative after something larger than the capacity has passed.
     level: i128,
     filled: Instant,
 }
@@ -206,28 +207,28 @@ mod tests {
 
     #[test]
     fn a_burst_passes_at_once_and_then_the_rate() {
-        // 8 Mbps is a byte a microsecond.
+        // 8 Mbps is a byte per microsecond.
         let mut limiter = limiter("8Mbps", 3000);
         let mut admit = |nanos| limiter.admit(ByteCount(1500), 1, at(nanos));
         assert!(admit(0) && admit(0) && !admit(0));
         assert!(!admit(1_499_999) && admit(1_500_000) && !admit(1_500_000));
         assert!(admit(3_000_000));
-        // After a long pause no more than the burst.
+        // After a long pause no more than the burst passes.
         assert!(admit(1_000_000_000) && admit(1_000_000_000) && !admit(1_000_000_000));
         assert_eq!(limiter.dropped(), (4, ByteCount(6000)));
     }
 
     #[test]
     fn ten_hours_of_odd_steps_add_up_to_the_byte() {
-        // A rate that divides nothing: 999,999,937 bits a second, a prime, asked every 333,337 ns.
+        // A rate without divisors: 999,999,937 bits per second, a prime, with a frame every 333,337 ns.
         let mut limiter = limiter("999999937bps", 200_000);
         let (mut passed, step, len) = (0_u64, 333_337, 60_000);
         let steps = 10 * 3600 * 1_000_000_000_u64 / step;
         for index in 0..=steps {
             passed += u64::from(limiter.admit(ByteCount(len), 1, at(index * step)));
         }
-        // A step gives less than a frame takes, so the bucket is never full after the first ones and
-        // never holds a frame after it was asked: what passed is all that there was.
+        // A step gives less than a frame takes, so the bucket is never full after the first steps and
+        // never holds a frame after a step: the passed frames use all tokens.
         let billionths = u128::from(steps * step) * 999_999_937 + 8 * 200_000 * 1_000_000_000;
         assert_eq!(u128::from(passed), billionths / (8 * u128::from(len) * 1_000_000_000));
         assert_eq!(passed, 74_999_998);
@@ -237,10 +238,10 @@ mod tests {
     fn what_is_larger_than_the_burst_passes_when_full_and_is_paid_for() {
         let mut limiter = limiter("8Mbps", 1000);
         assert!(limiter.admit(ByteCount(64_000), 1, at(0)));
-        // 63,000 bytes are owed, and one is asked for: a byte a microsecond.
+        // The level is -63,000 bytes and the frame needs one more: a byte per microsecond.
         assert!(!limiter.admit(ByteCount(1), 1, at(63_000_999)));
         assert!(limiter.admit(ByteCount(1), 1, at(63_001_000)));
-        // It passes only when all of the burst is there.
+        // The super-frame passes only when the bucket is full.
         assert!(!limiter.admit(ByteCount(64_000), 1, at(64_000_999)));
         assert!(limiter.admit(ByteCount(64_000), 1, at(64_001_000)));
     }
@@ -256,7 +257,7 @@ mod tests {
         let mut limiter = Limiter::new(limit, at(0)).unwrap();
         assert!(limiter.admit(ByteCount(100), 2, at(0)));
         assert!((0..100).all(|_| !limiter.admit(ByteCount(1000), 1, at(999_999))));
-        // 9,900 bytes and one frame.
+        // The buckets have 9,900 bytes and one frame.
         assert!(limiter.admit(ByteCount(9900), 1, at(1_000_000)));
         assert_eq!(limiter.dropped(), (100, ByteCount(100_000)));
     }
@@ -297,7 +298,7 @@ mod tests {
         check("frame-burst of 1000000001, expected 1 to 1000000000", large);
     }
 
-    /// In any window, no more than the burst and what the rate gives.
+    /// Checks that no window has more than the burst and the rate's bytes.
     #[test]
     fn no_window_holds_more_than_it_may() {
         for index in 0..100 {

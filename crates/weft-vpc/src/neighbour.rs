@@ -1,8 +1,8 @@
-//! Who has an address: questions of ARP (RFC 826) and of IPv6's neighbour discovery (RFC 4861), what
-//! they announce, and their answers.
+//! Address resolution: requests of ARP (RFC 826) and of IPv6's neighbour discovery (RFC 4861), the addresses
+//! that they announce, and their replies.
 //!
 //! Messages of neighbour discovery count only if they pass the checks of RFC 4861, section 7.1, so that
-//! none from beyond a router, or damaged, is believed.
+//! damaged ones and ones from beyond a router are ignored.
 
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -11,33 +11,33 @@ use weft_wire::{Ecn, EthernetHeader, Ipv6Header, MacAddr, U6, U20};
 
 use crate::{Arp, Frame, GATEWAY, Icmp, Ip, Network, Transport, offload, protocol};
 
-/// Of all messages of discovery: no router lowered it.
+/// The hop limit of all messages of discovery: no router has lowered it.
 const HOP_LIMIT: u8 = 255;
 const ARP_REQUEST: u16 = 1;
 const ARP_REPLY: u16 = 2;
 const SOLICITATION: u8 = 135;
 const ADVERTISEMENT: u8 = 136;
-/// Options that name an address on Ethernet (RFC 4861, section 4.6.1): the sender's, the target's.
+/// Options that carry an Ethernet address (RFC 4861, section 4.6.1): the sender's, the target's.
 const SOURCE_LINK: u8 = 1;
 const TARGET_LINK: u8 = 2;
 
-/// Router and neighbour discovery, from no further than the next router (RFC 4861, section 3.1).
+/// Returns `true` for router and neighbour discovery from the same link (RFC 4861, section 3.1).
 pub(crate) const fn is_discovery(ip: &Ip) -> bool {
     matches!(ip.transport, Transport::Icmp(Icmp { kind: 133..=137, .. }))
         && ip.protocol == protocol::ICMPV6
         && ip.hop_limit == HOP_LIMIT
 }
 
-/// A question that went to everybody, or to the gateway.
+/// A request for an address, sent to a group or to the gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Question {
-    /// Who has `target`? Tell `sender`.
+    /// An ARP request of `sender` for `target`.
     Arp { sender: Ipv4Addr, target: Ipv4Addr },
-    /// The same; a sender without address looks whether one is taken (RFC 4862, section 5.4).
+    /// A neighbour solicitation; a sender without address checks for a duplicate (RFC 4862, section 5.4).
     Solicitation { sender: Ipv6Addr, target: Ipv6Addr },
 }
 
-/// What a frame asks everybody, or the gateway: who knows it already asks it alone now and then (RFC 4861, 7.3).
+/// Returns a frame's request to a group or the gateway. Requests to one machine are refreshes (RFC 4861, 7.3).
 pub(crate) fn question(frame: &Frame, bytes: &[u8]) -> Option<Question> {
     if !frame.destination.is_group() && frame.destination != GATEWAY {
         return None;
@@ -55,7 +55,8 @@ pub(crate) fn question(frame: &Frame, bytes: &[u8]) -> Option<Question> {
     }
 }
 
-/// The address a frame says its sender has. Only a sender's own is believed, not a third machine's.
+/// Returns the address that a frame announces for its own sender; announcements for a third machine are
+/// ignored.
 pub(crate) fn announced(frame: &Frame, bytes: &[u8]) -> Option<(IpAddr, MacAddr)> {
     let (address, mac): (IpAddr, MacAddr) = match &frame.network {
         Network::Arp(Arp { operation: ARP_REQUEST | ARP_REPLY, sender_mac, sender, .. }) => {
@@ -78,13 +79,13 @@ pub(crate) fn announced(frame: &Frame, bytes: &[u8]) -> Option<(IpAddr, MacAddr)
     (mac == frame.source && !nobody).then_some((address, mac))
 }
 
-/// A solicitation or an advertisement.
+/// The content of a solicitation or an advertisement.
 struct Discovery<'a> {
     target: Ipv6Addr,
     options: &'a [u8],
 }
 
-/// The message of neighbour discovery of this type, if it is one that counts.
+/// Returns the message of neighbour discovery of type `kind`, if it passes the checks.
 fn discovery<'a>(frame: &Frame, ip: &Ip, bytes: &'a [u8], kind: u8) -> Option<Discovery<'a>> {
     let Transport::Icmp(icmp) = ip.transport else { return None };
     let counts = ip.protocol == protocol::ICMPV6
@@ -106,7 +107,7 @@ fn discovery<'a>(frame: &Frame, ip: &Ip, bytes: &'a [u8], kind: u8) -> Option<Di
 }
 
 impl Discovery<'_> {
-    /// The options: type and content, in words of eight bytes.
+    /// Returns the options: type and content, in units of eight bytes.
     fn options(&self) -> impl Iterator<Item = (u8, &[u8])> {
         let mut rest = self.options;
         core::iter::from_fn(move || {
@@ -129,7 +130,7 @@ impl Discovery<'_> {
 }
 
 impl Question {
-    /// Whose address is asked for.
+    /// Returns the requested address.
     pub(crate) fn target(&self) -> IpAddr {
         match *self {
             Self::Arp { target, .. } => target.into(),
@@ -137,8 +138,9 @@ impl Question {
         }
     }
 
-    /// The frame in which `mac` says to the sender of `frame` that the address is its own. It has the
-    /// tags that the question has.
+    /// Returns the frame in which `mac` replies to the sender of `frame` that it has the address, with the
+    /// request's
+    /// VLAN tags.
     pub(crate) fn answer(&self, frame: &Frame, bytes: &[u8], mac: MacAddr) -> Vec<u8> {
         let mut answer = bytes[..usize::from(frame.network_offset)].to_vec();
         let mut destination = frame.source;
@@ -169,7 +171,7 @@ impl Question {
 const ALL_NODES: Ipv6Addr = Ipv6Addr::new(0xff02, 0, 0, 0, 0, 0, 0, 1);
 const ALL_NODES_ON_ETHERNET: MacAddr = MacAddr([0x33, 0x33, 0, 0, 0, 1]);
 
-/// An advertisement (RFC 4861, section 4.4) that overrides what its receiver knew.
+/// Appends an advertisement (RFC 4861, section 4.4) that overrides the receiver's cache entry.
 fn advertise(
     out: &mut Vec<u8>,
     mac: MacAddr,

@@ -1,8 +1,8 @@
-//! What a tenant leaves to its network device: checksums to be completed, and super-frames to be cut.
+//! The work that a tenant leaves to its network device: checksums to complete, and super-frames to cut.
 //!
-//! A frame that stays on the host or travels as a message of the transport keeps what its tenant left
-//! undone, and the receiving tenant's device does it, or need not. Only where a frame leaves for
-//! somebody who expects frames as they travel on a wire is the work done here: plain VXLAN, and ports
+//! A frame that stays on the host or travels as a message of the transport stays as its tenant left it, and the
+//! receiving tenant's device does the work if it is needed. The work is done here only where the receiver
+//! expects frames in wire form: plain VXLAN, and ports
 //! whose tenant did not negotiate the offload.
 
 mod check;

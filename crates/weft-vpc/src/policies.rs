@@ -1,5 +1,5 @@
-//! The policies of a host, as they are written in a file: access lists, security groups, and the sets
-//! of prefixes that their rules name. Ports say by name which of them they have.
+//! The policies of a host as written in a file: access lists, security groups, and the sets
+//! of prefixes that their rules name. Ports refer to them by name.
 
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
@@ -23,10 +23,10 @@ pub struct Policies {
     /// Access lists.
     #[cfg_attr(feature = "serde", serde(rename = "acl"))]
     pub acls: Vec<AclConfig>,
-    /// Security groups. Their members are sets too, by the group's name.
+    /// Security groups. Each group's members are also a set, under the group's name.
     #[cfg_attr(feature = "serde", serde(rename = "security-group"))]
     pub security_groups: Vec<SecurityGroupConfig>,
-    /// How long, and how many connections a port with security groups remembers.
+    /// The limit and the time-outs of the connections that a port with security groups tracks.
     pub connections: ConnectionsConfig,
 }
 
@@ -35,34 +35,34 @@ pub struct Policies {
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields, default, rename_all = "kebab-case"))]
 pub struct PortPolicies {
-    /// Its access list.
+    /// The name of its access list.
     pub acl: Option<String>,
-    /// Its security groups. Without any, every connection may begin.
+    /// The names of its security groups. Without any, every connection may begin.
     pub security_groups: Vec<String>,
-    /// Addresses its tenant may send from and say that it has. Empty allows any.
+    /// The addresses that its tenant may send from and announce. An empty list allows any.
     pub sources: Vec<Prefix>,
-    /// How much its tenant may receive.
+    /// The limit on traffic that its tenant receives.
     pub ingress: Option<Limit>,
-    /// How much its tenant may send.
+    /// The limit on traffic that its tenant sends.
     pub egress: Option<Limit>,
 }
 
 /// A mistake in policies.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum PoliciesError {
-    /// A rule of a list or a group.
+    /// A rule of a list or a group is wrong.
     #[error(transparent)]
     Rules(#[from] AclError),
-    /// A limit.
+    /// A limit is wrong.
     #[error(transparent)]
     Limit(#[from] LimitError),
-    /// A name that nothing has.
+    /// A name that no item has.
     #[error("{0}")]
     Unknown(String),
-    /// A name that two have.
+    /// A name that two items have.
     #[error("two {kind} are called {name:?}")]
     Twice {
-        /// What they are.
+        /// The items' kind.
         kind: &'static str,
         /// The name.
         name: String,
@@ -70,22 +70,22 @@ pub enum PoliciesError {
 }
 
 impl PortPolicies {
-    /// What holds frames against its sources, if there are any.
+    /// Returns the guard that checks frames against the port's sources, if it has any.
     pub fn source_guard(&self) -> Option<SourceGuard> {
         (!self.sources.is_empty()).then(|| SourceGuard::new(self.sources.clone()))
     }
 
-    /// Whether its limits can be kept.
+    /// Checks the limits.
     ///
     /// # Errors
-    /// The first that cannot.
+    /// The first limit that is refused.
     pub fn check(&self) -> Result<(), LimitError> {
         [self.ingress, self.egress].iter().flatten().try_for_each(Limit::check)
     }
 }
 
 impl Policies {
-    /// Whether every list and group can be kept.
+    /// Checks every list and group.
     ///
     /// # Errors
     /// The first mistake.
@@ -101,10 +101,10 @@ impl Policies {
         Ok(())
     }
 
-    /// The access list of a port, if it has one.
+    /// Returns the access list of a port, if it has one.
     ///
     /// # Errors
-    /// There is none of that name, or a rule of it is wrong.
+    /// There is no list of that name, or one of its rules is wrong.
     pub fn acl_of(&self, port: &PortPolicies) -> Result<Option<Acl>, PoliciesError> {
         let Some(name) = &port.acl else { return Ok(None) };
         let named = |acl: &&AclConfig| acl.name == *name;
@@ -114,10 +114,10 @@ impl Policies {
         Ok(Some(Acl::new(acl, &self.sets()?)?))
     }
 
-    /// The security groups of a port, if it has any. `secret` is as for [`SecurityGroups::new`].
+    /// Returns the security groups of a port, if it has any. `secret` is as for [`SecurityGroups::new`].
     ///
     /// # Errors
-    /// There is none of that name, or a rule of it is wrong.
+    /// There is no group of that name, or one of its rules is wrong.
     pub fn security_groups_of(
         &self,
         port: &PortPolicies,
@@ -131,11 +131,11 @@ impl Policies {
         Ok(Some(groups))
     }
 
-    /// The groups of a port as they are written, and the sets they name: what
-    /// [`SecurityGroups::set`] takes when the file has changed.
+    /// Returns the groups of a port as they are written, the input of
+    /// [`SecurityGroups::set`] after a change of the file.
     ///
     /// # Errors
-    /// There is none of that name.
+    /// There is no group of that name.
     pub fn groups_of(
         &self,
         port: &PortPolicies,
@@ -148,7 +148,7 @@ impl Policies {
         port.security_groups.iter().map(find).collect()
     }
 
-    /// Every set that rules may name: those that were written, and the groups' members.
+    /// Returns every set that rules may name: the written sets and the groups' members.
     ///
     /// # Errors
     /// Two of them have one name.

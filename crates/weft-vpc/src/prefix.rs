@@ -1,4 +1,4 @@
-//! IP prefixes, and the longest one that holds an address.
+//! IP prefixes, and a map that finds the longest one that holds an address.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -9,31 +9,31 @@ use core::str::FromStr;
 
 use thiserror::Error;
 
-/// Addresses that begin alike (RFC 4632; RFC 4291, section 2.3).
+/// A range of addresses with the same first bits (RFC 4632; RFC 4291, section 2.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Prefix {
     address: IpAddr,
     len: u8,
 }
 
-/// A text that is not a prefix.
+/// The reason that a text is not a prefix.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ParsePrefixError {
-    /// Something else.
+    /// The text has another form.
     #[error("{0:?} is not a prefix such as 10.0.0.0/8, 2001:db8::/32 or 192.0.2.1")]
     NotAPrefix(String),
-    /// Bits past the prefix: either the address or the length is a mistake.
+    /// Bits are set past the prefix: either the address or the length is a mistake.
     #[error("{0} has bits past its length; the prefix is {1}")]
     BitsPastLength(String, Prefix),
 }
 
 impl Prefix {
-    /// Every address of version 4.
+    /// All IPv4 addresses.
     pub const ALL_V4: Self = Self { address: IpAddr::V4(core::net::Ipv4Addr::UNSPECIFIED), len: 0 };
-    /// Every address of version 6.
+    /// All IPv6 addresses.
     pub const ALL_V6: Self = Self { address: IpAddr::V6(core::net::Ipv6Addr::UNSPECIFIED), len: 0 };
 
-    /// The addresses that begin with the first `len` bits of `address`; `None` if it has fewer.
+    /// Returns the prefix of the first `len` bits of `address`; `None` if the address has fewer.
     pub fn new(address: IpAddr, len: u8) -> Option<Self> {
         let address = match address {
             IpAddr::V4(v4) if len <= 32 => IpAddr::V4((v4.to_bits() & mask_v4(len)).into()),
@@ -43,22 +43,22 @@ impl Prefix {
         Some(Self { address, len })
     }
 
-    /// This address only.
+    /// Returns the prefix that holds only `address`.
     pub fn of(address: IpAddr) -> Self {
         Self { address, len: if address.is_ipv4() { 32 } else { 128 } }
     }
 
-    /// Whether `address` begins so. Addresses of another version do not.
+    /// Returns `true` if the prefix holds `address`. Addresses of another version are not in it.
     pub fn contains(&self, address: IpAddr) -> bool {
         Self::new(address, self.len).is_some_and(|prefix| prefix == *self)
     }
 
-    /// The first address.
+    /// Returns the first address.
     pub const fn address(&self) -> IpAddr {
         self.address
     }
 
-    /// How many bits addresses have in common.
+    /// Returns the prefix length, bits.
     pub const fn bits(&self) -> u8 {
         self.len
     }
@@ -129,12 +129,12 @@ mod with_serde {
     }
 }
 
-/// A value for each of some prefixes.
+/// A map from prefixes to values.
 #[derive(Clone, Debug)]
 pub struct PrefixMap<T> {
     values: BTreeMap<Prefix, T>,
-    /// How many prefixes of each length there are, by version, the longest first: a look-up asks once
-    /// for each length that occurs, of which networks have few.
+    /// The number of prefixes of each length, by version, the longest length first: a lookup does one search
+    /// for each length that occurs, and networks have few.
     lengths: [Vec<(u8, usize)>; 2],
 }
 
@@ -145,7 +145,7 @@ impl<T> Default for PrefixMap<T> {
 }
 
 impl<T> PrefixMap<T> {
-    /// Sets the value of a prefix; the one it had.
+    /// Sets the value of a prefix. Returns its old value.
     pub fn insert(&mut self, prefix: Prefix, value: T) -> Option<T> {
         let old = self.values.insert(prefix, value);
         if old.is_none() {
@@ -158,7 +158,7 @@ impl<T> PrefixMap<T> {
         old
     }
 
-    /// Takes a prefix away; the value it had.
+    /// Removes a prefix. Returns its value.
     pub fn remove(&mut self, prefix: &Prefix) -> Option<T> {
         let old = self.values.remove(prefix)?;
         let lengths = &mut self.lengths[usize::from(prefix.address.is_ipv6())];
@@ -171,7 +171,7 @@ impl<T> PrefixMap<T> {
         Some(old)
     }
 
-    /// The longest prefix that holds `address`, and its value.
+    /// Returns the longest prefix that holds `address`, and its value.
     pub fn longest(&self, address: IpAddr) -> Option<(Prefix, &T)> {
         let lengths = &self.lengths[usize::from(address.is_ipv6())];
         lengths.iter().find_map(|&(len, _)| {
@@ -180,12 +180,12 @@ impl<T> PrefixMap<T> {
         })
     }
 
-    /// Every prefix and its value.
+    /// Returns every prefix and its value.
     pub fn iter(&self) -> impl Iterator<Item = (Prefix, &T)> {
         self.values.iter().map(|(&prefix, value)| (prefix, value))
     }
 
-    /// Takes away the prefixes for whose values `keep` is false.
+    /// Removes the prefixes for whose values `keep` returns `false`.
     pub fn retain(&mut self, mut keep: impl FnMut(&T) -> bool) {
         let gone: Vec<_> =
             self.iter().filter_map(|(prefix, value)| (!keep(value)).then_some(prefix)).collect();
@@ -228,7 +228,7 @@ mod tests {
         assert!(prefix("::/0").contains(mapped));
     }
 
-    /// Against asking every prefix.
+    /// Compares the map with a linear search over all prefixes.
     #[test]
     fn the_longest_prefix_is_found_whatever_came_and_went() {
         let mut rng = Seed(1).child("prefix", 0).rng();

@@ -1,4 +1,4 @@
-//! One rule of an access list or a security group, as people write it.
+//! One rule of an access list or a security group, in its text form.
 //!
 //! ```text
 //! [PRIORITY] allow|deny ingress|egress [PROTOCOL] [from NET [port PORTS]] [to NET [port PORTS]]
@@ -6,7 +6,7 @@
 //! ```
 //!
 //! PROTOCOL is `any`, `tcp`, `udp`, `icmp`, `icmpv6` or a number; NET is `any`, a prefix, or `@` and
-//! the name of a set of prefixes; PORTS is a port or two with `-` between. In a file a rule may also
+//! the name of a set of prefixes; PORTS is a port, or two with `-` between them. In a file a rule may also
 //! be a table with these words as keys.
 
 use alloc::borrow::ToOwned;
@@ -21,56 +21,57 @@ mod with_serde;
 
 pub use text::ParseRuleError;
 
-/// What a rule does with what it matches.
+/// The action of a rule on packets that it matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 pub enum Action {
-    /// Lets it pass.
+    /// Lets the packet pass.
     Allow,
-    /// Drops it.
+    /// Drops the packet.
     Deny,
 }
 
-/// One rule.
+/// A rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rule {
-    /// What it is called where it is shown. May be empty.
+    /// The name for display; may be empty.
     pub name: String,
-    /// Rules with lower numbers come first; with the same number, in the order they are written.
+    /// The priority: rules with lower numbers apply first, rules with the same number in the order they are
+    /// written.
     pub priority: u32,
-    /// What it does.
+    /// The action on matching packets.
     pub action: Action,
-    /// Which way it looks.
+    /// The direction of the packets that it matches.
     pub direction: Direction,
-    /// The packet's protocol; nothing is any.
+    /// The packet's protocol; `None` matches any.
     pub protocol: Option<u8>,
-    /// Where the packet comes from.
+    /// The packet's source.
     pub from: Ends,
-    /// Where it goes.
+    /// The packet's destination.
     pub to: Ends,
-    /// Type and code of an ICMP message.
+    /// Type and optional code of an ICMP message.
     pub icmp: Option<(u8, Option<u8>)>,
 }
 
-/// One side of a packet.
+/// The addresses and ports of one side of a packet.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct Ends {
-    /// Addresses.
+    /// The addresses.
     pub net: Net,
-    /// Ports, of TCP and UDP.
+    /// The ports of TCP or UDP; `None` matches any.
     pub ports: Option<Ports>,
 }
 
-/// Addresses a rule speaks of.
+/// The addresses that a rule matches.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub enum Net {
-    /// All.
+    /// All addresses.
     #[default]
     Any,
-    /// Those that begin alike.
+    /// The addresses of a prefix.
     Prefix(Prefix),
-    /// Those of a set, by its name: the machines of a security group, or a list of prefixes.
+    /// The addresses of the set of this name: a security group's members, or a list of prefixes.
     Set(String),
 }
 
@@ -85,32 +86,32 @@ impl Ports {
     /// Every port.
     pub const ALL: Self = Self { first: 0, last: u16::MAX };
 
-    /// `first` to `last`; `None` if there is no such port.
+    /// Returns the range `first` to `last`; `None` if it is empty.
     pub const fn new(first: u16, last: u16) -> Option<Self> {
         if first <= last { Some(Self { first, last }) } else { None }
     }
 
-    /// The first one.
+    /// Returns the first port.
     pub const fn first(self) -> u16 {
         self.first
     }
 
-    /// The last one.
+    /// Returns the last port.
     pub const fn last(self) -> u16 {
         self.last
     }
 
-    /// Whether `port` is one of them.
+    /// Returns `true` if `port` is in the range.
     pub const fn contains(self, port: u16) -> bool {
         self.first <= port && port <= self.last
     }
 }
 
 impl Rule {
-    /// Priority of a rule that names none.
+    /// The priority of a rule that has none written.
     pub const DEFAULT_PRIORITY: u32 = 1000;
 
-    /// A rule about everything that goes this way.
+    /// Returns a rule that matches every packet of one direction.
     pub fn new(action: Action, direction: Direction) -> Self {
         Self {
             name: String::new(),
@@ -124,10 +125,11 @@ impl Rule {
         }
     }
 
-    /// Whether the rule's parts go together; what is wrong where they do not.
+    /// Checks that the rule's parts are consistent.
     ///
     /// # Errors
-    /// Ports or types without the protocol that has them, and addresses of two versions.
+    /// A description of the mistake: ports or types without a protocol that has them, or addresses of two
+    /// versions.
     pub fn check(&self) -> Result<(), String> {
         let has_ports = self.from.ports.is_some() || self.to.ports.is_some();
         if has_ports && !matches!(self.protocol, Some(protocol::TCP | protocol::UDP)) {

@@ -249,7 +249,7 @@ impl SecurityGroups {
     ) -> bool {
         let generation = self.generation;
         let Some(known) = self.connections.find_mut(tuple, now) else { return false };
-        if known.may_begin_again(tcp) || known.direction_of(from) != direction {
+        if known.may_reopen(tcp) || known.direction_of(from) != direction {
             return false;
         }
         if known.generation != generation {

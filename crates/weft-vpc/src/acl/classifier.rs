@@ -1,11 +1,14 @@
-//! The first of many rules that matches a packet: tuple space search (Srinivasan, Suri and Varghese,
+//! The search for the first of many rules that matches a packet: tuple space search (Srinivasan, Suri and
+//! Varghese,
 //! SIGCOMM 1999), as in Open vSwitch.
 //!
-//! Rules whose prefixes have the same lengths are one tuple: of those, the ones that a packet can match
-//! are found by one look into a hash table, under the packet's addresses cut to these lengths. Tuples
-//! are asked in the order of their first rules and only as long as one could still have an earlier
-//! rule than was found. Rules under the same addresses are told apart by their ports, by bisection
-//! where they are many.
+//! Rules whose prefixes have the same lengths form one tuple: one lookup in a hash table, under the packet's
+//! addresses
+//! cut to these lengths, finds those of them that the packet can match. The search visits tuples in the order
+//! of their
+//! first rules and stops when no later tuple can have an earlier rule than the one found. Rules under the
+//! same addresses
+//! are distinguished by their ports, by bisection where there are many.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -15,7 +18,7 @@ use hashbrown::HashTable;
 
 use crate::{Action, Ip, Ports, Prefix, Rule, Transport};
 
-/// What rules look at.
+/// The header fields that rules match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Headers {
     pub(crate) source: IpAddr,
@@ -24,7 +27,7 @@ pub(crate) struct Headers {
     pub(crate) upper: Upper,
 }
 
-/// What rules look at above IP.
+/// The fields above IP that rules match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Upper {
     Ports {
@@ -35,7 +38,7 @@ pub(crate) enum Upper {
         kind: u8,
         code: u8,
     },
-    /// In another part of the packet.
+    /// The header is in another fragment.
     Elsewhere,
     Nothing,
 }
@@ -61,7 +64,7 @@ impl Headers {
 /// A rule with one prefix on each side.
 #[derive(Clone, Debug)]
 struct Entry {
-    /// Which rule.
+    /// The rule's index.
     rule: u32,
     shape: Shape,
     key: Key,
@@ -72,12 +75,12 @@ struct Entry {
 }
 
 impl Entry {
-    /// Whether nothing but the key matters.
+    /// Returns `true` if the entry matches every packet with its key.
     fn matches_all_of_its_key(&self) -> bool {
         self.icmp.is_none() && self.from_ports == Ports::ALL && self.to_ports == Ports::ALL
     }
 
-    /// Whether a packet with this entry's key matches.
+    /// Returns `true` if the entry matches a packet with its key.
     fn matches(&self, headers: &Headers) -> bool {
         if self.matches_all_of_its_key() {
             return true;
@@ -96,10 +99,10 @@ impl Entry {
     }
 }
 
-/// What rules of a tuple have in common.
+/// The properties that all rules of a tuple share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Shape {
-    /// Nothing where no prefix says which version.
+    /// `None` if neither prefix sets the version.
     version: Option<Version>,
     has_protocol: bool,
     from_bits: u8,
@@ -118,8 +121,9 @@ impl Version {
     }
 }
 
-/// What packets of a tuple's rules have in common: addresses cut to the tuple's lengths, left in the
-/// word, and zero for what does not matter.
+/// The values that packets of a tuple's rules share: addresses cut to the tuple's lengths, aligned to the
+/// word's high
+/// bits, and zero in fields that do not matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Key {
     protocol: u8,
@@ -128,8 +132,8 @@ struct Key {
 }
 
 impl Key {
-    /// Folded multiplication. The table is the operator's, so nobody else chooses what is in it and
-    /// nobody can make its chains long.
+    /// Returns a hash by folded multiplication. Only the operator chooses the table's keys, so no attacker can
+    /// lengthen its chains.
     #[expect(clippy::cast_possible_truncation, reason = "halves of a word")]
     fn hash(&self) -> u64 {
         const ODD: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -143,7 +147,7 @@ impl Key {
     }
 }
 
-/// An address as a word whose first bit is the address's first.
+/// Returns an address as a word whose highest bit is the address's first.
 fn word(address: IpAddr) -> u128 {
     match address {
         IpAddr::V4(v4) => u128::from(v4.to_bits()) << 96,
@@ -158,12 +162,12 @@ const fn cut(word: u128, bits: u8) -> u128 {
 #[derive(Clone, Debug)]
 struct Tuple {
     shape: Shape,
-    /// The first of its entries.
+    /// The index of its first entry.
     first: u32,
     buckets: HashTable<Bucket>,
 }
 
-/// Entries under one key, in order.
+/// The entries under one key, in order.
 #[derive(Clone, Debug)]
 struct Bucket {
     key: Key,
@@ -171,22 +175,22 @@ struct Bucket {
     by_port: Option<ByPort>,
 }
 
-/// The entries of a bucket for each range of destination ports in which they are the same.
+/// The entries of a bucket for each range of destination ports that has the same entries.
 #[derive(Clone, Debug)]
 struct ByPort {
-    /// Where each range begins; the first at port 0.
+    /// The first port of each range; the first range starts at port 0.
     starts: Vec<u16>,
     entries: Vec<Vec<u32>>,
 }
 
-/// From so many entries on bisection is faster than asking one after the other.
-const FEW: usize = 8;
+/// Largest number of entries that a linear search visits faster than bisection does.
+const MAX_LINEAR_ENTRIES: usize = 8;
 
 impl ByPort {
-    /// Nothing where it would take much more room than the entries: only lists that look at source
-    /// ports under overlapping ranges of destination ports are like that.
+    /// Returns `None` if the ranges would take much more memory than the entries: only lists that match source
+    /// ports under overlapping ranges of destination ports do.
     fn build(list: &[u32], entries: &[Entry]) -> Option<Self> {
-        // Where entries begin and end, by port: between two such places the same entries hold.
+        // The ports at which entries begin and end: between two of them the set of entries does not change.
         let mut changes: BTreeMap<u16, (Vec<u32>, Vec<u32>)> = BTreeMap::new();
         changes.entry(0).or_default();
         for &index in list {
@@ -207,7 +211,7 @@ impl ByPort {
             let mut range = Vec::new();
             for &index in &holding {
                 range.push(index);
-                // What comes after an entry that matches whatever is left cannot be first.
+                // An entry after one that matches every remaining packet cannot be first.
                 let entry = &entries[index as usize];
                 if entry.from_ports == Ports::ALL && entry.icmp.is_none() {
                     break;
@@ -226,18 +230,19 @@ impl ByPort {
     }
 }
 
-/// Rules of one direction.
+/// The rules of one direction.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Classifier {
-    /// In the order in which they apply.
+    /// The entries in the order in which they apply.
     entries: Vec<Entry>,
-    /// By their first entries.
+    /// The tuples in the order of their first entries.
     tuples: Vec<Tuple>,
 }
 
 impl Classifier {
-    /// Adds a rule after all others, for one prefix on each side. Two of different versions match
-    /// nothing.
+    /// Adds a rule after all others, for one prefix on each side. Prefixes of different versions match
+    /// nothing and are
+    /// not added.
     pub(super) fn add(
         &mut self,
         rule: u32,
@@ -277,7 +282,7 @@ impl Classifier {
         self.entries.len()
     }
 
-    /// Sorts what was added into tuples.
+    /// Sorts the added entries into tuples.
     pub(super) fn build(&mut self) {
         for (index, entry) in (0..).zip(&self.entries) {
             let place = self.tuples.iter().position(|tuple| tuple.shape == entry.shape);
@@ -293,13 +298,13 @@ impl Classifier {
             slot.or_insert_with(empty).into_mut().entries.push(index);
         }
         for bucket in self.tuples.iter_mut().flat_map(|tuple| tuple.buckets.iter_mut()) {
-            if bucket.entries.len() > FEW {
+            if bucket.entries.len() > MAX_LINEAR_ENTRIES {
                 bucket.by_port = ByPort::build(&bucket.entries, &self.entries);
             }
         }
     }
 
-    /// The first rule that matches.
+    /// Returns the first rule that matches.
     pub(super) fn first(&self, headers: &Headers) -> Option<u32> {
         let version = Version::of(headers.source);
         let (from, to) = (word(headers.source), word(headers.destination));

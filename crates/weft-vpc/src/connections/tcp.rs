@@ -1,23 +1,23 @@
-//! How far a TCP connection is, as seen from between its ends.
+//! The state of a TCP connection, as seen from between its ends.
 
 use crate::{Tcp, TcpFlags};
 
-/// The state of a connection, and what its ends have acknowledged.
+/// The state of a connection and its ends' last acknowledgement numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TcpState {
     phase: Phase,
-    /// What the originator, then the answerer expects next, where it has said so.
+    /// The sequence number that the originator, then the responder expects next; `None` before its first ACK.
     expected: [Option<u32>; 2],
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// The originator asked.
+    /// The originator sent SYN.
     Opening,
-    /// The answerer agreed.
-    Agreed,
+    /// The responder sent SYN.
+    SynReceived,
     Established,
-    /// One end, the originator or not, will send no more.
+    /// One end, the originator or not, sent FIN.
     HalfClosed {
         originator: bool,
     },
@@ -25,13 +25,14 @@ enum Phase {
     Reset,
 }
 
-/// How far before what an end expects, or after, a reset may be to be believed: the largest window
+/// Largest distance after the expected sequence number at which a reset is accepted: the largest window
 /// (RFC 7323, section 2.3).
 const LARGEST_WINDOW: u32 = 1 << 30;
 
 impl TcpState {
-    /// A connection whose first segment this is. One that was under way before, as after a restart of
-    /// the switch, is taken as established: the rules have let the segment pass.
+    /// Creates the state from a connection's first segment. A connection that was open before, as after a
+    /// restart of
+    /// the switch, counts as established: the rules have allowed the segment.
     pub(super) fn begin(tcp: &Tcp) -> Self {
         let phase = match tcp.flags.any(TcpFlags::SYN) {
             true => Phase::Opening,
@@ -42,18 +43,18 @@ impl TcpState {
         state
     }
 
-    /// A segment of the originator, or of the answerer.
+    /// Updates the state for a segment of the responder if `answer` is set, else of the originator.
     pub(super) fn advance(&mut self, tcp: &Tcp, answer: bool) {
         let has = |flag| tcp.flags.any(flag);
         if has(TcpFlags::RST) {
-            if self.believes_reset(tcp, answer) {
+            if self.accepts_reset(tcp, answer) {
                 self.phase = Phase::Reset;
             }
             return;
         }
         self.phase = match self.phase {
-            Phase::Opening if answer && has(TcpFlags::SYN) => Phase::Agreed,
-            Phase::Agreed if !answer && has(TcpFlags::ACK) => Phase::Established,
+            Phase::Opening if answer && has(TcpFlags::SYN) => Phase::SynReceived,
+            Phase::SynReceived if !answer && has(TcpFlags::ACK) => Phase::Established,
             Phase::Established if has(TcpFlags::FIN) => Phase::HalfClosed { originator: !answer },
             Phase::HalfClosed { originator } if originator == answer && has(TcpFlags::FIN) => {
                 Phase::Closed
@@ -65,12 +66,12 @@ impl TcpState {
         }
     }
 
-    /// Whether the end that a reset is for would believe it. Otherwise anybody who guesses the ports
-    /// could end the answer's right to pass (RFC 5961, section 3).
-    fn believes_reset(&self, tcp: &Tcp, answer: bool) -> bool {
+    /// Returns `true` if the receiver of a reset would accept it. Otherwise a sender that guesses the ports
+    /// could end the replies' right to pass (RFC 5961, section 3).
+    fn accepts_reset(&self, tcp: &Tcp, answer: bool) -> bool {
         match self.expected[usize::from(!answer)] {
             Some(expected) => tcp.sequence.wrapping_sub(expected) < LARGEST_WINDOW,
-            // A connection that is refused: the reset acknowledges the question.
+            // The connection is refused: the reset acknowledges the SYN.
             None => true,
         }
     }
@@ -87,7 +88,7 @@ impl TcpState {
         matches!(self.phase, Phase::Reset | Phase::Closed)
     }
 
-    pub(super) const fn is_unanswered(self) -> bool {
+    pub(super) const fn is_unreplied(self) -> bool {
         matches!(self.phase, Phase::Opening | Phase::Reset)
     }
 }

@@ -1,11 +1,11 @@
-//! What the packets of a connection have in common, whichever way they go.
+//! The key of a connection, the same in both directions.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use crate::acl::{Headers, Upper};
 use crate::{Icmp, Ip, Transport, protocol};
 
-/// One end: address, and port or what stands for it.
+/// One end: an address, and a port or the ICMP identifier.
 type End = (IpAddr, u16);
 
 /// A protocol and two ends, the lower one first.
@@ -15,7 +15,7 @@ pub(crate) struct Tuple {
     ends: [End; 2],
 }
 
-/// Which of a tuple's ends.
+/// One of a tuple's two ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     Low,
@@ -30,8 +30,9 @@ impl Tuple {
         }
     }
 
-    /// The tuple of a packet, and who sent it. Nothing for parts without a header, and for messages of
-    /// ICMP that neither ask nor answer.
+    /// Returns the tuple of a packet and its sender's side; `None` for later fragments and for ICMP messages
+    /// that
+    /// are neither request nor reply.
     pub(crate) fn of(ip: &Ip) -> Option<(Self, Side)> {
         let (source, destination) = match ip.transport {
             Transport::Tcp(tcp) => (tcp.source, tcp.destination),
@@ -54,7 +55,7 @@ impl Tuple {
         self.ends
     }
 
-    /// What the rules would look at in a packet that `originator` sends to begin the connection.
+    /// Returns the fields that rules match in a packet with which `originator` begins the connection.
     pub(crate) fn headers(&self, originator: Side) -> Headers {
         let [low, high] = self.ends;
         let (from, to) = match originator {
@@ -75,8 +76,8 @@ impl Tuple {
     }
 }
 
-/// Whether a message of ICMP asks (true) or answers, of echo, and of timestamp, information and mask
-/// (RFC 792; RFC 950; RFC 4443). Errors and the rest do neither.
+/// Returns `true` for an ICMP request and `false` for a reply of echo, timestamp, information and mask
+/// (RFC 792; RFC 950; RFC 4443); `None` for errors and all other messages.
 pub(crate) const fn query(protocol: u8, kind: u8) -> Option<bool> {
     match (protocol, kind) {
         (protocol::ICMP, 8 | 13 | 15 | 17) | (protocol::ICMPV6, 128) => Some(true),
@@ -85,7 +86,7 @@ pub(crate) const fn query(protocol: u8, kind: u8) -> Option<bool> {
     }
 }
 
-/// Whether a message of ICMP says that a packet did not arrive (RFC 792; RFC 4443).
+/// Returns `true` if an ICMP message reports that a packet was not delivered (RFC 792; RFC 4443).
 const fn is_error(protocol: u8, icmp: Icmp) -> bool {
     match protocol {
         protocol::ICMP => matches!(icmp.kind, 3 | 4 | 11 | 12),
@@ -93,8 +94,9 @@ const fn is_error(protocol: u8, icmp: Icmp) -> bool {
     }
 }
 
-/// The connection of the packet that an ICMP error quotes. Only of a packet that the receiver of the
-/// error sent: to anybody else the error is of no use.
+/// Returns the connection of the packet that an ICMP error quotes, if the receiver of the error sent that
+/// packet:
+/// the error is of no use to any other receiver.
 pub(crate) fn quoted(ip: &Ip, bytes: &[u8]) -> Option<Tuple> {
     let Transport::Icmp(icmp) = ip.transport else { return None };
     if !is_error(ip.protocol, icmp) {

@@ -1,19 +1,20 @@
-//! The congestion mark in a tenant's packet (RFC 3168).
+//! The ECN congestion mark in a tenant's packet (RFC 3168).
 
 use core::ops::Range;
 
 use weft_wire::{Ecn, EtherType, U2, checksum};
 
-/// Length of an Ethernet header, and of a tag (IEEE 802.1Q), bytes.
+/// Lengths of an Ethernet header and of a tag (IEEE 802.1Q), bytes.
 const ETHERNET: usize = 14;
 const TAG: usize = 4;
-/// Length of an IPv4 header without options, bytes, and where its checksum is.
+/// Length of an IPv4 header without options, bytes, and the offset of its checksum.
 const V4: usize = 20;
 const V4_CHECKSUM: usize = 10;
 
 /// Sets CE (congestion experienced) in the IPv4 or IPv6 packet of the frame that begins with `frame`, if the
-/// packet is ECN-capable. Returns the bytes that changed, `None` where nothing did: another protocol, not
-/// ECN-capable, marked already, or cut short.
+/// packet is ECN-capable. Returns the range of changed bytes; `None` if nothing changed because the frame has
+/// another
+/// protocol, is not ECN-capable, is marked already or is truncated.
 pub(crate) fn mark(frame: &mut [u8]) -> Option<Range<usize>> {
     let tagged = frame.get(12..14)? == EtherType::VLAN.0.to_be_bytes();
     let ip = ETHERNET + if tagged { TAG } else { 0 };
@@ -30,7 +31,7 @@ pub(crate) fn mark(frame: &mut [u8]) -> Option<Range<usize>> {
             Some(ip..ip + V4)
         }
         EtherType::IPV6 => {
-            // The traffic class lies across the first two bytes; its low two bits are bits 4 and 5 of the second.
+            // The traffic class spans the first two bytes; its low two bits are bits 4 and 5 of the second.
             let second = frame.get_mut(ip + 1)?;
             *second = marked(*second, 4)?;
             Some(ip + 1..ip + 2)
@@ -39,7 +40,7 @@ pub(crate) fn mark(frame: &mut [u8]) -> Option<Range<usize>> {
     }
 }
 
-/// `byte` with CE in the two bits from `shift` on; `None` where they say not ECN-capable, or CE already.
+/// Returns `byte` with CE in the two bits from `shift` on; `None` if they are Not-ECT or CE.
 fn marked(byte: u8, shift: u8) -> Option<u8> {
     let ecn = Ecn::from_number(U2::truncate(u32::from(byte >> shift)));
     let capable = matches!(ecn, Ecn::Capable0 | Ecn::Capable1);

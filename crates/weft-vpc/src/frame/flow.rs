@@ -1,14 +1,15 @@
-//! Which frames belong together: what a network must not reorder (RFC 7348, section 5; RFC 2992).
+//! The flow of a frame: the unit within which a network must not reorder (RFC 7348, section 5; RFC 2992).
 
 use core::net::IpAddr;
 
 use super::{Frame, Transport};
 
 impl Frame {
-    /// A number that all frames of a tenant's flow have, in one direction, and few others: of its
-    /// addresses, protocol and ports. Parts of a packet count without ports, which only the first has.
+    /// Returns a hash of the frame's addresses, protocol and ports: equal for all frames of a tenant's flow
+    /// in one
+    /// direction, and seldom for two flows. Fragments are hashed without ports, which only the first has.
     pub fn flow_hash(&self) -> u32 {
-        // FNV-1a: a few bytes a frame, and no enemy gains by a collision.
+        // FNV-1a: a frame hashes few bytes, and an attacker gains nothing by a collision.
         let mut hash = 0xcbf2_9ce4_8422_2325_u64;
         let mut mix = |bytes: &[u8]| {
             for &byte in bytes {
@@ -39,8 +40,8 @@ impl Frame {
     }
 }
 
-/// Has every bit of a hash decide about every bit of the result: FNV-1a alone carries what came last, the
-/// port of a client, into few of them, and the flows of a server's clients would all take one path. The first
+/// Mixes a hash so that each of its bits affects each bit of the result: FNV-1a alone carries the last bytes, a
+/// client's port, into few bits, and the flows of a server's clients would all take one path. The first
 /// step of the finalizer of MurmurHash3.
 fn scatter(hash: u64) -> u32 {
     ((hash ^ (hash >> 33)).wrapping_mul(0xff51_afd7_ed55_8ccd) >> 32) as u32
@@ -70,7 +71,7 @@ mod tests {
 
     #[test]
     fn the_clients_of_a_server_are_spread_both_ways() {
-        // Linux gives clients even ports, one after the other.
+        // Linux assigns even ports to clients, one after the other.
         let clients = (0..200).map(|client| 32_768 + 2 * client);
         for to_server in [true, false] {
             let mut paths = BTreeMap::<u32, u32>::new();
@@ -80,7 +81,7 @@ mod tests {
                 let frame = parsed(&packet("10.0.0.1", "10.0.0.2", protocol::TCP, &segment));
                 *paths.entry(frame.flow_hash() % 8).or_default() += 1;
             }
-            // 25 on average; past four standard deviations chance does not go.
+            // 25 on average; a deviation past four standard deviations is not chance.
             assert_eq!(paths.len(), 8, "{paths:?}");
             assert!(paths.values().all(|flows| (6..=44).contains(flows)), "{paths:?}");
         }

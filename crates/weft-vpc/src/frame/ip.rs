@@ -5,39 +5,39 @@ use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use super::transport::{self, Transport};
 use super::{FrameError, chunk};
 
-/// An IPv4 or IPv6 packet, or a part of one.
+/// An IPv4 or IPv6 packet, or a fragment of one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ip {
-    /// Who sent it.
+    /// The sender's address.
     pub source: IpAddr,
-    /// Whom it is for.
+    /// The receiver's address.
     pub destination: IpAddr,
-    /// What follows the header with its options or extension headers (see [`protocol`]).
+    /// The protocol after the header with its options or extension headers (see [`protocol`]).
     pub protocol: u8,
-    /// Routers it may still pass.
+    /// The number of routers that it may still pass.
     pub hop_limit: u8,
-    /// Which part of a packet it is; nothing for a whole one.
+    /// The fragment's place in its packet; `None` for a whole packet.
     pub fragment: Option<Fragment>,
-    /// Where the transport's header begins, from the frame's first byte.
+    /// The offset of the transport header from the frame's first byte.
     pub transport_offset: u16,
-    /// Length of what begins there, bytes: never past the frame, without Ethernet's padding.
+    /// Length of the transport header and payload, bytes: never past the frame, without Ethernet's padding.
     pub transport_len: u16,
-    /// What begins there.
+    /// The parsed transport header.
     pub transport: Transport,
 }
 
-/// The place of a part in its packet (RFC 791, section 3.2; RFC 8200, section 4.5).
+/// The place of a fragment in its packet (RFC 791, section 3.2; RFC 8200, section 4.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fragment {
-    /// What the parts of a packet have in common, with its addresses.
+    /// The number that all fragments of a packet share, unique together with its addresses.
     pub identification: u32,
-    /// Where the part begins, bytes.
+    /// The fragment's offset in the packet, bytes.
     pub offset: u16,
-    /// Whether another part follows.
+    /// `true` if another fragment follows.
     pub more: bool,
 }
 
-/// Numbers of protocols (IANA).
+/// IANA's protocol numbers.
 pub mod protocol {
     /// ICMP for IPv4 (RFC 792).
     pub const ICMP: u8 = 1;
@@ -50,13 +50,14 @@ pub mod protocol {
 }
 
 impl Ip {
-    /// Extension headers a packet may have. Hosts send three at most; a longer chain is made to
-    /// hide what follows it or to keep parsers busy.
+    /// Largest number of extension headers of a packet. Hosts send three at most; longer chains serve to
+    /// hide the payload or to keep parsers busy.
     pub const MAX_EXTENSIONS: usize = 8;
 }
 
-/// Bytes of the frame that belong to a packet of `packet_len` bytes at `offset`, of those that were
-/// given.
+/// Returns those of the given bytes that belong to a packet of `packet_len` bytes at `offset`; before the
+/// packet the
+/// frame's bytes are kept.
 #[inline]
 fn packet<'a>(
     first: &'a [u8],
@@ -146,26 +147,26 @@ pub(super) fn parse_v6(first: &[u8], offset: usize, frame_len: usize) -> Result<
 }
 
 impl Fragment {
-    /// Whether the part is not the first: the transport's header is in another one.
+    /// Returns `true` if it is not the first fragment: another one has the transport header.
     pub const fn is_later(&self) -> bool {
         self.offset > 0
     }
 
-    /// A part that is the whole is no part (RFC 6946).
+    /// Returns `None` if the fragment is the whole packet (RFC 6946).
     const fn unless_whole(self) -> Option<Self> {
         if self.offset == 0 && !self.more { None } else { Some(self) }
     }
 }
 
-/// Where extension headers lead.
+/// The end of a chain of extension headers.
 struct Chain {
     protocol: u8,
-    /// Where they end, from the frame's first byte.
+    /// The offset after the last one, from the frame's first byte.
     end: usize,
     fragment: Option<Fragment>,
 }
 
-/// Walks the extension headers (RFC 8200, section 4; RFC 4302; IANA's list), up to a transport's
+/// Walks the extension headers (RFC 8200, section 4; RFC 4302; IANA's list) up to a transport
 /// header or the bytes of a later fragment.
 fn extensions(bytes: &[u8], start: usize, next: u8) -> Result<Chain, FrameError> {
     const HOP_BY_HOP: u8 = 0;
@@ -213,7 +214,7 @@ fn extensions(bytes: &[u8], start: usize, next: u8) -> Result<Chain, FrameError>
     Err(FrameError::TooManyExtensions)
 }
 
-/// Where a packet's transport lies in the frame.
+/// The range of a packet's transport in the frame.
 struct Place {
     offset: usize,
     end: usize,

@@ -5,16 +5,16 @@ use core::fmt;
 use super::ip::{Fragment, protocol};
 use super::{FrameError, chunk};
 
-/// What an IP packet carries.
+/// The payload of an IP packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// A TCP segment.
     Tcp(Tcp),
-    /// A UDP datagram, or its first part.
+    /// A UDP datagram, or its first fragment.
     Udp(Udp),
-    /// An ICMP message; the packet's protocol says which ICMP.
+    /// An ICMP message; the packet's protocol selects the version of ICMP.
     Icmp(Icmp),
-    /// A part of a packet whose header is in another part.
+    /// A fragment whose transport header is in another one.
     LaterFragment,
     /// Anything else.
     Other,
@@ -29,11 +29,11 @@ pub struct Tcp {
     pub destination: u16,
     /// Sequence number of the first byte.
     pub sequence: u32,
-    /// The byte expected next, where the ACK flag is set.
+    /// The byte expected next; valid if the ACK flag is set.
     pub acknowledgement: u32,
-    /// What the segment does.
+    /// The segment's flags.
     pub flags: TcpFlags,
-    /// Length of the header with its options, bytes: never past the packet.
+    /// Length of the header with its options, bytes; at most the packet's length.
     pub header_len: u8,
 }
 
@@ -44,18 +44,18 @@ pub struct Udp {
     pub source: u16,
     /// Port of the receiver.
     pub destination: u16,
-    /// Header and payload, bytes.
+    /// Length of header and payload, bytes.
     pub len: u16,
 }
 
 /// The first bytes of an ICMP message (RFC 792; RFC 4443).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Icmp {
-    /// What it is.
+    /// The message's type.
     pub kind: u8,
-    /// More about that.
+    /// The message's code, a subtype.
     pub code: u8,
-    /// Which of the sender's requests an echo belongs to; meaningless in other messages.
+    /// The identifier that relates an echo reply to its request; meaningless in other messages.
     pub identifier: u16,
 }
 
@@ -64,35 +64,35 @@ pub struct Icmp {
 pub struct TcpFlags(pub u8);
 
 impl TcpFlags {
-    /// No more data from the sender.
+    /// The sender has no more data.
     pub const FIN: Self = Self(0x01);
-    /// Sequence numbers begin.
+    /// Synchronises sequence numbers.
     pub const SYN: Self = Self(0x02);
-    /// The connection is gone.
+    /// Resets the connection.
     pub const RST: Self = Self(0x04);
-    /// To be given to the receiver's program at once.
+    /// The receiver passes the data to its application at once.
     pub const PSH: Self = Self(0x08);
-    /// The acknowledgement number counts.
+    /// The acknowledgement number is valid.
     pub const ACK: Self = Self(0x10);
-    /// The urgent pointer counts.
+    /// The urgent pointer is valid.
     pub const URG: Self = Self(0x20);
-    /// Congestion was experienced (RFC 3168).
+    /// Echoes a congestion mark (RFC 3168).
     pub const ECE: Self = Self(0x40);
-    /// The window was reduced for it (RFC 3168).
+    /// Reports that the sender reduced its congestion window (RFC 3168).
     pub const CWR: Self = Self(0x80);
 
-    /// Whether one of `others` is set.
+    /// Returns `true` if one of `others` is set.
     pub const fn any(self, others: Self) -> bool {
         self.0 & others.0 != 0
     }
 
-    /// These and `others`.
+    /// Returns these flags and `others`.
     #[must_use]
     pub const fn with(self, others: Self) -> Self {
         Self(self.0 | others.0)
     }
 
-    /// These without `others`.
+    /// Returns these flags without `others`.
     #[must_use]
     pub const fn without(self, others: Self) -> Self {
         Self(self.0 & !others.0)
@@ -101,7 +101,7 @@ impl TcpFlags {
 
 impl fmt::Debug for TcpFlags {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // As tcpdump prints them, without its dot for ACK.
+        // The letters that tcpdump prints, without its dot for ACK.
         for (flag, letter) in "FSRPAUEW".chars().enumerate() {
             if self.0 & (1 << flag) != 0 {
                 write!(out, "{letter}")?;
@@ -111,8 +111,9 @@ impl fmt::Debug for TcpFlags {
     }
 }
 
-/// The transport at `offset` of `bytes`, of which `len` bytes belong to it, also those that were not
-/// given.
+/// Parses the transport at `offset` of `bytes`. It has `len` bytes in the packet, of which `bytes` may hold
+/// only the
+/// first.
 #[inline]
 pub(super) fn parse(
     bytes: &[u8],
@@ -177,7 +178,7 @@ fn parse_udp(
 ) -> Result<Transport, FrameError> {
     let &[s0, s1, d0, d1, l0, l1, ..] = chunk::<UDP_LEN>(bytes, offset)?;
     let udp_len = u16::from_be_bytes([l0, l1]);
-    // The first part of a datagram is shorter than the datagram.
+    // The first fragment of a datagram is shorter than the datagram.
     let most = if fragmented { usize::from(u16::MAX) } else { len };
     if !(UDP_LEN..=most).contains(&usize::from(udp_len)) {
         let got = usize::from(udp_len);

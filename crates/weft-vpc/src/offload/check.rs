@@ -1,39 +1,39 @@
-//! A virtio-net header held against its frame.
+//! The check of a virtio-net header against its frame.
 
 use thiserror::Error;
 use weft_wire::{GsoType, VirtioNetHeader};
 
 use crate::{Frame, Ip, Network, Transport};
 
-/// What a tenant left undone, as far as the frame bears it out. Offsets count from the first byte of
+/// The work that a tenant left to its device, checked against the frame. Offsets count from the first byte of
 /// the Ethernet header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Offload {
-    /// A checksum to be completed.
+    /// The checksum to complete.
     pub checksum: Option<PartialChecksum>,
-    /// How the frame is to be cut, where it is many in one.
+    /// The cut into segments, if the frame is a super-frame.
     pub segmentation: Option<Segmentation>,
 }
 
-/// A checksum that covers `start..end`, and whose place holds the sum of what else it covers.
+/// A checksum over `start..end`; its field holds the sum of the pseudo header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PartialChecksum {
-    /// First byte it covers.
+    /// The first byte that it covers.
     pub start: u16,
-    /// Its place: two bytes within what it covers.
+    /// The offset of its field, two bytes within the covered range.
     pub at: u16,
-    /// The byte after the last it covers, at most the frame's length.
+    /// The byte after the last covered one, at most the frame's length.
     pub end: u32,
 }
 
-/// How a super-frame is cut.
+/// The cut of a super-frame into segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Segmentation {
-    /// What the segments are.
+    /// The segments' protocol.
     pub kind: GsoType,
-    /// Headers that each segment repeats, from Ethernet to transport, bytes.
+    /// Length of the headers that each segment repeats, from Ethernet to transport, bytes.
     pub header_len: u16,
-    /// Payload of each segment but the last, bytes.
+    /// Payload of each segment except the last, bytes.
     pub size: u16,
     /// Payload of all segments, bytes.
     pub payload_len: u16,
@@ -41,11 +41,11 @@ pub struct Segmentation {
     ecn: bool,
 }
 
-/// Why a virtio-net header does not belong to its frame. The frame is dropped.
+/// The reason that a virtio-net header does not match its frame. The frame is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum OffloadError {
-    /// The checksum's place, or where it begins, is not where it could be.
+    /// The checksum's field or start is outside the possible range.
     #[error("checksum at {start} + {offset}, expected from {least} on within {len} bytes")]
     ChecksumOutside {
         /// `csum_start`.
@@ -54,10 +54,10 @@ pub enum OffloadError {
         offset: u16,
         /// The first byte after the headers that have no such checksum.
         least: u16,
-        /// Length of what can be covered.
+        /// Length of the range that can be covered.
         len: u32,
     },
-    /// A part of a packet does not have the whole packet's checksum.
+    /// A fragment, which does not have the whole packet's checksum.
     #[error("a checksum is to be filled in, or segments cut, in a part of a packet")]
     OfFragment,
     /// `hdr_len` is longer than the frame.
@@ -68,56 +68,56 @@ pub enum OffloadError {
         /// The frame's length.
         len: u32,
     },
-    /// A super-frame whose checksum is not to be filled in: the segments would have none.
+    /// A super-frame without a checksum to fill in: the segments would have none.
     #[error("gso_type {0:?} without NEEDS_CSUM")]
     SegmentsWithoutChecksum(GsoType),
-    /// The frame is not what the header says its segments are.
+    /// The frame has another protocol than the header's segments.
     #[error("gso_type {0:?} on a frame that is something else")]
     WrongKind(GsoType),
-    /// Fragments of a UDP datagram (UFO) are not offered to tenants, so none may ask for them.
+    /// Fragments of a UDP datagram (UFO), which are not offered to tenants.
     #[error("gso_type UDP (UFO) was not negotiated")]
     UdpFragments,
-    /// The ECN bit on what is not TCP.
+    /// The ECN bit on a protocol other than TCP.
     #[error("ECN bit with gso_type {0:?}")]
     EcnWithoutTcp(GsoType),
-    /// Segments too small to be meant.
+    /// A segment size below the smallest one.
     #[error("gso_size {got}, expected {least} or more")]
     SegmentSize {
         /// `gso_size`.
         got: u16,
-        /// The smallest that is taken.
+        /// The smallest valid size.
         least: u16,
     },
-    /// More datagrams than one super-frame may be.
+    /// More datagrams than one super-frame may have.
     #[error("{got} datagrams in one frame, at most {}", Segmentation::MAX_DATAGRAMS)]
     TooManyDatagrams {
-        /// How many.
+        /// Number of datagrams.
         got: usize,
     },
-    /// Bytes after a super-frame's packet: they belong to no segment.
+    /// Bytes after a super-frame's packet, which belong to no segment.
     #[error("{0} bytes after the packet of a super-frame")]
     TrailingBytes(u32),
 }
 
 impl Segmentation {
-    /// The smallest TCP segment that is taken, as in Linux (`TCP_MIN_GSO_SIZE`): smaller ones only
+    /// The smallest size of a TCP segment, as in Linux (`TCP_MIN_GSO_SIZE`): smaller ones only
     /// serve to turn one frame into tens of thousands.
     pub const MIN_TCP_SIZE: u16 = 8;
 
-    /// Datagrams in one super-frame, as in Linux (`UDP_MAX_SEGMENTS`), for the same reason.
+    /// Largest number of datagrams in one super-frame, as in Linux (`UDP_MAX_SEGMENTS`), for the same reason.
     pub const MAX_DATAGRAMS: usize = 128;
 
-    /// How many segments there are; a super-frame without payload is one.
+    /// Returns the number of segments; a super-frame without payload is one.
     pub fn count(&self) -> usize {
         usize::from(self.payload_len).div_ceil(usize::from(self.size)).max(1)
     }
 }
 
 impl Offload {
-    /// What `header` asks for, held against the frame behind it.
+    /// Returns the work that `header` requests, checked against the frame after it.
     ///
     /// # Errors
-    /// Every [`OffloadError`]: the frame is to be dropped.
+    /// Every [`OffloadError`]; the caller drops the frame.
     pub fn check(header: &VirtioNetHeader, frame: &Frame) -> Result<Self, OffloadError> {
         if u32::from(header.hdr_len) > frame.len {
             return Err(OffloadError::HeaderLength { got: header.hdr_len, len: frame.len });
@@ -133,7 +133,7 @@ impl Offload {
         Ok(Self { checksum, segmentation })
     }
 
-    /// The virtio-net header that says this and nothing else, for a frame in one buffer.
+    /// Returns the virtio-net header with this request and no other, for a frame in one buffer.
     pub fn header(&self) -> VirtioNetHeader {
         let mut header = VirtioNetHeader { num_buffers: 1, ..VirtioNetHeader::default() };
         if let Some(checksum) = self.checksum {
@@ -152,7 +152,7 @@ impl Offload {
 }
 
 impl OffloadError {
-    /// A short name for counters: one word a variant, whatever its numbers.
+    /// Returns a short name for counters: one word a variant, independent of its fields.
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::ChecksumOutside { .. } => "checksum_outside",
@@ -169,7 +169,7 @@ impl OffloadError {
     }
 }
 
-/// The checksum lies behind the headers that the switch knows. It need not be the outermost
+/// Returns the checksum's range after the headers that the switch parses. It need not be the outermost
 /// transport's: guests have tunnels of their own.
 fn partial_checksum(
     header: &VirtioNetHeader,
@@ -189,7 +189,7 @@ fn partial_checksum(
     }
 }
 
-/// Where the packet ends, before Ethernet's padding.
+/// Returns the offset of the packet's end, before Ethernet's padding.
 fn packet_end(ip: &Ip) -> u32 {
     u32::from(ip.transport_offset) + u32::from(ip.transport_len)
 }
@@ -279,8 +279,8 @@ mod tests {
     fn a_hint_is_not_believed_and_nothing_else_is_passed_on() {
         let frame = tcp_frame(3000);
         let header = VirtioNetHeader { hdr_len: 20, data_valid: true, ..tcp_header(1000) };
-        let told = Offload::check(&header, &frame).unwrap().header();
-        assert_eq!(told, VirtioNetHeader { num_buffers: 1, ..tcp_header(1000) });
+        let written = Offload::check(&header, &frame).unwrap().header();
+        assert_eq!(written, VirtioNetHeader { num_buffers: 1, ..tcp_header(1000) });
         let header = VirtioNetHeader { hdr_len: 3055, ..header };
         assert_eq!(refused(header, &frame), OffloadError::HeaderLength { got: 3055, len: 3054 });
     }

@@ -1,4 +1,4 @@
-//! Checksums of packets in frames: completed, computed anew, checked.
+//! Checksums of packets in frames: completed, computed and checked.
 
 use core::net::IpAddr;
 
@@ -8,26 +8,26 @@ use weft_wire::checksum::{Checksum, PseudoHeader};
 use super::PartialChecksum;
 use crate::{Frame, Ip, Transport, protocol};
 
-/// A packet that does not add up.
+/// A checksum that is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum ChecksumError {
-    /// The header of IPv4.
+    /// The IPv4 header's checksum.
     #[error("the IPv4 header's checksum is wrong by {residue:#06x}")]
     Header {
-        /// The sum over the header, complemented; zero when it is right.
+        /// The complemented sum over the header; zero if it is right.
         residue: u16,
     },
-    /// TCP, UDP or ICMP.
+    /// The checksum of TCP, UDP or ICMP.
     #[error("the checksum of protocol {protocol} is wrong by {residue:#06x}")]
     Transport {
         /// The packet's protocol.
         protocol: u8,
-        /// The sum over what is covered, complemented; zero when it is right.
+        /// The complemented sum over the covered bytes; zero if it is right.
         residue: u16,
     },
 }
 
-/// Completes a checksum whose place holds the sum of the pseudo header.
+/// Completes a checksum whose field holds the sum of the pseudo header.
 ///
 /// # Panics
 /// If `bytes` are not the frame that the partial checksum was checked against.
@@ -36,8 +36,8 @@ pub fn complete(bytes: &mut [u8], partial: PartialChecksum) {
     put(bytes, usize::from(partial.at), never_zero(Checksum::new().with(covered).finish()));
 }
 
-/// Computes the checksums of a packet anew: the IPv4 header's, and that of TCP, UDP or ICMP in a
-/// whole packet.
+/// Computes the checksums of a packet: the IPv4 header's, and that of TCP, UDP or ICMP in a
+/// packet that is no fragment.
 ///
 /// # Panics
 /// If `bytes` are not the parsed frame.
@@ -55,7 +55,7 @@ pub fn fill(bytes: &mut [u8], frame: &Frame) {
     }
 }
 
-/// Checks what [`fill`] fills in. A UDP datagram over IPv4 may go without a checksum (RFC 768).
+/// Checks the checksums that [`fill`] fills in. A UDP datagram over IPv4 may have none (RFC 768).
 ///
 /// # Errors
 /// The first checksum that is wrong.
@@ -79,7 +79,7 @@ pub fn verify(bytes: &[u8], frame: &Frame) -> Result<(), ChecksumError> {
     if right { Ok(()) } else { Err(ChecksumError::Transport { protocol, residue }) }
 }
 
-/// What a transport checksum covers besides the transport's bytes.
+/// Returns the pseudo header that a transport checksum covers besides the transport's bytes.
 pub(super) fn pseudo_header(ip: &Ip) -> PseudoHeader {
     match (ip.source, ip.destination) {
         (IpAddr::V4(source), IpAddr::V4(destination)) => PseudoHeader::V4 { source, destination },
@@ -88,8 +88,8 @@ pub(super) fn pseudo_header(ip: &Ip) -> PseudoHeader {
     }
 }
 
-/// A sum of zero travels as its other form: in UDP zero would say that there is none (RFC 768), and
-/// the others do not care.
+/// Returns 0xffff for a sum of zero: in UDP zero means that there is no checksum (RFC 768), and for
+/// the other protocols both forms are equal.
 pub(super) const fn never_zero(checksum: u16) -> u16 {
     if checksum == 0 { 0xffff } else { checksum }
 }
@@ -98,7 +98,7 @@ pub(super) fn put(bytes: &mut [u8], at: usize, checksum: u16) {
     bytes[at..at + 2].copy_from_slice(&checksum.to_be_bytes());
 }
 
-/// The packet of a frame of which all bytes are there.
+/// Returns the IP packet of a frame, after a check that `bytes` are the whole frame.
 fn whole<'a>(bytes: &[u8], frame: &'a Frame) -> Option<&'a Ip> {
     assert_eq!(bytes.len(), frame.len as usize, "these are not the parsed frame's bytes");
     frame.ip()
@@ -109,7 +109,7 @@ fn v4_header(ip: &Ip, frame: &Frame) -> Option<core::ops::Range<usize>> {
     ip.source.is_ipv4().then_some(header)
 }
 
-/// Place of the checksum in the transport's header. A part of a packet has none to compute.
+/// Returns the checksum's offset in the transport header. A fragment has none to compute.
 fn checksum_offset(ip: &Ip) -> Option<usize> {
     match ip.transport {
         _ if ip.fragment.is_some() => None,
@@ -120,7 +120,7 @@ fn checksum_offset(ip: &Ip) -> Option<usize> {
     }
 }
 
-/// The checksum over the transport's bytes as they are.
+/// Returns the checksum over the transport's bytes as they are.
 fn transport_sum(bytes: &[u8], ip: &Ip) -> u16 {
     let start = usize::from(ip.transport_offset);
     let len = match ip.transport {
@@ -180,7 +180,7 @@ mod tests {
             let start = usize::from(frame.ip().unwrap().transport_offset);
             for _ in 0..100 {
                 let mut damaged = bytes.clone();
-                // Past the ports, so that the frame parses as before.
+                // The bit is past the ports, so that the frame parses as before.
                 let bit = 8 * (start + 8) + rng.index(8 * (bytes.len() - start - 8));
                 damaged[bit / 8] ^= 1 << (bit % 8);
                 let error = verify(&damaged, &frame).unwrap_err();
@@ -196,7 +196,7 @@ mod tests {
             let expected = filled(packet(source, destination, protocol::TCP, &segment));
             let frame = parsed(&expected);
             let ip = frame.ip().unwrap();
-            // The guest leaves the pseudo header's sum, not complemented.
+            // The guest leaves the pseudo header's sum, uncomplemented.
             let begun = !Checksum::new()
                 .with_pseudo_header(pseudo_header(ip), ip.protocol, ip.transport_len.into())
                 .finish();
@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(verify(&v4, &frame), Ok(()));
         let v6 = packet("2001:db8::1", "2001:db8::2", protocol::UDP, &udp(1, 2, &[]));
         assert!(verify(&v6, &parsed(&v6)).is_err());
-        // The payload for which the sum is zero: the checksum of the datagram without it.
+        // The payload that makes the sum zero: the checksum of the datagram without it.
         let bytes = filled(packet("10.0.0.1", "10.0.0.2", protocol::UDP, &udp(1, 2, &[0, 0])));
         let sum = [bytes[40], bytes[41]];
         let bytes = filled(packet("10.0.0.1", "10.0.0.2", protocol::UDP, &udp(1, 2, &sum)));

@@ -1,4 +1,4 @@
-//! Super-frames cut into frames as they travel on a wire, bit for bit as Linux's generic segmentation
+//! The cut of super-frames into frames in wire form, bit for bit as Linux's generic segmentation
 //! does it (`tcp_gso_segment`, `__udp_gso_segment`, `inet_gso_segment`).
 
 use core::ops::Range;
@@ -10,7 +10,7 @@ use super::Segmentation;
 use super::checksum::{never_zero, pseudo_header, put};
 use crate::{Frame, TcpFlags};
 
-/// The frames of a super-frame, one after the other.
+/// An iterator over the frames of a super-frame.
 #[derive(Clone, Debug)]
 pub struct Segments<'a> {
     super_frame: &'a [u8],
@@ -19,21 +19,21 @@ pub struct Segments<'a> {
     protocol: u8,
     network_offset: usize,
     transport_offset: usize,
-    /// Where the next segment's payload begins; nothing when there is none.
+    /// The offset of the next segment's payload; `None` after the last segment.
     next: Option<usize>,
 }
 
-/// One frame of a super-frame: the headers that were written, then this payload.
+/// One frame of a super-frame: the written headers, then a range of the payload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Segment {
-    /// Bytes of headers.
+    /// Length of the headers, bytes.
     pub header_len: usize,
-    /// Which bytes of the super-frame follow them.
+    /// The range of the super-frame that follows them.
     pub payload: Range<usize>,
 }
 
 impl<'a> Segments<'a> {
-    /// Begins to cut `super_frame`.
+    /// Creates the segments of `super_frame`.
     ///
     /// # Panics
     /// If the bytes are not the parsed frame, or the segmentation was not
@@ -55,13 +55,13 @@ impl<'a> Segments<'a> {
         }
     }
 
-    /// Length of the longest frame, bytes.
+    /// Returns the length of the longest frame, bytes.
     pub fn longest(&self) -> usize {
         let Segmentation { header_len, size, payload_len, .. } = self.segmentation;
         usize::from(header_len) + usize::from(size.min(payload_len))
     }
 
-    /// Writes the next frame over the start of `out`; its length.
+    /// Writes the next frame over the start of `out`. Returns its length in bytes, `None` after the last one.
     ///
     /// # Panics
     /// If `out` is shorter than the [longest](Self::longest) frame.
@@ -72,8 +72,8 @@ impl<'a> Segments<'a> {
         Some(header_len + payload.len())
     }
 
-    /// Writes only the headers of the next frame over the start of `out`, for who gathers the payload
-    /// from the super-frame itself.
+    /// Writes only the headers of the next frame over the start of `out`, for a caller that gathers the payload
+    /// from the super-frame itself. Returns `None` after the last frame.
     ///
     /// # Panics
     /// If `out` is shorter than the headers.
@@ -111,8 +111,9 @@ impl<'a> Segments<'a> {
         Some(Segment { header_len, payload: start..end })
     }
 
-    /// Length, and for IPv4 identification and checksum. Each packet has an identification of its
-    /// own, as its sender would have given it.
+    /// Writes the length, and for IPv4 the identification and the checksum. Each packet has an identification
+    /// of its
+    /// own, as its sender would have assigned it.
     fn write_network(&self, headers: &mut [u8], before: usize, payload_len: usize) {
         let packet_len = headers.len() - self.network_offset + payload_len;
         let index = before / usize::from(self.segmentation.size);
@@ -135,8 +136,8 @@ impl<'a> Segments<'a> {
     }
 }
 
-/// The sequence number goes on by what earlier segments carry. CWR is said once, in the first
-/// (RFC 3168, section 6.1.2); FIN and PSH concern the last byte.
+/// Adds the earlier segments' payload to the sequence number. Only the first segment keeps CWR
+/// (RFC 3168, section 6.1.2), only the last FIN and PSH.
 fn write_tcp(header: &mut [u8], before: usize, last: bool) {
     let sequence = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
     let before = u32::try_from(before).expect("shorter than the super-frame");

@@ -1,4 +1,4 @@
-//! A tenant's frame as it travels on a wire.
+//! A tenant's frame in its wire form.
 
 use alloc::vec::Vec;
 
@@ -6,9 +6,12 @@ use super::{Offload, Segments, complete};
 use crate::Frame;
 use weft_wire::VirtioNetHeader;
 
-/// Does what the tenant left to its device: completes the checksum of the frame behind the virtio-net header
-/// that `bytes` begin with, or cuts it into `piece`, and hands each Ethernet frame that results to `send` beside
-/// the tenant's. Returns `None`, having sent nothing, for a virtio-net header that does not fit its frame.
+/// Does the work that the tenant left to its device: completes the checksum of the frame after the virtio-net
+/// header
+/// that `bytes` begin with, or cuts the frame into `piece`, and passes each resulting Ethernet frame to
+/// `send` with
+/// the tenant's parsed frame. Returns `None` and sends nothing if the virtio-net header does not match its
+/// frame.
 pub fn on_wire(
     bytes: &mut [u8],
     piece: &mut Vec<u8>,

@@ -1,4 +1,4 @@
-//! A rule as people write it, read and written.
+//! The text form of a rule: its parser and its display.
 
 use alloc::borrow::ToOwned;
 use alloc::format;
@@ -12,20 +12,20 @@ use weft_units::unknown_name;
 use super::{Action, Ends, Net, Ports, Rule};
 use crate::{ParsePrefixError, protocol};
 
-/// Why a text is not a rule.
+/// The reason that a text is not a rule.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum ParseRuleError {
-    /// A word that is not expected there.
+    /// An unexpected word.
     #[error("rule {rule:?}: {problem}")]
     Word {
         /// The rule as it was written.
         rule: String,
-        /// What is wrong, and what would be right.
+        /// The mistake, and the expected words.
         problem: String,
     },
 }
 
-/// Protocols that have names.
+/// The protocols that have names.
 const PROTOCOLS: [(&str, u8); 4] = [
     ("tcp", protocol::TCP),
     ("udp", protocol::UDP),
@@ -33,18 +33,18 @@ const PROTOCOLS: [(&str, u8); 4] = [
     ("icmpv6", protocol::ICMPV6),
 ];
 
-/// The words of a rule, one after the other.
+/// The words of a rule that are not read yet.
 struct Words<'a> {
     words: core::iter::Peekable<core::str::SplitWhitespace<'a>>,
 }
 
 impl<'a> Words<'a> {
-    /// The next word if it is `word`.
+    /// Reads the next word if it is `word`. Returns `true` if it was.
     fn take(&mut self, word: &str) -> bool {
         self.words.next_if_eq(&word).is_some()
     }
 
-    /// The next word, which says `what`.
+    /// Returns the next word; `what` describes it in the error.
     fn value(&mut self, what: &str) -> Result<&'a str, String> {
         self.words.next().ok_or_else(|| format!("it ends where {what} is expected"))
     }
@@ -181,7 +181,7 @@ impl fmt::Display for Ports {
     }
 }
 
-/// The rule as it is written; reading that gives the same rule.
+/// Writes the rule's text form, which parses to the same rule.
 impl fmt::Display for Rule {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "{} {} {}", self.priority, self.action, self.direction)?;
@@ -319,7 +319,7 @@ mod tests {
         }
     }
 
-    /// Words of rules in any order, and other texts, are refused or read, never a panic.
+    /// Checks that words of rules in any order, and other texts, parse or are refused without a panic.
     #[test]
     fn any_text_is_a_rule_or_an_error() {
         let words = [

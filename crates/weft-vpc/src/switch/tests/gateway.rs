@@ -38,10 +38,10 @@ fn subnets() -> Hosts {
 }
 
 /// A datagram of tenant 1 for the gateway.
-fn datagram(to: [u8; 4], lives: u8, bytes: usize) -> Vec<u8> {
+fn datagram(to: [u8; 4], hop_limit: u8, bytes: usize) -> Vec<u8> {
     let udp = udp(1000, 53, &vec![7; bytes]);
     let mut header = v4([10, 0, 0, 1].into(), to.into(), protocol::UDP, udp.len());
-    header.ttl = lives;
+    header.ttl = hop_limit;
     let mut frame = vec![0; VirtioNetHeader::LEN];
     frame.extend(between(mac(1), GATEWAY, EtherType::IPV4, &v4_packet(header, &udp)));
     frame
@@ -52,7 +52,7 @@ fn seen(hosts: &Hosts, end: usize, port: PortId) -> &[Vec<u8>] {
 }
 
 /// What a tenant gets of a datagram that went through the gateway.
-fn passed_on(mut frame: Vec<u8>, to: MacAddr) -> Vec<u8> {
+fn forwarded(mut frame: Vec<u8>, to: MacAddr) -> Vec<u8> {
     gateway::pass_on(&mut frame[VirtioNetHeader::LEN..], to);
     frame
 }
@@ -66,7 +66,7 @@ fn packets_cross_subnets_and_losses_with_a_hop_less() {
     assert!(hosts.run(LIMIT, |hosts| seen(hosts, 1, PORT).len() == sent.len()));
     assert!(hosts.hosts[0].tenants.reads_again > 0, "what was lost was read again");
     for (sent, seen) in sent.into_iter().zip(seen(&hosts, 1, PORT)) {
-        assert_eq!(*seen, passed_on(sent, mac(2)));
+        assert_eq!(*seen, forwarded(sent, mac(2)));
         let ethernet = &seen[VirtioNetHeader::LEN..];
         let frame = Frame::parse(ethernet, ethernet.len()).unwrap();
         assert_eq!((frame.source, frame.ip().unwrap().hop_limit), (GATEWAY, 63));
@@ -78,12 +78,12 @@ fn packets_cross_subnets_and_losses_with_a_hop_less() {
 fn packets_cross_subnets_of_one_host_and_in_plain_vxlan() {
     let mut hosts = subnets();
     hosts.send(0, PORT, datagram([10, 0, 2, 3], 64, 100));
-    assert_eq!(seen(&hosts, 0, NEAR), [passed_on(datagram([10, 0, 2, 3], 64, 100), mac(3))]);
+    assert_eq!(seen(&hosts, 0, NEAR), [forwarded(datagram([10, 0, 2, 3], 64, 100), mac(3))]);
     let plain = NetworkConfig { reliable: false, in_order: true };
     hosts.hosts.iter_mut().for_each(|host| host.switch.set_network(RED, plain));
     hosts.send(0, PORT, datagram([10, 0, 1, 2], 64, 100));
     assert!(hosts.run(LIMIT, |hosts| seen(hosts, 1, PORT).len() == 1));
-    assert_eq!(seen(&hosts, 1, PORT), [passed_on(datagram([10, 0, 1, 2], 64, 100), mac(2))]);
+    assert_eq!(seen(&hosts, 1, PORT), [forwarded(datagram([10, 0, 1, 2], 64, 100), mac(2))]);
     assert_eq!(hosts.plain_frames, 1);
 }
 
