@@ -1,6 +1,6 @@
-//! What deciding on a frame costs: `cargo bench -p weft-vpc --bench policy`.
+//! The cost of a decision on a frame: `cargo bench -p weft-vpc --bench policy`.
 //!
-//! Nanoseconds an operation, the best of seven rounds: other work on the machine only ever adds.
+//! Nanoseconds per operation, the best of seven rounds: other work on the machine can only add time.
 
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
@@ -14,7 +14,7 @@ use weft_vpc::{
 use weft_wire::{Ecn, EtherType, EthernetHeader, Ipv4Header, Ipv4Options, MacAddr, U6, U13};
 
 const ROUNDS: u32 = 7;
-/// Frames in turn, so that neither branch predictor nor cache knows the one answer.
+/// Number of frames used in rotation, so that neither the branch predictor nor the cache learns one answer.
 const FRAMES: usize = 1024;
 
 #[expect(clippy::disallowed_methods, reason = "a benchmark is a clock's one use here")]
@@ -31,7 +31,7 @@ fn nanoseconds(operations: u32, mut operation: impl FnMut(usize)) -> f64 {
     (0..ROUNDS).map(round).fold(f64::INFINITY, f64::min)
 }
 
-/// What a thing takes once, milliseconds.
+/// Returns the time that `make` takes, milliseconds, and its result.
 #[expect(clippy::disallowed_methods, reason = "a benchmark is a clock's one use here")]
 fn timed<T>(make: impl FnOnce() -> T) -> (f64, T) {
     let start = Instant::now();
@@ -39,7 +39,7 @@ fn timed<T>(make: impl FnOnce() -> T) -> (f64, T) {
     (start.elapsed().as_secs_f64() * 1e3, made)
 }
 
-/// A UDP datagram over IPv4 in a frame.
+/// Returns a UDP datagram over IPv4 in a frame.
 fn datagram(source: Ipv4Addr, destination: Ipv4Addr, port: u16) -> Vec<u8> {
     let ethernet = EthernetHeader {
         destination: MacAddr([2, 0, 0, 0, 0, 2]),
@@ -69,10 +69,10 @@ fn datagram(source: Ipv4Addr, destination: Ipv4Addr, port: u16) -> Vec<u8> {
     bytes
 }
 
-/// How the rules of a list look.
+/// A function that returns a random rule of a list.
 type Shape = fn(&mut Rng) -> Rule;
 
-/// A prefix, a protocol and a port: what clouds' lists are made of.
+/// Returns a rule with a prefix, a protocol and a port, as in the lists of clouds.
 fn usual(rng: &mut Rng) -> Rule {
     let len = [16, 24, 24, 32][rng.index(4)];
     let port = u16::try_from(rng.below(1024)).expect("below 1,024");
@@ -84,7 +84,7 @@ fn usual(rng: &mut Rng) -> Rule {
     }
 }
 
-/// Every pair of lengths: as many tuples as rules can make.
+/// Returns a rule of any pair of prefix lengths: the most tuples that rules can form.
 fn any_lengths(rng: &mut Rng) -> Rule {
     let (from, to) = (1 + rng.below(32), 1 + rng.below(32));
     Rule {
@@ -94,7 +94,7 @@ fn any_lengths(rng: &mut Rng) -> Rule {
     }
 }
 
-/// One prefix, and ranges of ports only.
+/// Returns a rule without prefixes, with a range of ports.
 fn ports_only(rng: &mut Rng) -> Rule {
     let first = u16::try_from(rng.below(1024)).expect("below 1,024");
     let last = first + u16::try_from(rng.below(16)).expect("below 16");
@@ -105,7 +105,7 @@ fn ports_only(rng: &mut Rng) -> Rule {
     }
 }
 
-/// One of the 65,536 addresses of 10.0/16, so that rules and frames meet.
+/// Returns one of the 65,536 addresses of 10.0/16, so that rules match frames.
 fn address(rng: &mut Rng) -> Ipv4Addr {
     Ipv4Addr::from_bits(0x0a00_0000 | (rng.next_u32() >> 16))
 }
@@ -172,7 +172,7 @@ fn main() {
             assert!(black_box(verdict).is_ok(), "everything may come");
         };
         (0..count).for_each(&mut judge);
-        // Frames far apart, so that no connection is still in the cache.
+        // The frames are far apart, so that no connection is still in the cache.
         let ns = nanoseconds(200_000, |index| judge(index * (count / FRAMES)));
         println!("{:<22} {count:>11} {ns:>5.1}", "a connection's frame");
     }

@@ -1,8 +1,8 @@
-//! What 100,000 pairs of vNICs cost in memory: two switches, every port of one speaks with every port of
-//! the other (BIFROST, section 6.3). `cargo bench -p weft-vpc --bench scale -- [ports a host]`
+//! The memory cost of 100,000 pairs of vNICs: two switches, where every port of one sends to every port of
+//! the other (BIFROST, section 6.3). `cargo bench -p weft-vpc --bench scale -- [ports of a host]`
 //!
-//! Resident bytes an end: once set up; while each has frames under way; and after a rest. Then what a sender
-//! holds for one connection by its rate (figure 22).
+//! Resident bytes per end: once set up; while each has frames in flight; and after a rest. Then the memory that a
+//! sender holds for one connection, by its rate (figure 22).
 
 use std::collections::VecDeque;
 use std::fs;
@@ -19,7 +19,7 @@ use weft_wire::{MacAddr, Packet, VirtioNetHeader};
 
 const VNI: Vni = Vni::new(7).unwrap();
 
-/// A frame with its virtio-net header, bytes.
+/// Length of a frame with its virtio-net header, bytes.
 const LEN: usize = VirtioNetHeader::LEN + 1400;
 
 fn host(end: usize) -> SocketAddr {
@@ -32,7 +32,7 @@ fn mac(end: usize, port: u32) -> MacAddr {
     MacAddr([2, 0, 0, u8::try_from(end).expect("two hosts"), high, low])
 }
 
-/// The beginning of every frame from a port of host 0 to one of host 1.
+/// Returns the beginning of every frame from a port of host 0 to one of host 1.
 fn head(from: u32, to: u32) -> [u8; VirtioNetHeader::LEN + 256] {
     let mut head = [0; VirtioNetHeader::LEN + 256];
     let ethernet = &mut head[VirtioNetHeader::LEN..];
@@ -42,15 +42,15 @@ fn head(from: u32, to: u32) -> [u8; VirtioNetHeader::LEN + 256] {
     head
 }
 
-/// Tenants that know of a frame whose it is, and of what arrives how it begins.
+/// Tenants that keep only the ports of a sent frame, and the last piece of an arriving one.
 #[derive(Default)]
-struct Forgetful {
+struct MinimalTenants {
     sent: Vec<(u32, u32)>,
     arriving: Vec<u8>,
     seen: usize,
 }
 
-impl Tenants for Forgetful {
+impl Tenants for MinimalTenants {
     fn read(&mut self, _: PortId, token: Token, offset: u32, out: &mut [u8], _: Reading) {
         assert_eq!(offset, 0, "a frame fits one packet");
         let (from, to) = self.sent[token.0 as usize];
@@ -81,7 +81,7 @@ impl Tenants for Forgetful {
 struct Hosts {
     now: Instant,
     switches: [Switch; 2],
-    tenants: [Forgetful; 2],
+    tenants: [MinimalTenants; 2],
 }
 
 impl Hosts {
@@ -101,11 +101,11 @@ impl Hosts {
             switch
         };
         let switches = [switch(0), switch(1)];
-        let tenants = [Forgetful::default(), Forgetful::default()];
+        let tenants = [MinimalTenants::default(), MinimalTenants::default()];
         Self { now: Instant::EPOCH + Duration::from_secs(1), switches, tenants }
     }
 
-    /// A frame from a port of host 0 to one of host 1.
+    /// Sends a frame from a port of host 0 to one of host 1.
     fn send(&mut self, from: u32, to: u32) {
         let (switch, tenants) = (&mut self.switches[0], &mut self.tenants[0]);
         let token = Token(u32::try_from(tenants.sent.len()).expect("a short run"));
@@ -114,7 +114,7 @@ impl Hosts {
         switch.handle_frame(self.now, PortId(from), token, len, &head(from, to), tenants);
     }
 
-    /// Lets every packet that may leave an end arrive at the other; how many there were.
+    /// Carries every packet that may leave an end to the other. Returns the number of packets.
     fn carry(&mut self, end: usize) -> usize {
         let mut wire: VecDeque<(u16, Vni, Packet, Vec<u8>)> = VecDeque::new();
         let (switch, tenants) = (&mut self.switches[end], &mut self.tenants[end]);
@@ -141,8 +141,8 @@ impl Hosts {
         count
     }
 
-    /// Until nothing moves and everything is acknowledged, or `limit` has passed.
-    fn settle(&mut self, limit: Duration) {
+    /// Runs until nothing moves and everything is acknowledged, or `limit` has passed.
+    fn run_until_idle(&mut self, limit: Duration) {
         let until = self.now + limit;
         while self.now < until {
             if self.carry(0) + self.carry(1) == 0 {
@@ -153,7 +153,7 @@ impl Hosts {
     }
 }
 
-/// Bytes of this process in memory.
+/// Returns the resident memory of this process, bytes.
 fn resident() -> usize {
     let text = fs::read_to_string("/proc/self/status").expect("Linux");
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("always there");
@@ -161,16 +161,16 @@ fn resident() -> usize {
     kib * 1024
 }
 
-/// Frames of one connection in flight at once: the send window.
+/// Number of frames of one connection in flight at once: the send window.
 const WINDOW: u32 = 512;
 
-/// Bytes an end where `ports` speak with `ports`, set up and idle.
+/// Sets up connections from `ports` to `ports` and lets them become idle.
 fn idle(hosts: &mut Hosts, ports: u32) {
     for from in 0..ports {
         (0..ports).for_each(|to| hosts.send(from, to));
-        hosts.settle(Duration::from_millis(2));
+        hosts.run_until_idle(Duration::from_millis(2));
     }
-    hosts.settle(Duration::from_millis(100));
+    hosts.run_until_idle(Duration::from_millis(100));
     assert_eq!(hosts.tenants[1].seen, (ports * ports) as usize, "every pair carried its frame");
 }
 
@@ -191,12 +191,13 @@ fn many(ports: u32) {
             (0..8).for_each(|_| hosts.send(from, to));
         }
     }
-    hosts.settle(Duration::from_secs(4));
+    hosts.run_until_idle(Duration::from_secs(4));
     assert_eq!(hosts.tenants[1].seen, 9 * pairs, "every pair carried its frames");
     print("an end, all of them active at once", resident() - before, 2 * pairs);
 }
 
-/// What connections would take that reserve their windows, and what a frame takes that is in flight.
+/// Measures the memory that connections would take if they reserved their windows, and that of a frame in
+/// flight.
 fn windows() {
     let ports = 24;
     let pairs = (ports * ports) as usize;
@@ -208,7 +209,7 @@ fn windows() {
             (0..WINDOW).for_each(|_| hosts.send(from, to));
         }
     }
-    // They leave and arrive; nobody hears of it yet.
+    // The frames leave and arrive; no acknowledgement arrives yet.
     while hosts.carry(0) > 0 {}
     let frames = pairs * WINDOW as usize;
     let bytes = (resident() - before) / frames;
@@ -229,7 +230,7 @@ fn main() {
         return windows();
     }
     many(std::env::args().skip(1).find_map(|word| word.parse().ok()).unwrap_or(317));
-    // In a process of its own: memory that was freed here would be taken again, and not be seen.
+    // The measurement needs a process of its own: memory freed here would be reused and not show.
     let own = std::env::current_exe().expect("Linux");
     let status =
         std::process::Command::new(own).arg("windows").status().expect("it was started once");

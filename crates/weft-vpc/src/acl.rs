@@ -1,10 +1,9 @@
 //! Access lists: ordered rules that allow or deny each packet on its own, without connection state.
 //!
 //! A list matches IP packets. ARP and neighbour discovery always pass, because without them no address can be
-//! reached; other
-//! protocols on Ethernet get the list's default. A later fragment has no ports: a rule that allows some ports
-//! lets it pass by its addresses and protocol, a rule that denies some ports does not match it. Without the
-//! first fragment, which the rules do match, the receiver cannot use a later one (RFC 1858, section 3).
+//! reached; other protocols on Ethernet get the list's default. A later fragment has no ports: a rule that allows
+//! some ports lets it pass by its addresses and protocol, a rule that denies some ports does not match it. Without
+//! the first fragment, which the rules do match, the receiver cannot use a later one (RFC 1858, section 3).
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;

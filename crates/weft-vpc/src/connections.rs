@@ -1,9 +1,7 @@
-//! Connections that pass a port, so that replies pass where requests did: each one's originator, state and
-//! expiry.
+//! Connections that pass a port, so that replies pass where requests did: each one's originator, state and expiry.
 //! Time-outs are those that RFC 5382, 4787 and 5508 require of middleboxes.
 //!
-//! The table has a fixed limit. A full table evicts connections without a reply for new ones; if all have a
-//! reply,
+//! The table has a fixed limit. A full table evicts connections without a reply for new ones; if all have a reply,
 //! it refuses new ones.
 
 use alloc::vec::Vec;
@@ -94,8 +92,7 @@ pub(crate) struct Connections {
     cursor: usize,
 }
 
-/// Slots scanned when a connection is added: more than one, so that expired ones are removed faster than new
-/// ones
+/// Slots scanned when a connection is added: more than one, so that expired ones are removed faster than new ones
 /// come.
 const SLOTS_SCANNED: usize = 4;
 /// Slots scanned for one to evict when the table is full.
@@ -158,7 +155,9 @@ impl Connections {
         let answer = from != known.originator;
         match (&mut known.progress, tcp) {
             (Progress::Tcp(state), Some(tcp)) => state.advance(tcp, answer),
-            (progress @ Progress::UdpUnreplied, _) if answer => *progress = Progress::UdpEstablished,
+            (progress @ Progress::UdpUnreplied, _) if answer => {
+                *progress = Progress::UdpEstablished
+            }
             _ => {}
         }
         known.until = now + known.progress.lifetime(&config);

@@ -1,9 +1,8 @@
 //! A tenant's frame as the switch parses it: its addresses and the offset of each header.
 //!
-//! The parser trusts no length: it checks each against the given bytes and the frame's own length, so all
-//! parsed headers lie within the frame. It does not check checksums; the receiver does. A protocol that it
-//! does not
-//! know is no error but [`Network::Other`]; a frame that contradicts itself is an error.
+//! The parser trusts no length: it checks each against the given bytes and the frame's own length, so all parsed
+//! headers lie within the frame. It does not check checksums; the receiver does. A protocol that it does not know
+//! is no error but [`Network::Other`]; a frame that contradicts itself is an error.
 
 use core::net::Ipv4Addr;
 
@@ -228,8 +227,7 @@ fn chunk<const N: usize>(bytes: &[u8], offset: usize) -> Result<&[u8; N], FrameE
     found.ok_or(FrameError::Truncated { needed: offset + N, got: bytes.len() })
 }
 
-/// Parses ARP for IPv4 over Ethernet (hardware type 1, 6 bytes; protocol type 0x0800, 4 bytes). Other kinds
-/// of ARP
+/// Parses ARP for IPv4 over Ethernet (hardware type 1, 6 bytes; protocol type 0x0800, 4 bytes). Other kinds of ARP
 /// are [`Network::Other`].
 fn parse_arp(first: &[u8], offset: usize) -> Result<Network, FrameError> {
     const ETHERNET_AND_IPV4: [u8; 6] = [0, 1, 8, 0, 6, 4];

@@ -20,9 +20,8 @@ pub enum Hop {
     Via(IpAddr),
 }
 
-/// Forwards a frame for the gateway to the machine `to`: rewrites `ethernet`, the frame's beginning with the
-/// whole IP
-/// header. Any other frame stays unchanged.
+/// Forwards a frame for the gateway to the machine `to`: rewrites `ethernet`, the frame's beginning with the whole
+/// IP header. Any other frame stays unchanged.
 pub fn pass_on(ethernet: &mut [u8], to: MacAddr) {
     let Some((header, packet)) = ethernet.split_first_chunk_mut::<{ EthernetHeader::LEN }>() else {
         return;

@@ -1,6 +1,5 @@
 //! A virtual switch without sockets: tenants' frames, the policies that allow them, and the offloads.
-//! `weft-vswitch`
-//! and `weft-sim` call it; it never knows sockets or the clock.
+//! `weft-vswitch` and `weft-sim` call it; it never knows sockets or the clock.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 

@@ -1,10 +1,9 @@
 //! Rate limits of a port: token buckets over bytes and over frames, one pair for each direction.
 //!
-//! A bucket is exact: it counts tokens in billionths of a bit (or of a frame), the unit that a rate
-//! gives in a nanosecond, so nothing is rounded and hours add up to the last frame. A limiter passes or drops
-//! a frame
-//! at once; waiting is the sender's task. BIFROST marks the frames dropped here, so that the
-//! sender slows down (section 7.1).
+//! A bucket is exact: it counts tokens in billionths of a bit (or of a frame), the unit that a rate gives in a
+//! nanosecond, so nothing is rounded and hours add up to the last frame. A limiter passes or drops a frame at once;
+//! waiting is the sender's task. BIFROST marks the frames dropped here, so that the sender slows down (section
+//! 7.1).
 
 use core::num::NonZeroU64;
 

@@ -139,8 +139,7 @@ impl Question {
     }
 
     /// Returns the frame in which `mac` replies to the sender of `frame` that it has the address, with the
-    /// request's
-    /// VLAN tags.
+    /// request's VLAN tags.
     pub(crate) fn answer(&self, frame: &Frame, bytes: &[u8], mac: MacAddr) -> Vec<u8> {
         let mut answer = bytes[..usize::from(frame.network_offset)].to_vec();
         let mut destination = frame.source;

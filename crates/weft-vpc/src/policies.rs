@@ -131,8 +131,8 @@ impl Policies {
         Ok(Some(groups))
     }
 
-    /// Returns the groups of a port as they are written, the input of
-    /// [`SecurityGroups::set`] after a change of the file.
+    /// Returns the groups of a port as they are written, the input of [`SecurityGroups::set`] after a change of the
+    /// file.
     ///
     /// # Errors
     /// There is no group of that name.

@@ -1,9 +1,9 @@
-//! Security groups: which connections a port may have. A connection that a rule lets begin passes both
-//! ways until it ends; so do ICMP errors about it.
+//! Security groups: rules on the connections that a port may have. A connection that a rule allows to begin passes
+//! in both directions until it ends; so do ICMP errors about it.
 //!
-//! A port has the rules of all its groups, and what none allows is denied, to it and from it. ARP and
-//! neighbour discovery always pass: without them nobody is reached. Parts of packets pass if their
-//! first part did.
+//! A port has the rules of all its groups; packets to and from it that no rule allows are denied. ARP and
+//! neighbour discovery always pass, because without them no address can be reached. Later fragments pass if the
+//! first fragment of their packet did.
 
 use alloc::collections::VecDeque;
 use alloc::format;
@@ -20,49 +20,49 @@ use crate::{
     Fragment, Frame, Ip, Network, Prefix, Rule, Sets, Tcp, Transport, neighbour,
 };
 
-/// A group as it is written.
+/// A group as written in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields, rename_all = "kebab-case"))]
 pub struct SecurityGroupConfig {
-    /// What it is called. Rules speak of the machines that are in it by `@` and this name.
+    /// The group's name. Rules refer to its members by `@` and this name.
     pub name: String,
-    /// The machines that are in it, for rules that speak of them.
+    /// The addresses of its members, for rules that refer to them.
     #[cfg_attr(feature = "serde", serde(default))]
     pub members: Vec<Prefix>,
-    /// What may begin.
+    /// The rules on connections that may begin.
     #[cfg_attr(feature = "serde", serde(default))]
     pub rules: Vec<Rule>,
 }
 
-/// Why a frame passes.
+/// The reason that a frame passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pass {
-    /// A rule lets its connection begin, by the rule's place in [`SecurityGroups::rules`].
+    /// A rule allows its connection to begin, given by its index in [`SecurityGroups::rules`].
     Rule(u32),
-    /// Its connection has begun.
+    /// It belongs to a tracked connection.
     Connection,
-    /// It is an error about a connection.
+    /// It is an ICMP error about a tracked connection.
     Related,
-    /// It is a later part of a packet whose first part passed.
+    /// It is a later fragment of a packet whose first fragment passed.
     Fragment,
-    /// It finds neighbours.
+    /// It is ARP or neighbour discovery.
     Neighbours,
 }
 
-/// Why a frame does not pass.
+/// The reason that a frame is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// A rule denies it, by its place, or none allows it.
+    /// The rule with this index denies it; no rule allows it if `None`.
     Denied(Option<u32>),
-    /// There is no room to remember its connection.
+    /// The table has no room for its connection.
     TableFull,
-    /// The first part of its packet has not passed, or too long ago.
+    /// The first fragment of its packet has not passed, or passed too long ago.
     NoFirstPart,
 }
 
 impl Refusal {
-    /// A short name for counters.
+    /// Returns a short name for counters.
     pub const fn reason(&self) -> &'static str {
         match self {
             Self::Denied(_) => "denied",
@@ -72,16 +72,16 @@ impl Refusal {
     }
 }
 
-/// What passed and what did not. All of them only grow.
+/// Numbers of frames passed and dropped. All of them only grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct SecurityGroupCounters {
-    /// Frames that passed.
+    /// Number of frames that passed.
     pub passed: u64,
-    /// Frames that no rule allows.
+    /// Number of frames that no rule allows.
     pub denied: u64,
-    /// Frames whose connections could not be remembered.
+    /// Number of frames dropped because the table had no room for their connections.
     pub table_full: u64,
-    /// Later parts of packets whose first part had not passed.
+    /// Number of later fragments whose first fragment had not passed.
     pub no_first_part: u64,
 }
 
@@ -90,30 +90,30 @@ pub struct SecurityGroupCounters {
 pub struct SecurityGroups {
     rules: Acl,
     connections: Connections,
-    /// Grows when the rules change.
+    /// Incremented when the rules change.
     generation: u32,
-    first_parts: VecDeque<FirstPart>,
+    first_fragments: VecDeque<FirstFragment>,
     counters: SecurityGroupCounters,
 }
 
-/// The first part of a packet that passed.
+/// A first fragment that passed.
 #[derive(Clone, Copy, Debug)]
-struct FirstPart {
+struct FirstFragment {
     packet: (IpAddr, IpAddr, u32),
     at: Instant,
 }
 
-/// First parts remembered. A sender has few packets in parts at a time.
-const MOST_FIRST_PARTS: usize = 256;
-/// How long a receiver waits for the other parts of a packet (RFC 8200, section 4.5: 60 s).
-const PARTS_WITHIN: weft_units::Duration = weft_units::Duration::from_secs(60);
+/// Largest number of first fragments kept. A sender has few fragmented packets at a time.
+const MAX_FIRST_FRAGMENTS: usize = 256;
+/// The time that a receiver waits for the other fragments of a packet (RFC 8200, section 4.5: 60 s).
+const REASSEMBLY_TIMEOUT: weft_units::Duration = weft_units::Duration::from_secs(60);
 
 impl SecurityGroups {
-    /// The groups of a port, that remember connections as `connections` says. The secret keeps who
-    /// does not know it from making look-ups slow.
+    /// Creates the groups of a port, which track connections with the limits of `connections`. `secret` keys the
+    /// hash, so that a sender without it cannot make lookups slow.
     ///
     /// # Errors
-    /// Like [`Acl::new`].
+    /// The errors of [`Acl::new`].
     pub fn new(
         groups: &[SecurityGroupConfig],
         sets: &Sets,
@@ -124,27 +124,27 @@ impl SecurityGroups {
             rules: rules_of(groups, sets)?,
             connections: Connections::new(connections, secret),
             generation: 0,
-            first_parts: VecDeque::new(),
+            first_fragments: VecDeque::new(),
             counters: SecurityGroupCounters::default(),
         })
     }
 
-    /// Other groups, or the same with other rules or machines. A connection that could not begin any
-    /// more ends with its next packet; all others go on.
+    /// Replaces the groups, their rules or their members. A connection that the new rules would not allow to begin
+    /// ends with its next packet; all others stay.
     ///
     /// # Errors
-    /// Like [`Acl::new`]; the old rules then stay.
+    /// The errors of [`Acl::new`]; the old rules then stay.
     pub fn set(&mut self, groups: &[SecurityGroupConfig], sets: &Sets) -> Result<(), AclError> {
         self.rules = rules_of(groups, sets)?;
         self.generation = self.generation.wrapping_add(1);
         Ok(())
     }
 
-    /// Whether a frame passes. `bytes` are the frame's, at least [`LOOK_AHEAD`](Frame::LOOK_AHEAD) of
-    /// them.
+    /// Decides on a frame and counts it. `bytes` are the frame's, at least
+    /// [`LOOK_AHEAD`](Frame::LOOK_AHEAD) of them. Returns the reason that it passes.
     ///
     /// # Errors
-    /// Why it does not: the frame is to be dropped.
+    /// The reason that it is denied; the caller drops the frame.
     pub fn judge(
         &mut self,
         direction: Direction,
@@ -169,28 +169,29 @@ impl SecurityGroups {
         verdict
     }
 
-    /// What the rules alone say of a frame, as if it began a connection.
+    /// Returns the rules' decision on a frame as if it began a connection.
     pub fn explain(&self, direction: Direction, frame: &Frame) -> Explanation<'_> {
         self.rules.explain(direction, frame)
     }
 
-    /// The rules of all groups in the order in which they apply, and how many frames each decided on.
+    /// Returns the rules of all groups in the order in which they apply, each with the number of frames it
+    /// decided on.
     pub fn rules(&self) -> impl Iterator<Item = (&Rule, u64)> {
         self.rules.rules()
     }
 
-    /// Connections remembered.
+    /// Returns the number of tracked connections.
     pub fn connections(&self) -> usize {
         self.connections.len()
     }
 
-    /// What passed and what did not.
+    /// Returns the counters.
     pub const fn counters(&self) -> SecurityGroupCounters {
         self.counters
     }
 
-    /// Forgets connections that are over, of the next `count` that were remembered. Nothing outdated
-    /// lets a frame pass without this; it only makes room.
+    /// Removes the expired ones of the next `count` connections. An expired connection never
+    /// lets a frame pass; this call only frees memory.
     pub fn sweep(&mut self, count: usize, now: Instant) {
         self.connections.clear(count, now);
     }
@@ -209,7 +210,7 @@ impl SecurityGroups {
             Network::Ip(ip) => ip,
         };
         if let Some(fragment) = ip.fragment.filter(Fragment::is_later) {
-            return self.later_part(ip, fragment, now);
+            return self.later_fragment(ip, fragment, now);
         }
         let tcp = match &ip.transport {
             Transport::Tcp(tcp) => Some(tcp),
@@ -217,7 +218,7 @@ impl SecurityGroups {
         };
         let tuple = Tuple::of(ip);
         if let Some((tuple, from)) = tuple
-            && self.goes_on(&tuple, from, direction, tcp, now)
+            && self.belongs_to_tracked(&tuple, from, direction, tcp, now)
         {
             return Ok(Pass::Connection);
         }
@@ -238,8 +239,8 @@ impl SecurityGroups {
         }
     }
 
-    /// Whether a packet belongs to a connection that has begun and may go on.
-    fn goes_on(
+    /// Returns `true` if a packet belongs to a tracked connection that the rules still allow.
+    fn belongs_to_tracked(
         &mut self,
         tuple: &Tuple,
         from: Side,
@@ -265,27 +266,28 @@ impl SecurityGroups {
         true
     }
 
-    /// Remembers the first part of a packet.
+    /// Records a first fragment that passed.
     fn remember(&mut self, ip: &Ip, now: Instant) {
         let Some(fragment) = ip.fragment.filter(|fragment| !fragment.is_later()) else { return };
-        if self.first_parts.len() == MOST_FIRST_PARTS {
-            self.first_parts.pop_front();
+        if self.first_fragments.len() == MAX_FIRST_FRAGMENTS {
+            self.first_fragments.pop_front();
         }
         let packet = (ip.source, ip.destination, fragment.identification);
-        self.first_parts.push_back(FirstPart { packet, at: now });
+        self.first_fragments.push_back(FirstFragment { packet, at: now });
     }
 
-    fn later_part(&self, ip: &Ip, fragment: Fragment, now: Instant) -> Result<Pass, Refusal> {
+    fn later_fragment(&self, ip: &Ip, fragment: Fragment, now: Instant) -> Result<Pass, Refusal> {
         let packet = (ip.source, ip.destination, fragment.identification);
-        let first = |part: &FirstPart| part.packet == packet && now.since(part.at) < PARTS_WITHIN;
-        match self.first_parts.iter().any(first) {
+        let first =
+            |part: &FirstFragment| part.packet == packet && now.since(part.at) < REASSEMBLY_TIMEOUT;
+        match self.first_fragments.iter().any(first) {
             true => Ok(Pass::Fragment),
             false => Err(Refusal::NoFirstPart),
         }
     }
 }
 
-/// One list of all groups' rules, named for their groups.
+/// Returns one list of all groups' rules, each named for its group.
 fn rules_of(groups: &[SecurityGroupConfig], sets: &Sets) -> Result<Acl, AclError> {
     let named = |group: &SecurityGroupConfig| {
         let name = group.name.clone();

@@ -1,5 +1,5 @@
-//! Which IP addresses a port's tenant may send from, and say that it has: without this a tenant could
-//! take its neighbours' traffic by claiming their addresses.
+//! The IP addresses that a port's tenant may send from and announce: without this check a tenant could
+//! attract its neighbours' traffic by announcing their addresses.
 
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv6Addr};
@@ -8,33 +8,33 @@ use weft_wire::MacAddr;
 
 use crate::{Frame, Network, Prefix, neighbour};
 
-/// The addresses of a port's tenant.
+/// The addresses that a port's tenant may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceGuard {
     sources: Vec<Prefix>,
 }
 
 impl SourceGuard {
-    /// A tenant that may send from these addresses only. A tenant that forwards for others has their
-    /// prefixes too.
+    /// Creates a guard for a tenant that may send only from these prefixes. A tenant that forwards for others has
+    /// their prefixes too.
     pub const fn new(sources: Vec<Prefix>) -> Self {
         Self { sources }
     }
 
-    /// Whether the tenant may send a frame. `bytes` are the frame's, at least
+    /// Returns `true` if the tenant may send the frame. `bytes` are the frame's, at least
     /// [`LOOK_AHEAD`](Frame::LOOK_AHEAD) of them.
     ///
-    /// Besides its own addresses it may use none at all, as it must to ask for one (DHCP) or to see
-    /// whether one is free (RFC 4862; RFC 5227), and the link-local one that follows from its address on Ethernet. A
-    /// tenant that draws another (RFC 7217; RFC 8981) needs it among its addresses. What is neither IP nor ARP has no
-    /// such address.
+    /// Besides its own addresses it may use the unspecified one, to request an address (DHCP) or to probe for a
+    /// duplicate (RFC 4862; RFC 5227), and the link-local one derived from its Ethernet address. A tenant with
+    /// another link-local address (RFC 7217; RFC 8981) needs it among its prefixes. Frames of neither IP nor ARP
+    /// have no such address and pass.
     pub fn allows(&self, frame: &Frame, bytes: &[u8]) -> bool {
         let source = match &frame.network {
             Network::Ip(ip) => ip.source,
             Network::Arp(arp) => arp.sender.into(),
             Network::Other => return true,
         };
-        // A machine may speak from its own address and announce another one.
+        // A machine may send from its own address and announce another one.
         let announced = neighbour::announced(frame, bytes).map(|(address, _)| address);
         let owns = |address| self.owns(address, frame.source);
         owns(source) && announced.is_none_or(owns)
@@ -76,7 +76,7 @@ mod tests {
         between(ALICE, MacAddr::BROADCAST, EtherType::ARP, &payload)
     }
 
-    /// Alice says from `source` that it has `target`.
+    /// Returns an advertisement of `target` that Alice sends from `source`.
     fn advertisement(source: &str, target: &str) -> Vec<u8> {
         let [source, target]: [Ipv6Addr; 2] =
             [source, target].map(|address| address.parse().unwrap());
@@ -122,7 +122,7 @@ mod tests {
         let own = link_local(ALICE).to_string();
         let from = |source: &str| packet(source, "ff02::2", protocol::UDP, &udp(68, 67, &[]));
         assert!(allows(&from(&own)) && !allows(&from("fe80::5")));
-        // Another machine's, by neighbour discovery too.
+        // Another machine's address, also by neighbour discovery.
         assert!(allows(&advertisement(&own, &own)) && !allows(&advertisement(&own, "fe80::5")));
         let drawn = SourceGuard::new(vec!["fe80::/10".parse().unwrap()]);
         assert!(drawn.allows(&parsed(&from("fe80::5")), &from("fe80::5")));

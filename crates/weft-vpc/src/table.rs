@@ -1,8 +1,8 @@
-//! Where the addresses of one tenant's network are, and who has which.
+//! The addresses of one tenant's network: the place of each machine, and the machine of each IP address.
 //!
-//! Each network has a table of its own, so tenants with the same addresses never meet. What was set
-//! is believed whatever is heard; what is heard is believed for a while, and there is only so much
-//! room for it. A place is a port of this host or another host: the table does not care which.
+//! Each network has a table of its own, so tenants with the same addresses never meet. Addresses that were set
+//! override learned ones; learned ones expire after a lifetime, and their number is limited. A place is a port of
+//! this host or another host: the table does not distinguish them.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -13,15 +13,15 @@ use weft_wire::MacAddr;
 
 use crate::{Frame, GATEWAY, Hop, Prefix, PrefixMap, neighbour};
 
-/// How long and how much a table learns.
+/// The lifetime and number of learned addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields, default, rename_all = "kebab-case"))]
 pub struct TableConfig {
-    /// How long an address that was heard is believed. 300 s (IEEE 802.1Q, table 8-6).
+    /// The lifetime of a learned address. 300 s (IEEE 802.1Q, table 8-6).
     pub lifetime: Duration,
-    /// Learned addresses at most, of Ethernet and of IP each: a tenant that makes addresses up fills
-    /// its own network's table only, and this much of it.
+    /// Largest number of learned addresses, of Ethernet and of IP each: a tenant that invents addresses fills
+    /// only its own network's table, and only up to this.
     pub most_learned: usize,
 }
 
@@ -31,22 +31,22 @@ impl Default for TableConfig {
     }
 }
 
-/// What became of what was heard. All of them only grow.
+/// Counters of learning. All of them only grow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct TableCounters {
-    /// Addresses heard for the first time, or again after they were forgotten.
+    /// Number of addresses learned for the first time, or again after they expired.
     pub learned: u64,
-    /// Addresses heard from another place, or of another machine, than before.
+    /// Number of addresses learned at another place, or of another machine, than before.
     pub moved: u64,
-    /// Addresses that were set, or proved, and were heard elsewhere: what was heard is not believed.
+    /// Number of frames from another place than the set or proved one of their address; they are not learned.
     pub contradicted: u64,
-    /// Addresses not learned because the table was full.
+    /// Number of addresses not learned because the table was full.
     pub full: u64,
-    /// Addresses forgotten because they were not heard for a lifetime.
+    /// Number of addresses that expired after a lifetime without a frame.
     pub aged: u64,
 }
 
-/// One network's addresses, at places `P`.
+/// The addresses of one network, at places `P`.
 #[derive(Clone, Debug)]
 pub struct Table<P> {
     config: TableConfig,
@@ -57,7 +57,7 @@ pub struct Table<P> {
 }
 
 impl<P: Copy + Eq> Table<P> {
-    /// An empty table.
+    /// Creates an empty table.
     pub fn new(config: TableConfig) -> Self {
         Self {
             config,
@@ -68,12 +68,12 @@ impl<P: Copy + Eq> Table<P> {
         }
     }
 
-    /// Says for good where a machine is; `None` takes that back.
+    /// Sets the permanent place of a machine; `None` removes it.
     pub fn set_mac(&mut self, mac: MacAddr, place: Option<P>) {
         self.places.set(mac, place);
     }
 
-    /// Says where the gateway sends the packets of a prefix; `None` takes that back.
+    /// Sets the gateway's next hop for a prefix; `None` removes it.
     pub fn set_route(&mut self, prefix: Prefix, hop: Option<Hop>) {
         match hop {
             Some(hop) => self.routes.insert(prefix, hop),
@@ -81,13 +81,13 @@ impl<P: Copy + Eq> Table<P> {
         };
     }
 
-    /// Says for good which machine has an address; `None` takes that back.
+    /// Sets the permanent machine of an address; `None` removes it.
     pub fn set_neighbour(&mut self, address: IpAddr, mac: Option<MacAddr>) {
         self.neighbours.set(address, mac);
     }
 
-    /// A frame came from `place`: its sender is there, and where it says by ARP or neighbour discovery
-    /// which address it has, it has it. `bytes` are the frame's, at least
+    /// Learns from a frame that came from `place`: its sender's place, and the address that the sender
+    /// announces by ARP or neighbour discovery. `bytes` are the frame's, at least
     /// [`LOOK_AHEAD`](Frame::LOOK_AHEAD) of them.
     pub fn learn(&mut self, frame: &Frame, bytes: &[u8], place: P, now: Instant) {
         self.learn_place(frame.source, place, now);
@@ -97,49 +97,49 @@ impl<P: Copy + Eq> Table<P> {
         {
             neighbours.learn(
                 address,
-                Heard { value: mac, at: now, proved: true },
+                Learned { value: mac, at: now, proved: true },
                 config,
                 counters,
             );
         }
     }
 
-    /// A machine is at `place`.
+    /// Learns that a machine is at `place`.
     pub fn learn_place(&mut self, mac: MacAddr, place: P, now: Instant) {
-        // The gateway is everywhere.
+        // The gateway is at every place.
         if mac != GATEWAY {
             let Self { config, counters, places, .. } = self;
-            places.learn(mac, Heard { value: place, at: now, proved: true }, config, counters);
+            places.learn(mac, Learned { value: place, at: now, proved: true }, config, counters);
         }
     }
 
-    /// A frame says that it came from `place`, and nothing proves it. It teaches what is not known, or known from such
-    /// frames alone. Who has an IP address it may change only from one machine to another that is proved to be there.
-    /// Returns `false` if it contradicts what was proved: the host at `place` would have to be asked.
+    /// Learns from a frame that claims to come from `place` without proof: only unknown places, and places known
+    /// from such frames. It may move an IP address only between machines, to one that is proved to be at `place`.
+    /// Returns `false` if it contradicts a proved address: the host at `place` would have to be asked.
     pub fn introduce(&mut self, frame: &Frame, bytes: &[u8], place: P, now: Instant) -> bool {
         if frame.source == GATEWAY {
             return true;
         }
         let Self { config, counters, places, neighbours, .. } = self;
-        let heard = Heard { value: place, at: now, proved: false };
-        let mut agrees = places.introduce(frame.source, heard, config, counters);
+        let learned = Learned { value: place, at: now, proved: false };
+        let mut agrees = places.introduce(frame.source, learned, config, counters);
         if let Some((address, mac)) = neighbour::announced(frame, bytes) {
-            let heard = Heard { value: mac, at: now, proved: false };
+            let learned = Learned { value: mac, at: now, proved: false };
             if places.is_proved(mac, place, now, config.lifetime) {
-                neighbours.learn(address, heard, config, counters);
+                neighbours.learn(address, learned, config, counters);
             } else {
-                agrees &= neighbours.introduce(address, heard, config, counters);
+                agrees &= neighbours.introduce(address, learned, config, counters);
             }
         }
         agrees
     }
 
-    /// Forgets where a machine was heard, if it was at `place`.
+    /// Removes the learned place of a machine, if it is `place`.
     pub fn forget_heard(&mut self, mac: MacAddr, place: P) {
         self.places.forget_heard(mac, place);
     }
 
-    /// Where a frame's destination is, if that was set or heard.
+    /// Returns the place of a frame's destination, if it is set or learned.
     pub fn find(&self, frame: &Frame, now: Instant) -> Option<P> {
         if frame.destination.is_group() {
             return None;
@@ -147,8 +147,8 @@ impl<P: Copy + Eq> Table<P> {
         self.place(frame.destination, now)
     }
 
-    /// The machine to which the gateway sends a packet for `address`: the longest route says whose address to look
-    /// for. `None` where no route leads, or where nobody is known to have that address.
+    /// Returns the machine to which the gateway forwards a packet for `address`: the longest route gives the next
+    /// hop's address. `None` if there is no route, or the machine of that address is unknown.
     pub fn next_machine(&self, address: IpAddr, now: Instant) -> Option<MacAddr> {
         let next = match self.routes.longest(address)?.1 {
             Hop::Direct => address,
@@ -157,69 +157,69 @@ impl<P: Copy + Eq> Table<P> {
         self.neighbour(next, now)
     }
 
-    /// Where a machine is, if that was set or heard.
+    /// Returns the place of a machine, if it is set or learned.
     pub fn place(&self, mac: MacAddr, now: Instant) -> Option<P> {
         let fixed = self.places.fixed.get(&mac).copied();
-        fixed.or_else(|| self.places.heard(mac, now, self.config.lifetime))
+        fixed.or_else(|| self.places.learned(mac, now, self.config.lifetime))
     }
 
-    /// Which machine has an address, if that was set or heard.
+    /// Returns the machine that has an address, if it is set or learned.
     pub fn neighbour(&self, address: IpAddr, now: Instant) -> Option<MacAddr> {
         let fixed = self.neighbours.fixed.get(&address).copied();
-        fixed.or_else(|| self.neighbours.heard(address, now, self.config.lifetime))
+        fixed.or_else(|| self.neighbours.learned(address, now, self.config.lifetime))
     }
 
-    /// The answer to a question that went to everybody or to the gateway, ARP's or neighbour discovery's, when the
-    /// answer is known: a frame for who asked. The question then need not leave the host.
+    /// Returns the reply to a request of ARP or neighbour discovery that went to a group or to the gateway, if the
+    /// reply is known: a frame for the requester. The request then need not leave the host.
     pub fn answer(&self, frame: &Frame, bytes: &[u8], now: Instant) -> Option<Vec<u8>> {
         let question = neighbour::question(frame, bytes)?;
         let mac = self.neighbour(question.target(), now)?;
-        // Who announces its own address asks nobody.
+        // A sender that announces its own address requests none.
         (mac != frame.source).then(|| question.answer(frame, bytes, mac))
     }
 
-    /// Forgets every address at `place`, also those that were set.
+    /// Removes every address at `place`, also set ones.
     pub fn forget(&mut self, place: P) {
         self.places.retain(|&known| known != place);
     }
 
-    /// Forgets what was not heard for a lifetime. Nothing outdated is believed without this, and a full
-    /// table does it by itself; it gives memory back.
+    /// Removes learned addresses that have expired. Expired addresses are never used, and a full
+    /// table calls this itself; the call only frees memory.
     pub fn sweep(&mut self, now: Instant) {
         self.places.sweep(now, self.config.lifetime, &mut self.counters);
         self.neighbours.sweep(now, self.config.lifetime, &mut self.counters);
     }
 
-    /// Where each machine is, and whether that was set.
+    /// Returns each machine with its place; the flag is `true` if the place was set.
     pub fn iter(&self) -> impl Iterator<Item = (MacAddr, P, bool)> {
         self.places.iter()
     }
 
-    /// Which machine has each address, and whether that was set.
+    /// Returns each address with its machine; the flag is `true` if the machine was set.
     pub fn neighbours(&self) -> impl Iterator<Item = (IpAddr, MacAddr, bool)> {
         self.neighbours.iter()
     }
 
-    /// What became of what was heard.
+    /// Returns the counters of learning.
     pub const fn counters(&self) -> TableCounters {
         self.counters
     }
 }
 
-/// Values of addresses that were set, and of addresses that were heard. An address is in one of them.
+/// Values of set and of learned addresses. An address is in one of the two maps.
 #[derive(Clone, Debug)]
 struct Addresses<A, V> {
     fixed: BTreeMap<A, V>,
-    learned: BTreeMap<A, Heard<V>>,
-    /// When it was last looked through for what is outdated, because it was full.
+    learned: BTreeMap<A, Learned<V>>,
+    /// The time of the last sweep of a full table.
     swept: Option<Instant>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Heard<V> {
+struct Learned<V> {
     value: V,
     at: Instant,
-    /// `true` if it came on a connection or from a port of this host: nobody else could have sent it.
+    /// `true` if it came on a connection or from a port of this host: no other host could have sent it.
     proved: bool,
 }
 
@@ -238,62 +238,64 @@ impl<A: Copy + Ord, V: Copy + Eq> Addresses<A, V> {
         };
     }
 
-    fn heard(&self, address: A, now: Instant, lifetime: Duration) -> Option<V> {
-        let heard = self.learned.get(&address)?;
-        (now.since(heard.at) < lifetime).then_some(heard.value)
+    fn learned(&self, address: A, now: Instant, lifetime: Duration) -> Option<V> {
+        let learned = self.learned.get(&address)?;
+        (now.since(learned.at) < lifetime).then_some(learned.value)
     }
 
     fn learn(
         &mut self,
         address: A,
-        heard: Heard<V>,
+        learned: Learned<V>,
         config: &TableConfig,
         counters: &mut TableCounters,
     ) {
         if let Some(fixed) = self.fixed.get(&address) {
-            counters.contradicted += u64::from(*fixed != heard.value);
+            counters.contradicted += u64::from(*fixed != learned.value);
             return;
         }
         if let Some(known) = self.learned.get_mut(&address) {
-            match heard.at.since(known.at) < config.lifetime {
-                true => counters.moved += u64::from(known.value != heard.value),
+            match learned.at.since(known.at) < config.lifetime {
+                true => counters.moved += u64::from(known.value != learned.value),
                 false => {
                     (counters.aged, counters.learned) = (counters.aged + 1, counters.learned + 1)
                 }
             }
-            *known = heard;
+            *known = learned;
             return;
         }
-        if self.learned.len() >= config.most_learned && !self.make_room(heard.at, config, counters)
+        if self.learned.len() >= config.most_learned
+            && !self.make_room(learned.at, config, counters)
         {
             counters.full += 1;
             return;
         }
         counters.learned += 1;
-        self.learned.insert(address, heard);
+        self.learned.insert(address, learned);
     }
 
-    /// Learns what was not proved, unless it is known better. Returns `false` if it contradicts what was proved.
+    /// Learns an unproved value unless a proved one is known. Returns `false` if it contradicts that one.
     fn introduce(
         &mut self,
         address: A,
-        heard: Heard<V>,
+        learned: Learned<V>,
         config: &TableConfig,
         counters: &mut TableCounters,
     ) -> bool {
-        let proved = |known: &&Heard<V>| known.proved && heard.at.since(known.at) < config.lifetime;
+        let proved =
+            |known: &&Learned<V>| known.proved && learned.at.since(known.at) < config.lifetime;
         let Some(known) = self.learned.get(&address).filter(proved) else {
-            self.learn(address, heard, config, counters);
+            self.learn(address, learned, config, counters);
             return true;
         };
-        let agrees = known.value == heard.value;
+        let agrees = known.value == learned.value;
         counters.contradicted += u64::from(!agrees);
         agrees
     }
 
-    /// Returns `true` if an address was set to `value`, or that was proved.
+    /// Returns `true` if an address was set to `value`, or `value` was proved.
     fn is_proved(&self, address: A, value: V, now: Instant, lifetime: Duration) -> bool {
-        let proved = |known: &Heard<V>| {
+        let proved = |known: &Learned<V>| {
             known.value == value && known.proved && now.since(known.at) < lifetime
         };
         self.fixed
@@ -307,8 +309,8 @@ impl<A: Copy + Ord, V: Copy + Eq> Addresses<A, V> {
         }
     }
 
-    /// Forgets what is outdated, not more often than each second: a tenant that makes addresses up must
-    /// not make every frame look through the table.
+    /// Removes expired addresses, at most once per second: a tenant that invents addresses must
+    /// not cause a scan of the table for every frame. Returns `true` if there is room now.
     fn make_room(
         &mut self,
         now: Instant,
@@ -325,18 +327,19 @@ impl<A: Copy + Ord, V: Copy + Eq> Addresses<A, V> {
 
     fn retain(&mut self, keep: impl Fn(&V) -> bool) {
         self.fixed.retain(|_, value| keep(value));
-        self.learned.retain(|_, heard| keep(&heard.value));
+        self.learned.retain(|_, learned| keep(&learned.value));
     }
 
     fn sweep(&mut self, now: Instant, lifetime: Duration, counters: &mut TableCounters) {
         let before = self.learned.len();
-        self.learned.retain(|_, heard| now.since(heard.at) < lifetime);
+        self.learned.retain(|_, learned| now.since(learned.at) < lifetime);
         counters.aged += (before - self.learned.len()) as u64;
     }
 
     fn iter(&self) -> impl Iterator<Item = (A, V, bool)> {
         let fixed = self.fixed.iter().map(|(&address, &value)| (address, value, true));
-        let learned = self.learned.iter().map(|(&address, heard)| (address, heard.value, false));
+        let learned =
+            self.learned.iter().map(|(&address, learned)| (address, learned.value, false));
         fixed.chain(learned)
     }
 }

@@ -1,4 +1,4 @@
-//! Super-frames cut here and by Linux: the same bytes. They go into a TAP, over a bridge, and out of
+//! Super-frames cut here and by Linux have the same bytes. They enter a TAP, cross a bridge, and leave by
 //! another TAP that takes no offload, so that the kernel cuts them and fills in their checksums.
 #![cfg(target_os = "linux")]
 #![expect(clippy::disallowed_methods, reason = "real interfaces live in real time")]
@@ -19,7 +19,7 @@ mod tap;
 use example::{ALICE, ethernet, tcp_numbered, udp, v4, v4_packet, v6_packet};
 use tap::{Tap, ip, leave_network};
 
-/// How long the kernel may take, on a busy machine.
+/// The time limit for the kernel on a busy machine.
 const SOON: Duration = Duration::from_secs(20);
 
 fn two_taps_and_a_bridge() -> std::io::Result<[Tap; 2]> {
@@ -40,14 +40,14 @@ fn bytes(len: usize, rng: &mut Rng) -> Vec<u8> {
     (0..len).map(|_| rng.next_u64().to_le_bytes()[7]).collect()
 }
 
-/// A frame from Alice, and what its virtio-net header says.
+/// Returns a frame from Alice with its virtio-net header.
 fn super_frame(rng: &mut Rng) -> (VirtioNetHeader, Vec<u8>) {
     let datagrams = rng.chance(1, 3);
     let payload = bytes(rng.index(20_000), rng);
     let (protocol, segment) = match datagrams {
         true => (protocol::UDP, udp(5000, 53, &payload)),
         false => {
-            // SYN and RST are no business of a super-frame.
+            // A super-frame has no SYN and no RST.
             let flags = TcpFlags(rng.next_u64().to_le_bytes()[0] & 0xf9);
             let numbers = (rng.next_u32(), rng.next_u32());
             let options = bytes(4 * rng.index(11), rng);
@@ -89,7 +89,7 @@ fn super_frame(rng: &mut Rng) -> (VirtioNetHeader, Vec<u8>) {
     let header_len = u16::try_from(frame.len() - payload.len()).unwrap();
     let many = u64::try_from(payload.len().div_ceil(128)).unwrap();
     let size = u16::try_from(many.max(100) + rng.below(1300)).unwrap();
-    // A packet as a guest sends it: whole where it fits, and with the pseudo header's sum.
+    // The packet is as a guest sends it: whole if it fits, and with the pseudo header's sum.
     let cut = payload.len() > usize::from(size);
     let kind = match (datagrams, is_v4) {
         _ if !cut => GsoType::None,
@@ -110,8 +110,8 @@ fn super_frame(rng: &mut Rng) -> (VirtioNetHeader, Vec<u8>) {
     (header, frame)
 }
 
-/// Puts the sum of the pseudo header where a guest puts it: what is left of the whole checksum without
-/// what is to be covered.
+/// Writes the sum of the pseudo header where a guest writes it: the part of the checksum that does not come from
+/// the covered bytes.
 fn begin_checksum(frame: &mut [u8], header: &VirtioNetHeader) {
     let parsed = Frame::parse(frame, frame.len()).unwrap();
     let ip = parsed.ip().unwrap();
@@ -134,7 +134,7 @@ fn begin_checksum(frame: &mut [u8], header: &VirtioNetHeader) {
     frame[at..at + 2].copy_from_slice(&(!sum.finish()).to_be_bytes());
 }
 
-/// What we make of a frame.
+/// Returns the frames that our code cuts a frame into.
 fn cut_here(header: &VirtioNetHeader, frame: &[u8]) -> Vec<Vec<u8>> {
     let parsed = Frame::parse(frame, frame.len()).unwrap();
     let offload = Offload::check(header, &parsed).unwrap();
@@ -148,7 +148,7 @@ fn cut_here(header: &VirtioNetHeader, frame: &[u8]) -> Vec<Vec<u8>> {
     std::iter::from_fn(|| segments.write_next(&mut out).map(|len| out[..len].to_vec())).collect()
 }
 
-/// The next `count` frames from Alice.
+/// Reads the next `count` frames from Alice.
 fn read_from_alice(tap: &mut Tap, count: usize) -> Vec<Vec<u8>> {
     let (mut frames, deadline) = (Vec::new(), Instant::now() + SOON);
     while frames.len() < count && Instant::now() < deadline {

@@ -1,4 +1,4 @@
-//! Deterministic mutation fuzzing: golden frames, damaged in every way a guest damages them by
+//! Deterministic mutation fuzzing: golden frames, damaged in the ways that a guest may damage them by
 //! mistake or on purpose. A failure prints the input and its bytes.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,7 +14,7 @@ fn byte(rng: &mut Rng) -> u8 {
     rng.next_u64().to_le_bytes()[7]
 }
 
-/// One to four random changes to a golden frame.
+/// Returns a golden frame with one to four random changes.
 fn mutant(golden: &[Vec<u8>], rng: &mut Rng) -> Vec<u8> {
     let mut bytes = golden[rng.index(golden.len())].clone();
     for _ in 0..=rng.below(4) {
@@ -42,7 +42,7 @@ fn mutate(bytes: &mut Vec<u8>, golden: &[Vec<u8>], rng: &mut Rng) {
             bytes.extend_from_slice(&other[rng.index(other.len() + 1)..]);
         }
         _ if !bytes.is_empty() => {
-            // A field of extremes.
+            // A field of all ones or all zeros.
             let start = rng.index(bytes.len());
             let end = bytes.len().min(start + 1 + rng.index(4));
             bytes[start..end].fill(if rng.chance(1, 2) { 0xff } else { 0 });
@@ -51,7 +51,7 @@ fn mutate(bytes: &mut Vec<u8>, golden: &[Vec<u8>], rng: &mut Rng) {
     }
 }
 
-/// What became of the mutants, by property.
+/// Returns the number of mutants by property and outcome.
 fn outcomes(golden: &[Vec<u8>]) -> BTreeMap<(&'static str, &'static str), u64> {
     let mut outcomes = BTreeMap::new();
     for &(name, property) in properties::PROPERTIES {

@@ -1,7 +1,7 @@
-//! Thousands of pairs of interfaces through two daemons, over their real sockets and TAP interfaces: every
-//! port of one host speaks with every port of the other (BIFROST, section 6.3). What they take in memory, set
-//! up and idle, while all have frames under way, and after a rest; how long set-up, a round of frames and a status
-//! take; and how much of it the threads carried. Needs root.
+//! Thousands of pairs of interfaces through two daemons, over their real sockets and TAP interfaces: every port of
+//! one host sends to every port of the other (BIFROST, section 6.3). It measures their memory, set up and idle,
+//! while all have frames in flight, and after a rest; the time of set-up, of a round of frames and of a status; and
+//! the share that each thread carried. Needs root.
 //!
 //! `cargo bench -p weft-vswitch --bench connections -- [ports a host] [threads]`
 #![allow(clippy::disallowed_methods, reason = "a benchmark runs in real time")]
@@ -18,16 +18,16 @@ use std::time::{Duration, Instant};
 
 use many_ports::{Tenants, status, trial};
 
-/// Pairs that are set up at a time.
+/// Number of pairs that are set up at a time.
 const AT_ONCE: usize = 64;
 
-/// Frames of each pair in a run.
+/// Number of frames of each pair in a run.
 const ROUNDS: usize = 8;
 
-/// What has not arrived after so much silence never will.
+/// The time without arrivals after which missing frames count as lost.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Bytes of this process in memory.
+/// Returns the resident memory of this process, bytes.
 fn resident() -> usize {
     let text = fs::read_to_string("/proc/self/status").expect("Linux");
     let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("always there");
@@ -65,7 +65,7 @@ fn main() {
             (0..ports).for_each(|to| tenants.send(from, to, 1400));
         }
         most = most.max(resident());
-        // What the queue of an interface has no room for, 1,000 frames, the tenants' kernel throws away.
+        // The queue of an interface holds 1,000 frames; the tenants' kernel drops the rest.
         tenants.wait_for(pairs as u64, PATIENCE);
     }
     let lost = tenants.wait_for(0, PATIENCE);

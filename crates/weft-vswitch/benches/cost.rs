@@ -1,10 +1,10 @@
-//! What carrying bytes in bulk costs: throughput and the whole machine's processor time, beside the kernel's
-//! VXLAN and the same daemon as a plain forwarder. What small packets cost, the rows of `redis` without loss
-//! show. Needs root and ethtool.
+//! The cost of bulk transfer: throughput and the whole machine's processor time, compared with the kernel's
+//! VXLAN and the same daemon as a plain forwarder. The rows of `redis` without loss show the cost of small
+//! packets. Needs root and ethtool.
 //!
 //! `cargo bench -p weft-vswitch --bench cost -- [seconds] [loss, as 1%] [way ...]`
 //!
-//! With a loss, single packets are lost on all paths both ways, so links carry them one by one.
+//! With a loss, single packets are lost on all paths in both directions, so links carry them one by one.
 #![allow(clippy::disallowed_methods, reason = "a benchmark runs in real time")]
 
 mod common;
@@ -19,7 +19,7 @@ use weft_vswitch::config::Encryption;
 struct Case {
     name: &'static str,
     way: Way,
-    /// Whether the tenants hand large segments over.
+    /// `true` if the tenants hand over large segments.
     segments: bool,
     sealed: bool,
 }
@@ -35,10 +35,10 @@ const CASES: [Case; 8] = [
     Case { name: "Weft, no TSO", way: Way::Weft, segments: false, sealed: false },
 ];
 
-/// No packet is lost on purpose.
+/// The loss of no packets.
 const NONE: &str = "0%";
 
-/// A fabric for a case.
+/// Builds the fabric of a case.
 fn site(case: &Case, loss: &str) -> Site {
     let mut site = Site::changed(case.way, 4, |config| {
         config.lab.offloads = loss == NONE;
@@ -55,7 +55,7 @@ fn site(case: &Case, loss: &str) -> Site {
     site
 }
 
-/// Mb/s, and busy seconds a gigabyte.
+/// Returns the rate, Mb/s, and the busy processor time, seconds per gigabyte.
 fn bulk(site: &Site, seconds: u64) -> (f64, f64) {
     let busy = machine::busy_seconds();
     let bulk = Bulk::start(site, 5001);

@@ -1,4 +1,4 @@
-//! Two elephants from one host to another, again and again (BIFROST, figure 15): the aggregate throughput of
+//! Two elephant flows from one host to another, repeated (BIFROST, figure 15): the aggregate throughput of
 //! two TCP streams over two paths, percentiles of the runs. Needs root.
 //!
 //! `cargo bench -p weft-vswitch --bench elephants -- [runs] [milliseconds a run] [way ...]`
@@ -23,10 +23,10 @@ const WAYS: [Way; 7] = [
     Way::FixedWindow,
 ];
 
-/// Each of the receiver's ports; the machine carries both with ease.
+/// The rate of each of the receiver's ports; the machine can always carry both.
 const RATE: &str = "100Mbps";
 
-/// Runs on one fabric, after which the next is built: that takes about a second.
+/// Number of runs on one fabric before the next is built, which takes about a second.
 const RUNS_PER_SITE: u64 = 5;
 
 fn main() {
@@ -48,7 +48,7 @@ fn main() {
         }
         let mut sums = Vec::new();
         for site in 0..runs.div_ceil(RUNS_PER_SITE) {
-            // The kernel hashes the overlay's ports onto the paths in another way on each fabric.
+            // The kernel hashes the overlay's ports onto the paths differently on each fabric.
             let mut fabric = Site::new(way, 2);
             fabric.shape(&[RATE; 2]);
             let first = site * RUNS_PER_SITE;
@@ -58,7 +58,7 @@ fn main() {
         sums.sort_unstable_by(f64::total_cmp);
         let at = |percent: usize| sums[(sums.len() - 1) * percent / 100];
         for (name, percent) in [("least", 0), ("p10", 10), ("p50", 50), ("p90", 90)] {
-            // No comma: sentences of the docs name ways in lists.
+            // The name has no comma: sentences of the docs list ways by name.
             let row =
                 json!({ "way": way.name().replace(',', ""), "at": name, "rate": at(percent) });
             figure_row("bifrost-fig15", &row);
@@ -76,7 +76,7 @@ fn main() {
     }
 }
 
-/// Two streams at once: what arrived, but for the first fifth of the time.
+/// Runs two streams at once. Returns their rate without the first fifth of the time, Mb/s.
 fn both(site: &Site, run: u64, span: u64) -> f64 {
     let port = 5001 + 2 * u16::try_from(run % 20_000).expect("under 20,000");
     let streams = [Bulk::start(site, port), Bulk::start(site, port + 1)];

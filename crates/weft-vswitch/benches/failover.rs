@@ -1,4 +1,4 @@
-//! A path dies under tenants' traffic (BIFROST, figure 16): one long TCP stream and Redis, over two paths
+//! The death of a path under tenants' traffic (BIFROST, figure 16): one long TCP stream and Redis, over two paths
 //! and four. Needs root, redis-server and redis-benchmark.
 //!
 //! `cargo bench -p weft-vswitch --bench failover -- [seconds of the lossy path] [dies|flaps|loses|redis|requests ...] [way ...]`
@@ -20,15 +20,15 @@ const WAYS: [Way; 5] = [Way::Tcp("cubic"), Way::Vanilla, Way::Probing, Way::Weft
 
 const PARTS: [&str; 5] = ["dies", "flaps", "loses", "redis", "requests"];
 
-/// Links as fast as the machine can always keep up with, so that what is missing is missing for the
-/// network's sake.
+/// The rate of the links, which the machine can always keep up with, so that missing throughput is due to the
+/// network.
 const RATE: &str = "400Mbps";
 
 fn pause(span: u64) {
     thread::sleep(Duration::from_millis(span));
 }
 
-/// The spine that carries most of what passes.
+/// Returns the spine that carries most of the traffic.
 fn busiest(site: &Site, spines: usize) -> usize {
     let links = &site.trial.lab.fabric().links;
     let bytes = |spine: usize| {
@@ -41,7 +41,7 @@ fn busiest(site: &Site, spines: usize) -> usize {
     (0..spines).max_by_key(|&spine| bytes(spine) - before[spine]).expect("a spine")
 }
 
-/// What a stream carried before, while and after something was wrong.
+/// Prints a stream's rate before, during and after a fault.
 fn row(what: &str, way: Way, spines: usize, heard: &Arrivals, wrong: (usize, usize), end: usize) {
     let (from, to) = wrong;
     let before = heard.rate(1000, from);
@@ -54,7 +54,7 @@ fn row(what: &str, way: Way, spines: usize, heard: &Arrivals, wrong: (usize, usi
     );
 }
 
-/// A link takes everything and nobody is told.
+/// Measures a link that silently drops everything.
 fn dies(way: Way, spines: usize) {
     let mut site = Site::new(way, spines);
     site.shape(&vec![RATE; spines]);
@@ -71,7 +71,7 @@ fn dies(way: Way, spines: usize) {
     row("a path is dead 3 s", way, spines, &bulk.end(), (from, to), end);
 }
 
-/// A link comes and goes every 100 ms.
+/// Measures a link that fails and returns every 100 ms.
 fn flaps(way: Way, spines: usize) {
     let mut site = Site::new(way, spines);
     site.shape(&vec![RATE; spines]);
@@ -89,7 +89,7 @@ fn flaps(way: Way, spines: usize) {
     row("a path flaps, 100 ms", way, spines, &bulk.end(), (from, to), end);
 }
 
-/// One path loses a tenth for a long time.
+/// Measures a path that loses a tenth of its packets for a long time.
 fn loses(way: Way, spines: usize, seconds: u64) {
     let mut site = Site::new(way, spines);
     site.shape(&vec![RATE; spines]);
@@ -114,7 +114,7 @@ fn loses(way: Way, spines: usize, seconds: u64) {
     figure_row("bifrost-fig16", &json!({ "way": way, "kept": kept, "gap": gap }));
 }
 
-/// Redis, 50 connections, while a path dies and comes back three times.
+/// Measures Redis with 50 connections while a path dies and returns three times.
 fn redis(way: Way, spines: usize) {
     let mut site = Site::new(way, spines);
     let server =

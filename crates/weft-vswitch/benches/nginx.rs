@@ -1,5 +1,5 @@
 //! nginx through a network that loses packets (BIFROST, figure 21): `ab` with 50 clients at a time, a new
-//! connection for each request, every way to carry them in turn. Needs root, nginx and ab.
+//! connection for each request, for each way to carry them. Needs root, nginx and ab.
 //!
 //! `cargo bench -p weft-vswitch --bench nginx -- [requests] [loss ...] [way ...]`
 #![allow(clippy::disallowed_methods, reason = "a benchmark runs in real time")]
@@ -12,7 +12,7 @@ use std::path::Path;
 use common::{Site, Way};
 use weft_testkit::{figure_row, json};
 
-/// What `ab` said.
+/// The results that `ab` printed.
 struct Row {
     requests_per_second: f64,
     mean: f64,
@@ -36,7 +36,8 @@ fn parse(report: &str) -> Row {
     }
 }
 
-/// The configuration of an nginx that leaves the machine's own alone, in a folder of its own.
+/// Writes the configuration of an nginx in its own folder, independent of the machine's nginx. Returns its
+/// path.
 fn configure(folder: &Path) -> String {
     fs::create_dir_all(folder).expect("a folder for nginx");
     fs::write(folder.join("page"), [b'x'; 64]).expect("a page");

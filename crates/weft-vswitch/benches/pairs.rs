@@ -1,10 +1,11 @@
-//! The first message of each of 64 idle connections between two hosts, after one of four kernel-routed paths went
-//! bad: with what another connection learned of it, and without.
+//! The first message of each of 64 idle connections between two hosts, after one of four kernel-routed paths became
+//! bad: with the findings of another connection about it, and without.
 //!
 //! `sudo cargo bench -p weft-vswitch --bench pairs -- [rounds] [dead|lossy|slow ...]`. Needs root for namespaces.
 //!
-//! One connection sends all the time while the path goes bad, and for a while after; then one idle connection sends
-//! a message of eight packets every 2 ms. A message is late after 3 ms: on four good paths it takes a tenth of that.
+//! One connection sends all the time while the path becomes bad, and for a while after; then one idle connection
+//! sends a message of eight packets every 2 ms. A message is late after 3 ms: on four good paths it takes a tenth
+//! of that.
 #![allow(clippy::disallowed_methods, reason = "it watches a kernel in real time")]
 
 use std::process::ExitCode;
@@ -22,7 +23,7 @@ const LENGTH: u32 = 11_000;
 const LATE: Duration = Duration::from_millis(3);
 const WHAT: [&str; 3] = ["dead", "lossy", "slow"];
 
-/// Events of one end.
+/// The events of one end.
 #[derive(Default)]
 struct Ends {
     connected: usize,
@@ -73,7 +74,7 @@ impl Hosts {
         self.agents[0].now()
     }
 
-    /// Turns both ends until `done`, at most for ten seconds.
+    /// Runs both ends until `done`, at most for ten seconds.
     fn run(&mut self, mut done: impl FnMut(&Self) -> bool) {
         let limit = self.now() + Duration::from_secs(10);
         while !done(self) {
@@ -95,7 +96,7 @@ impl Hosts {
         endpoint.submit(now, connection, message).expect("room for one");
     }
 
-    /// Sends a message and waits until it is delivered.
+    /// Sends a message, waits until it is delivered, and returns the time that it took.
     fn send(&mut self, connection: ConnectionId) -> Duration {
         let (began, count) = (self.now(), self.ends[1].delivered);
         self.submit(connection);
@@ -116,7 +117,7 @@ impl Hosts {
     }
 }
 
-/// A first source port from which four consecutive ones take four different spines.
+/// Returns a first source port from which four consecutive ones take four different spines.
 fn first_port(lab: &Lab) -> u16 {
     let paths = lab.fabric().paths();
     let spine = |source_port| {
@@ -133,7 +134,7 @@ fn first_port(lab: &Lab) -> u16 {
     (40_000..60_000).step_by(4).find(distinct).expect("one in eleven is")
 }
 
-/// Makes a path bad, or well again.
+/// Makes a path bad, or good again.
 fn set(lab: &mut Lab, what: &str, bad: bool) {
     let link = lab.fabric().links[2].name.clone();
     let good = Impairment::default();
@@ -150,7 +151,7 @@ fn set(lab: &mut Lab, what: &str, bad: bool) {
     lab.impair(&link, Direction::Both, &impairment).expect("root");
 }
 
-/// Messages late, data packets sent again, and the longest.
+/// Returns the numbers of late messages and of retransmitted data packets, and the longest time of a message.
 fn measure(lab: &mut Lab, what: &str, share_paths: bool, rounds: usize) -> (usize, u64, Duration) {
     let (mut late, mut repeats, mut longest) = (0, 0, Duration::ZERO);
     for _ in 0..rounds {

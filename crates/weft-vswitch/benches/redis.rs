@@ -1,12 +1,12 @@
 //! Redis through a network that loses packets (BIFROST, figures 20, E8, E9 and F11): 50 persistent connections,
-//! GET and SET of 64 bytes, every way to carry them in turn, in several rounds: a machine's load changes
+//! GET and SET of 64 bytes, for each way to carry them, in several rounds: a machine's load changes
 //! from minute to minute, and one round would compare loads. Needs root, redis-server and redis-benchmark.
 //!
 //! `cargo bench -p weft-vswitch --bench redis -- [requests] [rounds, as 3x] [clients, as 200c] [short] [loss ...] [way ...]`
 //!
 //! With `short` each request has a connection of its own (figure E8).
 //!
-//! `... -- trace [requests] [loss] [way]` says where requests spend their time: all, and the slowest.
+//! `... -- trace [requests] [loss] [way]` shows in which parts requests spend their time: all, and the slowest.
 #![allow(clippy::disallowed_methods, reason = "a benchmark runs in real time")]
 
 mod common;
@@ -20,10 +20,10 @@ use common::{Server, Site, Way, machine};
 use weft_agent::udp::CaptureConfig;
 use weft_testkit::{figure_row, json};
 
-/// Where the server listens.
+/// The server's port.
 const PORT: u16 = 6379;
 
-/// What redis-benchmark said of one test.
+/// The results that redis-benchmark printed for one test.
 #[derive(Clone, Copy)]
 struct Row {
     requests_per_second: f64,
@@ -34,7 +34,7 @@ struct Row {
     most: f64,
 }
 
-/// One test of `redis-benchmark`'s full report.
+/// Parses one test of `redis-benchmark`'s full report.
 fn parse(report: &str) -> Row {
     let number = |line: &str| line.split_whitespace().find_map(|word| word.parse::<f64>().ok());
     let after = |label: &str| {
@@ -67,11 +67,11 @@ fn parse(report: &str) -> Row {
     }
 }
 
-/// What is asked of the server.
+/// The load on the server.
 struct Load {
     requests: u64,
     clients: u64,
-    /// Whether each request has a connection of its own.
+    /// `true` if each request has a connection of its own.
     short: bool,
 }
 
@@ -86,7 +86,7 @@ impl Load {
 }
 
 impl Load {
-    /// The rows of the paper's figures that this load is of: each round is one.
+    /// Writes rows of the paper's figures that this load belongs to, one for each round.
     fn figures(&self, loss: &str, test: &str, way: Way, row: &Row) {
         let figures: &[&str] = match (self.short, self.clients, loss) {
             (true, ..) => &["E8"],
@@ -111,18 +111,18 @@ fn serve(site: &Site) -> Server {
     site.serve("redis-server", &options, PORT)
 }
 
-/// Runs this program again with its sockets captured, which the environment asks for.
+/// Runs this program again with its sockets captured, as the environment requests.
 fn trace_in_child() {
     let file = std::env::temp_dir().join(format!("{}.sockets", common::name::own()));
     let own = std::env::current_exe().expect("a program that runs");
     let mut child = Command::new(own);
     child.args(std::env::args().skip(1)).env(CaptureConfig::FILE, file);
-    // Headers of both networks and of the segment.
+    // The headers of both networks and of the segment.
     child.env(CaptureConfig::SNAP, "192");
     assert!(child.status().expect("it can be started").success());
 }
 
-/// Where the time goes.
+/// Prints the time that requests spend in each part.
 fn trace(load: &Load, test: &str, loss: &str, way: Way) {
     let Some(CaptureConfig { file, .. }) = CaptureConfig::from_environment() else {
         return trace_in_child();
@@ -137,7 +137,7 @@ fn trace(load: &Load, test: &str, loss: &str, way: Way) {
     trace.end(&site);
 }
 
-/// The middle of each column.
+/// Returns the median of each column.
 fn median(rows: &[Row]) -> Row {
     let middle = |column: fn(&Row) -> f64| {
         let mut values: Vec<f64> = rows.iter().map(column).collect();

@@ -1,7 +1,7 @@
-//! What spraying does to a guest (BIFROST, figures 17, 18 and 23): throughput of one TCP stream, segments its
-//! kernel sent again, and processor time a gigabyte, by how many packets take the same path before the next,
-//! with the overlay's reordering and without. Then losses between switch and tenant under an incast (figure 19).
-//! Needs root.
+//! The effect of spraying on a guest (BIFROST, figures 17, 18 and 23): throughput of one TCP stream, segments that
+//! its kernel retransmitted, and processor time per gigabyte, by the number of packets that take the same path
+//! before the next, with the overlay's reordering and without. Then losses between switch and tenant under an
+//! incast (figure 19). Needs root.
 //!
 //! `cargo bench -p weft-vswitch --bench reorder -- [seconds] [granularity|incast ...]`
 #![allow(clippy::disallowed_methods, reason = "a benchmark runs in real time")]
@@ -17,15 +17,15 @@ use weft_testkit::{figure_row, json};
 use weft_units::Seed;
 use weft_vswitch::control::{Answer, Request, ask};
 
-/// Packets of the same path in a row.
+/// Numbers of packets in a row on the same path.
 const GRANULARITIES: [u16; 7] = [1, 2, 5, 10, 20, 50, 100];
 
-/// Fabrics of each row. In each of them the kernel hashes the overlay's ports onto the spines in another way.
+/// Number of fabrics of each row. On each the kernel hashes the overlay's ports onto the spines differently.
 const ROUNDS: u32 = 3;
 
-/// The rows: their name, the overlay's congestion control, and whether the overlay puts packets in order or leaves that to
-/// the guest. `weft` ships. It slows down for the queue that strict turns leave on the slowest path, which would hide the
-/// effect of ordering, so the comparison has a fixed window.
+/// The rows: their name, the overlay's congestion control, and `true` if the overlay puts packets in order instead
+/// of the guest. `weft` is the default. It slows down for the queue that strict rotation leaves on the slowest
+/// path, which would hide the effect of ordering, so the comparison has a fixed window.
 const CONTENDERS: [(&str, Way, bool); 3] = [
     ("guest", Way::FixedWindow, false),
     ("overlay", Way::FixedWindow, true),
@@ -79,7 +79,8 @@ fn retransmitted(site: &Site, end: usize) -> u64 {
     machine::retransmitted(&site.namespace(end))
 }
 
-/// Eight hosts send to one, whose switch loses up to 2 % of the tenant's frames, another share each second.
+/// Measures eight hosts that send to one, whose switch loses up to 2 % of the tenant's frames, a new share
+/// each second.
 fn incast(seconds: u64) {
     println!(
         "\neight TCP streams to one tenant that loses 0 to 2 % of its frames, {seconds} s each"

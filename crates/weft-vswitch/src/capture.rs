@@ -1,5 +1,5 @@
-//! What passes a tenant's port, written down for Wireshark: of each frame the first bytes, before the
-//! tenant's frames are taken apart and after those for the tenant were put together.
+//! Captures of a tenant's port for Wireshark: the first bytes of each frame, before the
+//! tenant's frames are split and after those for the tenant are whole.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -11,21 +11,21 @@ use weft_trace::pcapng::{Direction, InterfaceId, LinkType, Record, Writer};
 use weft_vpc::{Frame, Slot};
 use weft_wire::VirtioNetHeader;
 
-/// A capture that is being written.
+/// An open capture file.
 #[derive(Debug)]
 pub(crate) struct Capture {
     file: PathBuf,
     writer: Writer<BufWriter<File>>,
     interface: InterfaceId,
-    /// Frames on their way to the tenant, and their lengths.
+    /// The lengths of frames that are arriving for the tenant.
     arriving: BTreeMap<Slot, u32>,
 }
 
 impl Capture {
-    /// Begins a file, which must not exist: a capture of yesterday is not overwritten by mistake.
+    /// Creates the file, which must not exist: an older capture is not overwritten by mistake.
     ///
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub(crate) fn create(file: &Path, port: &str) -> io::Result<Self> {
         let out = OpenOptions::new().write(true).create_new(true).open(file)?;
         let mut writer = Writer::new(BufWriter::new(out), "weft vpc")?;
@@ -35,21 +35,21 @@ impl Capture {
         Ok(Self { file: file.into(), writer, interface, arriving: BTreeMap::new() })
     }
 
-    /// A frame of `len` bytes for the tenant is gathered in `slot`.
+    /// Records that a frame of `len` bytes for the tenant is assembled in `slot`.
     pub(crate) fn begins(&mut self, slot: Slot, len: u32) {
         self.arriving.insert(slot, len);
     }
 
-    /// It is whole, or given up: its length, where its beginning was seen.
+    /// Forgets a frame that is whole or dropped. Returns its length in bytes if its start was recorded.
     pub(crate) fn ends(&mut self, slot: Slot) -> Option<u32> {
         self.arriving.remove(&slot)
     }
 
-    /// Writes a frame of `len` bytes with its virtio-net header down, of which `head` is the beginning,
+    /// Writes a frame of `len` bytes, virtio-net header included, that begins with `head`,
     /// as the tenant sees it.
     ///
     /// # Errors
-    /// What the system says: the disk is full.
+    /// The system's error, such as a full disk.
     pub(crate) fn note(&mut self, direction: Direction, head: &[u8], len: u32) -> io::Result<()> {
         let ethernet = head.get(VirtioNetHeader::LEN..).unwrap_or_default();
         let record = Record {
@@ -63,7 +63,7 @@ impl Capture {
     }
 
     /// # Errors
-    /// What the system says.
+    /// The system's error.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
         self.writer.flush()
     }

@@ -1,4 +1,4 @@
-//! What changes a running daemon: ports, networks, routes, policies, accepted identities.
+//! The commands that change a running daemon: ports, networks, routes, policies, accepted identities.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -18,10 +18,10 @@ use crate::routes::{set_gateways, subnet};
 use crate::{Daemon, OpenError};
 
 impl Daemon {
-    /// Sets how a network is carried and who else has it.
+    /// Sets a network's configuration and its other hosts.
     ///
     /// # Errors
-    /// A number of more than 24 bits, or a gateway that is no address.
+    /// The network's number has more than 24 bits, or a gateway is no address.
     pub fn set_network(&mut self, network: Network) -> Result<(), OpenError> {
         let (vni, carriage) = (network.vni()?, network.carriage());
         let peers: Vec<_> = network.peers.iter().map(|&peer| self.config.host.peer(peer)).collect();
@@ -36,7 +36,7 @@ impl Daemon {
             let table = worker.switch.table(vni);
             set_gateways(table, &before, false);
             set_gateways(table, &gateways, true);
-            // One of the same prefix was meant by whoever wrote it.
+            // A route for a gateway's prefix overrides the gateway's own.
             routes.iter().for_each(|&(to, hop)| table.set_route(to, Some(hop)));
         })?;
         self.config.networks.retain(|known| known.vni != network.vni);
@@ -47,7 +47,7 @@ impl Daemon {
     /// Adds a tenant's interface.
     ///
     /// # Errors
-    /// Its name is taken, or the system refuses it.
+    /// The name is taken, or the system refuses the interface.
     pub fn add_port(&mut self, options: PortOptions) -> Result<(), OpenError> {
         if self.ports.values().any(|(_, known)| known.name == options.name) {
             return Err(OpenError::Unknown(format!("there is a port {} already", options.name)));
@@ -95,8 +95,8 @@ impl Daemon {
         Ok(())
     }
 
-    /// The thread that a new port shall belong to: the one with the fewest. Ports that requests for
-    /// connections cannot tell apart are kept together.
+    /// Returns the thread of a new port: the one with the fewest ports. Ports that a connection request cannot
+    /// distinguish stay on one thread.
     fn thread_for(&self, vni: Vni, mac: MacAddr) -> u8 {
         let service = Switch::service_of(mac);
         let alike = |(_, known): &&(u8, PortOptions)| {
@@ -109,7 +109,7 @@ impl Daemon {
         self.crew.threads().min_by_key(ports).expect("there is always one")
     }
 
-    /// Gives a port the policies that `options` names, for those that it has.
+    /// Applies the policies that `options` names to the port of that name.
     pub(crate) fn set_policies(&mut self, options: &PortOptions) -> Result<(), OpenError> {
         let (id, thread) = self.port_named(&options.name)?;
         let known = &self.config.policies;
@@ -121,7 +121,7 @@ impl Daemon {
             .ask(thread, move |worker| {
                 worker.switch.set_acl(id, acl);
                 match worker.switch.groups_mut(id) {
-                    // Connections that are open go on if the rules still let them.
+                    // Open connections continue if the rules still allow them.
                     Some(own) if !groups.is_empty() => own.set(&groups, &sets),
                     _ => {
                         worker.switch.set_groups(id, new);
@@ -151,7 +151,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// A port and the thread it belongs to.
+    /// Returns a port and its thread.
     fn port_named(&self, name: &str) -> Result<(PortId, u8), OpenError> {
         let found = self.ports.iter().find(|(_, (_, options))| options.name == name);
         found.map(|(&id, &(thread, _))| (id, thread)).ok_or_else(|| {
@@ -172,10 +172,10 @@ impl Daemon {
         }
     }
 
-    /// Limits what passes a port.
+    /// Sets the rate limits of a port.
     ///
     /// # Errors
-    /// There is no such port, or the limit cannot be kept.
+    /// There is no such port, or a limit is refused.
     pub fn limit_port(
         &mut self,
         name: &str,
@@ -189,7 +189,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Holds a port's packets against an access list of these rules, or against none.
+    /// Sets the access list of a port, or removes it.
     ///
     /// # Errors
     /// There is no such port, or the rules contradict themselves.
@@ -209,8 +209,8 @@ impl Daemon {
         Ok(())
     }
 
-    /// Loses frames between the switch and a port from now on, as its full queue would: to see that they
-    /// come again.
+    /// Drops frames between the switch and a port from now on, as its full queue would, to test their
+    /// retransmission.
     ///
     /// # Errors
     /// There is no such port.
@@ -222,7 +222,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Writes what passes a port to a file that must not exist, for Wireshark; or no longer.
+    /// Starts a capture of a port to a file for Wireshark, which must not exist, or stops it.
     ///
     /// # Errors
     /// There is no such port, or the file cannot be written.
@@ -239,10 +239,10 @@ impl Daemon {
         done.map_err(|cause| OpenError::Capture { port: name.into(), file: shown(), cause })
     }
 
-    /// Takes a tenant's interface away.
+    /// Removes a tenant's interface.
     ///
     /// # Errors
-    /// There is none of that name.
+    /// There is no port of that name.
     pub fn remove_port(&mut self, name: &str) -> Result<(), OpenError> {
         let (id, thread) = self.port_named(name)?;
         let options = &self.ports[&id].1;
@@ -260,7 +260,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Adds a host to a network, or takes it away.
+    /// Adds a host to a network, or removes it.
     ///
     /// # Errors
     /// There is no such network.

@@ -1,4 +1,4 @@
-//! What a daemon is started with: a TOML file.
+//! The configuration of a daemon, a TOML file.
 
 use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
@@ -25,10 +25,10 @@ pub use mac::Mac;
 pub use port::{Port, Tap, VhostUser};
 pub use route::{Destination, Route, Row};
 
-/// The control socket of a daemon that was not told another.
+/// The default control socket of a daemon.
 pub const CONTROL: &str = "/run/weft/vpc.sock";
 
-/// Everything a daemon is started with.
+/// The configuration of a daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Config {
@@ -40,7 +40,7 @@ pub struct Config {
     /// Tenants' interfaces.
     #[serde(default, rename = "port")]
     pub ports: Vec<Port>,
-    /// Where machines and prefixes are.
+    /// The places of machines and the next hops of prefixes.
     #[serde(default, rename = "route")]
     pub routes: Vec<Route>,
     /// Access lists and security groups that ports name.
@@ -52,41 +52,42 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Host {
-    /// Its address there.
+    /// Its address in that network.
     pub address: IpAddr,
     /// The UDP port of the overlay, the same on all hosts.
     #[serde(default = "vxlan_port")]
     pub port: u16,
-    /// Bytes of an IP packet there.
+    /// The MTU of that network, bytes of an IP packet.
     #[serde(default = "ethernet_mtu")]
     pub mtu: u16,
-    /// Paths to spread over: UDP source ports.
+    /// Number of paths to spread packets over, one for each UDP source port.
     #[serde(default = "paths")]
     pub paths: u16,
-    /// Threads that carry frames. Each port belongs to one.
+    /// Number of threads that carry frames. Each port belongs to one.
     #[serde(default = "one")]
     pub threads: u8,
-    /// Packets of one connection that take the same path before the next is chosen (BIFROST, 4.1).
+    /// Number of packets of one connection that take the same path before the next is chosen (BIFROST, 4.1).
     #[serde(default = "group")]
     pub group: u16,
-    /// Which path the next packet takes: any that `weft list policies` shows. The paper's by default.
+    /// The policy that chooses each packet's path, one of `weft list policies`. The paper's by default.
     #[serde(default = "rtt_groups")]
     pub policy: String,
-    /// How much may be in flight: any that `weft list congestion` shows. By default `weft`, which marks and
-    /// standing delay slow and losses alone do not; `swift` is the paper's.
+    /// The congestion control, one of `weft list congestion`. By default `weft`, which slows down on marks and
+    /// standing delay but not on losses alone; `swift` is the paper's.
     #[serde(default = "weft")]
     pub congestion: String,
-    /// Whether the kernel is asked when each packet arrived. What a packet then waits for this host's processor counts
-    /// as the host's delay, not as its path's: paths are ranked by what they take, and Swift has a window for each.
+    /// `true` if the kernel records each packet's arrival time. The time that a packet then waits for this host's
+    /// processor counts as delay of the host and not of its path: paths are ranked by delay, and Swift has a window
+    /// for each.
     #[serde(default)]
     pub kernel_timestamps: bool,
     /// Encryption to all other hosts.
     #[serde(default)]
     pub encryption: Encryption,
-    /// TLS of its metrics; their HTTP is not encrypted if absent.
+    /// The TLS files of its metrics endpoint; without them its HTTP is unencrypted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<TlsFiles>,
-    /// The socket on which it is asked and changed.
+    /// The path of its control socket.
     #[serde(default = "control")]
     pub control: PathBuf,
 }
@@ -95,19 +96,19 @@ pub struct Host {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Network {
-    /// Its number, 24 bits.
+    /// The network's number, 24 bits.
     pub vni: u32,
-    /// Whether lost frames are sent again.
+    /// `true` if lost frames are retransmitted.
     #[serde(default = "yes")]
     pub reliable: bool,
-    /// Whether tenants see frames in the order they were sent.
+    /// `true` if tenants see frames in the order they were sent.
     #[serde(default = "yes")]
     pub in_order: bool,
-    /// The other hosts that have ports of it.
+    /// The other hosts that have ports of the network.
     #[serde(default)]
     pub peers: BTreeSet<IpAddr>,
-    /// The gateway's address in each subnet, with the length of its prefix: `192.168.7.254/24`. Every host answers
-    /// for it, and passes on what is for another subnet. Give all hosts the same.
+    /// The gateway's address in each subnet, with its prefix length: `192.168.7.254/24`. Every host answers
+    /// for it, and forwards packets for other subnets. All hosts need the same list.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gateways: Vec<String>,
 }
@@ -136,8 +137,8 @@ fn rtt_groups() -> String {
     path::Kind::RttGroups.name().to_owned()
 }
 
-/// Swift halves on losses, which are what the overlay is for, and a fixed window fills every queue
-/// (`docs/design/congestion.md`).
+/// Returns the default: Swift halves its window on losses, which the overlay has to survive, and a fixed window
+/// fills every queue (`docs/design/congestion.md`).
 fn weft() -> String {
     congestion::Kind::Weft.name().to_owned()
 }
@@ -150,55 +151,55 @@ fn yes() -> bool {
     true
 }
 
-/// Why a configuration is refused.
+/// The reason that a configuration is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     /// The file cannot be read.
     #[error("cannot read {}: {cause}", file.display())]
     Unreadable {
-        /// Which file.
+        /// The file.
         file: PathBuf,
-        /// What the system said.
+        /// The system's error.
         cause: std::io::Error,
     },
-    /// It is no TOML, or says something else than a configuration does.
+    /// The file is no TOML, or has keys or values that a configuration does not have.
     #[error("{}: {cause}", file.display())]
     Malformed {
-        /// Which file.
+        /// The file.
         file: PathBuf,
-        /// What and where.
+        /// The mistake and its place.
         cause: toml::de::Error,
     },
-    /// Its policies.
+    /// A policy is wrong.
     #[error(transparent)]
     Policies(#[from] PoliciesError),
-    /// Encryption, or a file with its keys.
+    /// A setting of the encryption, or a file with its keys, is wrong.
     #[error("host.encryption.{key} = {got}: {reason}")]
     Encryption {
-        /// Which.
+        /// The key.
         key: String,
-        /// What it is.
+        /// Its value.
         got: String,
-        /// Why it cannot be.
+        /// The reason that it is refused.
         reason: String,
     },
-    /// The table of a version before.
+    /// The file has the table of an earlier version.
     #[error(
         "{}: [host.seal] is no more, as hosts agree on keys by themselves: write [host.encryption] with \
          mode = \"required\" instead, and preshared-key = FILE, which may be the file of the secret", file.display()
     )]
     OldSeal {
-        /// Which file.
+        /// The file.
         file: PathBuf,
     },
-    /// A value that cannot be.
+    /// A value is invalid.
     #[error("{key} = {got}: expected {expected}")]
     Value {
-        /// Which.
+        /// The key.
         key: String,
-        /// What it is.
+        /// Its value.
         got: String,
-        /// What it should be.
+        /// The valid values.
         expected: String,
     },
 }
@@ -226,10 +227,10 @@ impl Config {
         Ok(config)
     }
 
-    /// Holds every value against what it may be, and against the others.
+    /// Checks every value by itself and against the others.
     ///
     /// # Errors
-    /// The first that cannot be.
+    /// The first invalid value.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.host.encryption.settings()?;
         self.host.transport()?;
@@ -278,17 +279,17 @@ fn vni(key: &str, number: u32) -> Result<Vni, ConfigError> {
 }
 
 impl Host {
-    /// Where it receives.
+    /// Returns the address and port on which it receives.
     pub fn socket(&self) -> SocketAddr {
         SocketAddr::new(self.address, self.port)
     }
 
-    /// Where another host receives.
+    /// Returns the address and port on which another host receives.
     pub fn peer(&self, address: IpAddr) -> SocketAddr {
         SocketAddr::new(address, self.port)
     }
 
-    /// Bytes of a frame that one packet carries with all its headers.
+    /// Returns the number of bytes of a frame that one packet carries after all its headers.
     pub fn payload(&self) -> u16 {
         let ip = if self.address.is_ipv4() { 20 } else { 40 };
         let sealed = if self.encryption.is_off() { 0 } else { Seals::OVERHEAD.into() };
@@ -296,7 +297,7 @@ impl Host {
         self.mtu.saturating_sub(u16::try_from(headers).expect("under 200 bytes"))
     }
 
-    /// The longest IP packet of a tenant that one packet of this network carries, bytes.
+    /// Returns the largest IP packet of a tenant that one packet of this network carries, bytes.
     pub fn tenant_mtu(&self) -> u16 {
         let headers = VirtioNetHeader::LEN + EthernetHeader::LEN;
         self.payload().saturating_sub(u16::try_from(headers).expect("26 bytes"))
@@ -313,7 +314,7 @@ impl Host {
         Ok(())
     }
 
-    /// How connections behave here (BIFROST, sections 4 and 7.4).
+    /// Returns the configuration of connections (BIFROST, sections 4 and 7.4).
     ///
     /// # Errors
     /// A value that the transport refuses.
@@ -346,7 +347,7 @@ impl Host {
     }
 }
 
-/// The row of a registry that a key of the host names.
+/// Returns the row of a registry that a key of the host names.
 fn row<T>(
     key: &str,
     name: &str,
@@ -360,29 +361,29 @@ fn row<T>(
 }
 
 impl Network {
-    /// Its number.
+    /// Returns the network's number.
     ///
     /// # Errors
-    /// It has more than 24 bits.
+    /// The number has more than 24 bits.
     pub fn vni(&self) -> Result<Vni, ConfigError> {
         vni("network.vni", self.vni)
     }
 
-    /// The gateway's addresses, with the lengths of their prefixes.
+    /// Returns the gateway's addresses with their prefix lengths.
     ///
     /// # Errors
-    /// One that is none.
+    /// The first text that is no address with a prefix length.
     pub fn gateways(&self) -> Result<Vec<(IpAddr, u8)>, ConfigError> {
         self.gateways.iter().map(|text| address("network.gateways", text)).collect()
     }
 
-    /// How the switch carries it.
+    /// Returns the network's configuration in the switch.
     pub fn carriage(&self) -> NetworkConfig {
         NetworkConfig { reliable: self.reliable, in_order: self.in_order }
     }
 }
 
-/// An address and the length of its prefix.
+/// Parses an address and its prefix length.
 fn address(key: &str, text: &str) -> Result<(IpAddr, u8), ConfigError> {
     let parse = || {
         let (address, length) = text.split_once('/')?;

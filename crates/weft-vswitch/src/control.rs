@@ -1,4 +1,4 @@
-//! The socket on which a running daemon is asked and changed: one JSON object a line each way.
+//! The socket that queries and changes a running daemon: one JSON object per line in each direction.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -26,97 +26,97 @@ pub(crate) mod properties;
 use connection::Connection;
 pub use connection::MAX_REQUEST_BYTES;
 
-/// Clients that may be connected at a time.
+/// Largest number of clients connected at a time.
 const MAX_CLIENTS: usize = 64;
 
-/// What a daemon can be asked.
+/// A request to a daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "do", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Request {
-    /// What it is.
+    /// Returns the daemon's status.
     Status,
     /// Adds a tenant's interface.
     AddPort {
-        /// Which.
+        /// The interface.
         port: Port,
     },
-    /// Takes one away.
+    /// Removes a tenant's interface.
     RemovePort {
         /// Its name.
         name: String,
     },
-    /// Sets how a network is carried and who has it.
+    /// Sets a network's configuration and its other hosts.
     SetNetwork {
         /// The network.
         network: Network,
     },
-    /// Adds hosts to a network, or takes them away.
+    /// Adds a host to a network, or removes it.
     Peer {
-        /// Which network.
+        /// The network's number.
         vni: u32,
-        /// Which host.
+        /// The host's address.
         peer: IpAddr,
-        /// Whether it is to go.
+        /// `true` to remove the host.
         remove: bool,
     },
-    /// Says where a machine or a prefix is.
+    /// Sets the place of a machine or the next hop of a prefix.
     SetRoute {
-        /// Where.
+        /// The route.
         route: Route,
     },
-    /// No longer says so.
+    /// Removes a route.
     ForgetRoute {
-        /// In which network.
+        /// The network's number.
         vni: u32,
-        /// Of what.
+        /// The route's destination.
         destination: Destination,
     },
-    /// Becomes what a configuration says.
+    /// Replaces the configuration.
     Reload {
-        /// Which.
+        /// The new configuration.
         config: Box<Config>,
     },
-    /// Limits what passes a port.
+    /// Sets the rate limits of a port.
     Limit {
-        /// Which port.
+        /// The port's name.
         port: String,
-        /// To its tenant.
+        /// The limit on traffic to its tenant.
         ingress: Option<Limit>,
-        /// From its tenant.
+        /// The limit on traffic from its tenant.
         egress: Option<Limit>,
     },
-    /// Loses frames between the switch and a port, on purpose.
+    /// Drops frames between the switch and a port on purpose.
     Lose {
-        /// Which port.
+        /// The port's name.
         port: String,
-        /// How many of them.
+        /// The probability of a drop.
         loss: Loss,
     },
-    /// Writes what passes a port to a file, or no longer.
+    /// Starts a capture of a port to a file, or stops it.
     Capture {
-        /// Which port.
+        /// The port's name.
         port: String,
-        /// Where to, on the daemon's machine.
+        /// The file on the daemon's machine; `None` stops the capture.
         file: Option<PathBuf>,
     },
-    /// Holds a port's packets against an access list, or against none.
+    /// Sets the access list of a port, or removes it.
     Acl {
-        /// Which port.
+        /// The port's name.
         port: String,
-        /// The list.
+        /// The list; `None` removes it.
         acl: Option<AclConfig>,
     },
 }
 
-/// What a daemon answers.
+/// A daemon's answer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Answer {
-    /// It is done.
+    /// The request was carried out.
     Done,
-    /// What it is.
+    /// The daemon's status.
     Status(Box<Status>),
-    /// It is refused, and why.
+    /// The request was refused, with the reason.
     Refused(String),
 }
 
@@ -143,10 +143,10 @@ impl Request {
     }
 }
 
-/// Names a client until it goes.
+/// The number of a client while it is connected.
 pub(crate) type Client = u64;
 
-/// The listening socket and whoever is connected.
+/// The listening socket and the connected clients.
 #[derive(Debug)]
 pub(crate) struct Control {
     listener: UnixListener,
@@ -156,11 +156,11 @@ pub(crate) struct Control {
 }
 
 impl Control {
-    /// Listens at `path`, where this program's user and root may connect. A socket that nobody listens on any more is
-    /// replaced.
+    /// Listens at `path`, where this program's user and root may connect. A socket on which no process listens any
+    /// more is replaced.
     ///
     /// # Errors
-    /// Somebody listens there, or the system refuses.
+    /// Another process listens there, or the system refuses.
     pub(crate) fn open(path: &Path) -> Result<Self, OpenError> {
         let refused = |cause| OpenError::Control { socket: path.display().to_string(), cause };
         if let Some(folder) = path.parent() {
@@ -177,13 +177,13 @@ impl Control {
         Ok(Self { listener, path: path.to_owned(), clients: BTreeMap::new(), next: 0 })
     }
 
-    /// What to wait on.
+    /// Returns the descriptors to wait on.
     pub(crate) fn fds(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let clients = self.clients.values().map(Connection::fd);
         std::iter::once(self.listener.as_fd()).chain(clients)
     }
 
-    /// Returns the requests that have arrived; a line that is no request is an error to be answered.
+    /// Returns the requests that have arrived; a line that is no request is an error to be sent back.
     pub(crate) fn take(&mut self) -> Vec<(Client, Result<Request, String>)> {
         while let Ok((stream, _)) = self.listener.accept() {
             let full = self.clients.len() >= MAX_CLIENTS;
@@ -196,7 +196,7 @@ impl Control {
                     self.clients.insert(self.next, connection);
                     self.next += 1;
                 }
-                // It may have gone: there is nobody else to tell.
+                // The client may have closed: the refusal has no other receiver.
                 Err(refusal) => drop(connection.send(&line_of(&Answer::Refused(refusal)))),
             }
         }
@@ -209,13 +209,13 @@ impl Control {
                 };
                 asked.push((client, line.map_err(|error| error.to_string()).and_then(parse)));
             }
-            // A client that has asked and closed its half still reads the answer.
+            // A client that sent a request and closed its half still reads the answer.
             open || asked.iter().any(|(asking, _)| *asking == client)
         });
         asked
     }
 
-    /// Answers a client. One that does not listen is dropped.
+    /// Sends an answer to a client. A client that does not read is dropped.
     pub(crate) fn answer(&mut self, client: Client, answer: Result<Answer, String>) {
         let Some(connection) = self.clients.get_mut(&client) else { return };
         let line = line_of(&answer.unwrap_or_else(Answer::Refused));
@@ -225,8 +225,8 @@ impl Control {
     }
 }
 
-/// Listens at `path`, where only this program's user and root may connect whatever its umask is: the socket has its mode
-/// before it has a name (unix(7)).
+/// Listens at `path`, where only this program's user and root may connect, whatever its umask: the socket has its
+/// mode before it has a name (unix(7)).
 fn listen(path: &Path) -> io::Result<UnixListener> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -236,8 +236,8 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     Ok(UnixListener::from(socket))
 }
 
-/// Refuses clients of other users, who can connect where the socket's mode was changed: a request may name any file that
-/// this program can write.
+/// Refuses clients of other users, who can connect if the socket's mode was changed: a request may name any file
+/// that this program can write.
 fn check_user(client: BorrowedFd<'_>) -> Result<(), String> {
     let asks =
         socket_peercred(client).map_err(|errno| format!("who asks is not known: {errno}"))?;
@@ -264,10 +264,10 @@ impl Drop for Control {
     }
 }
 
-/// An unanswered question to a daemon.
+/// The reason that a request to a daemon got no answer.
 #[derive(Debug, thiserror::Error)]
 pub enum AskError {
-    /// Nobody listens.
+    /// No process listens on the socket.
     #[error("no daemon at {} (start one: `weft vpc serve`, or name its --control)", socket.display())]
     NoDaemon {
         /// The socket.
@@ -299,7 +299,7 @@ pub enum AskError {
     },
 }
 
-/// Asks the daemon at `socket` and returns its answer.
+/// Sends a request to the daemon at `socket` and returns its answer.
 ///
 /// # Errors
 /// See [`AskError`].
@@ -331,7 +331,7 @@ mod tests {
         let mut control = Control::open(&path).unwrap();
         let mode = fs::metadata(&path).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        // This user does.
+        // This user may connect.
         let mut client = UnixStream::connect(&path).unwrap();
         client.write_all(b"{\"do\":\"status\"}\n").unwrap();
         assert!(matches!(control.take()[..], [(_, Ok(Request::Status))]));
@@ -339,7 +339,7 @@ mod tests {
         assert_eq!([own, Uid::ROOT, other].map(|user| may_ask(user, own)), [true, true, false]);
     }
 
-    /// The attacker: another user of this host, where the socket's mode was given away by mistake.
+    /// Checks the attack of another user of this host after the socket's mode was opened by mistake.
     #[test]
     fn another_user_asks_nothing_whatever_the_sockets_mode_is() {
         let nobody = Uid::from_raw(65_534);
@@ -353,7 +353,7 @@ mod tests {
         let mut control = Control::open(&path).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
         let asks = std::thread::spawn(move || {
-            // Of this thread alone, as the kernel has it.
+            // Only this thread's user changes, as the kernel defines it.
             rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
             let mut client = UnixStream::connect(&path).unwrap();
             client.write_all(b"{\"do\":\"status\"}\n").unwrap();

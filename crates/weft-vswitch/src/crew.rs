@@ -1,4 +1,4 @@
-//! The threads of a daemon, as the one that is asked sees them.
+//! The threads of a daemon, which run closures that the daemon's own thread sends them.
 
 use std::io;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::OpenError;
 use crate::post::Address;
 use crate::worker::Worker;
 
-/// Threads that carry frames until this is dropped.
+/// Threads that carry frames until the pool is dropped.
 #[derive(Debug)]
 pub(crate) struct Crew {
     members: Vec<Member>,
@@ -27,7 +27,7 @@ impl Crew {
     /// Starts a thread for each worker.
     ///
     /// # Errors
-    /// The system has none to give.
+    /// The system refuses a thread.
     pub(crate) fn start(workers: Vec<(Worker, Address)>) -> Result<Self, OpenError> {
         let mut crew = Self { members: vec![], stop: Arc::default() };
         for (number, (mut worker, address)) in workers.into_iter().enumerate() {
@@ -40,10 +40,10 @@ impl Crew {
         Ok(crew)
     }
 
-    /// Asks one thread to do something, and waits until it has.
+    /// Runs a closure on one thread and waits for its result.
     ///
     /// # Errors
-    /// It has stopped.
+    /// The thread has stopped.
     pub(crate) fn ask<T: Send + 'static>(
         &self,
         thread: u8,
@@ -52,10 +52,10 @@ impl Crew {
         answer(thread, &self.order(thread, act))
     }
 
-    /// Asks all of them, who do it at the same time.
+    /// Runs a closure on all threads at the same time and waits for their results.
     ///
     /// # Errors
-    /// One has stopped.
+    /// A thread has stopped.
     pub(crate) fn ask_all<T: Send + 'static>(
         &self,
         act: impl Fn(&mut Worker) -> T + Clone + Send + 'static,
@@ -71,22 +71,22 @@ impl Crew {
         act: impl FnOnce(&mut Worker) -> T + Send + 'static,
     ) -> Receiver<T> {
         let (answers, answer) = channel();
-        // Whoever asked may have given up; one that has stopped answers nothing.
+        // The caller may no longer wait; a thread that has stopped sends no result.
         self.members[usize::from(thread)].address.send(Box::new(move |worker| {
             let _ = answers.send(act(worker));
         }));
         answer
     }
 
-    /// Their numbers.
+    /// Returns the indices of the threads.
     pub(crate) fn threads(&self) -> impl Iterator<Item = u8> + use<> {
         0..u8::try_from(self.members.len()).expect("as many as configured")
     }
 
-    /// Whether one has stopped that nobody asked to.
+    /// Checks that no thread has stopped by itself.
     ///
     /// # Errors
-    /// Why it has.
+    /// The error that stopped a thread.
     pub(crate) fn check(&mut self) -> io::Result<()> {
         for member in &mut self.members {
             if let Some(thread) = member.thread.take_if(|thread| thread.is_finished()) {
@@ -105,11 +105,11 @@ impl Drop for Crew {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         for member in &self.members {
-            // It wakes up, and looks.
+            // The closure wakes the thread, which then reads `stop`.
             member.address.send(Box::new(|_| ()));
         }
         for member in &mut self.members {
-            // What ended it was said by `check`, or nobody wants to know any more.
+            // `check` has returned the thread's error, or no caller needs it any more.
             let _ = member.thread.take().map(JoinHandle::join);
         }
     }

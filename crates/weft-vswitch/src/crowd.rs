@@ -1,5 +1,5 @@
-//! The ports of a thread that has many: which of them have something to take. Trying them all would cost a system
-//! call each, every turn; this costs one.
+//! The readiness of a thread's ports. Where there are many, to try each would cost one system call per port and
+//! turn; this costs one per turn.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -9,18 +9,18 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::event::{Timespec, epoll};
 use weft_vpc::PortId;
 
-/// Ports that are tried each turn: up to so many it is cheaper than to ask which.
+/// Largest number of ports for which trying each one every turn is cheaper than epoll.
 const FEW: usize = 4;
 
-/// Ports that are heard of by one look; others are by the next.
+/// Largest number of ready ports that one poll returns; the next poll returns others.
 const A_LOOK: usize = 64;
 
-/// A thread's ports.
+/// The ports of a thread with an epoll descriptor for them.
 #[derive(Debug)]
 pub(crate) struct Crowd {
     epoll: OwnedFd,
     ports: Vec<PortId>,
-    /// Those that may have something: whoever had nothing is in it again when its descriptor says so.
+    /// Ports that may have frames: an idle port returns to this set when its descriptor becomes readable.
     eager: BTreeSet<PortId>,
 }
 
@@ -30,15 +30,15 @@ impl Crowd {
         Ok(Self { epoll, ports: vec![], eager: BTreeSet::new() })
     }
 
-    /// Takes a port in, whose descriptor is as long as it lives.
+    /// Adds a port. Its descriptor must live as long as the port.
     ///
     /// # Errors
-    /// The kernel watches no more.
+    /// The kernel refuses another descriptor.
     pub(crate) fn add(&mut self, id: PortId, fd: BorrowedFd<'_>) -> io::Result<()> {
         let data = epoll::EventData::new_u64(id.0.into());
         epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN)?;
         self.ports.push(id);
-        // Some may have told already what nobody has taken yet.
+        // Some descriptors may have been readable before, with their frames still there.
         self.eager.extend(&self.ports);
         Ok(())
     }
@@ -49,22 +49,22 @@ impl Crowd {
         self.eager.remove(&id);
     }
 
-    /// All of them.
+    /// Returns all ports.
     pub(crate) fn ports(&self) -> &[PortId] {
         &self.ports
     }
 
-    /// Whether all are tried each turn.
+    /// Returns `true` if all ports are tried each turn.
     pub(crate) fn is_small(&self) -> bool {
         self.ports.len() <= FEW
     }
 
-    /// Readable when one of them is.
+    /// Returns a descriptor that is readable while one of the ports is.
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()
     }
 
-    /// Hears, without waiting, which have something now; they are eager from then on.
+    /// Returns, without waiting, the ports whose descriptors are readable, and marks them as ready.
     pub(crate) fn look(&mut self) -> Vec<PortId> {
         let mut events = [const { MaybeUninit::uninit() }; A_LOOK];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -78,7 +78,7 @@ impl Crowd {
         ready
     }
 
-    /// Puts those that may have something into `out`.
+    /// Replaces the content of `out` with the ports that may have frames.
     pub(crate) fn eager(&self, out: &mut Vec<PortId>) {
         out.clear();
         match self.is_small() {
@@ -87,7 +87,7 @@ impl Crowd {
         }
     }
 
-    /// A port has nothing more.
+    /// Marks a port as idle: it has no more frames.
     pub(crate) fn rest(&mut self, id: PortId) {
         if !self.is_small() {
             self.eager.remove(&id);
@@ -115,7 +115,7 @@ mod tests {
         for (id, fd) in (0..).map(PortId).zip(&fds) {
             crowd.add(id, fd.as_fd()).unwrap();
         }
-        // At first all may have something.
+        // At first all may have frames.
         assert_eq!(eager(&crowd).len(), 200);
         eager(&crowd).into_iter().for_each(|id| crowd.rest(id));
         assert_eq!((crowd.look(), eager(&crowd)), (vec![], vec![]));
@@ -125,14 +125,14 @@ mod tests {
         let mut heard = crowd.look();
         heard.sort_unstable();
         assert_eq!(heard, [PortId(7), PortId(150)]);
-        // One has nothing more; it is heard of again as long as it says so.
+        // An idle port is returned again while its descriptor is readable.
         crowd.rest(PortId(7));
         assert_eq!(eager(&crowd), [PortId(150)]);
         assert!(crowd.look().contains(&PortId(7)));
         crowd.remove(PortId(7), fds[7].as_fd());
         assert_eq!(crowd.look(), [PortId(150)]);
         assert_eq!((eager(&crowd), crowd.ports().len()), (vec![PortId(150)], 199));
-        // All of them, though a look shows only so many.
+        // All ports are returned in the end, though one poll returns a limited number.
         (0..200).for_each(|at| {
             signal(at);
         });

@@ -1,5 +1,5 @@
-//! One host's overlay: what it is made of, and who is asked. Frames are carried by its threads
-//! ([`Worker`](crate::worker::Worker)), which this one tells what changes.
+//! The daemon of one host's overlay: its parts and its control socket. Its threads carry the frames
+//! ([`Worker`](crate::worker::Worker)); this one sends them the changes.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,54 +22,54 @@ use crate::routes::Routes;
 use crate::wait::wait;
 use crate::worker::Worker;
 
-/// Why a daemon cannot start, or a port cannot be added.
+/// The reason that a daemon cannot start, or a port cannot be added.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// A value that cannot be.
+    /// A value is invalid.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// The sockets.
+    /// A UDP socket cannot be opened.
     #[error(transparent)]
     Socket(#[from] SocketError),
     /// Policies that contradict themselves.
     #[error(transparent)]
     Policies(#[from] PoliciesError),
-    /// A limit that cannot be kept.
+    /// A limit is refused.
     #[error(transparent)]
     Limit(#[from] LimitError),
-    /// A port.
+    /// A port cannot be opened.
     #[error("port {name}: {cause}")]
     Port {
-        /// Which.
+        /// The port's name.
         name: String,
-        /// Why.
+        /// The reason.
         cause: PortError,
     },
-    /// A port that cannot be waited for.
+    /// A port's descriptor cannot be polled.
     #[error("cannot watch port {port}: {cause}; does the system allow more descriptors?")]
     Watch {
-        /// Which.
+        /// The port's name.
         port: String,
-        /// What the system said.
+        /// The system's error.
         cause: io::Error,
     },
-    /// The control socket.
+    /// The control socket cannot be opened.
     #[error("cannot listen on {socket}: {cause}; is another daemon running there?")]
     Control {
-        /// Where.
+        /// The socket's path.
         socket: String,
-        /// What the system said.
+        /// The system's error.
         cause: io::Error,
     },
-    /// A capture.
+    /// A capture cannot be written.
     #[error("cannot capture port {port} to {file}: {cause}")]
     Capture {
-        /// Which port.
+        /// The port's name.
         port: String,
-        /// Where to.
+        /// The capture's file.
         file: String,
-        /// What the system said.
+        /// The system's error.
         cause: io::Error,
     },
     /// The operating system gave no random numbers.
@@ -78,13 +78,13 @@ pub enum OpenError {
     /// The operating system gave no thread, or no way to wake one.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
-    /// A thread ended that nobody had asked to; the daemon says why and ends.
+    /// A thread stopped by itself; the daemon logs the reason and ends.
     #[error("thread {thread} has stopped; the log says why")]
     Stopped {
-        /// Which.
+        /// The thread's index.
         thread: u8,
     },
-    /// What was named is not there, or there already.
+    /// A named item is unknown, or exists already.
     #[error("{0}")]
     Unknown(String),
 }
@@ -92,11 +92,11 @@ pub enum OpenError {
 /// One host's overlay.
 #[derive(Debug)]
 pub struct Daemon {
-    /// The configuration, but for its rows of routes.
+    /// The configuration without its routes.
     pub(crate) config: Config,
     pub(crate) routes: Routes,
     pub(crate) crew: Crew,
-    /// Each port's thread, and what it was added with.
+    /// Each port's thread and configuration.
     pub(crate) ports: BTreeMap<PortId, (u8, PortOptions)>,
     pub(crate) next_port: u32,
     pub(crate) control: Control,
@@ -104,7 +104,7 @@ pub struct Daemon {
 }
 
 impl Daemon {
-    /// Opens everything a configuration names, and carries frames from then on.
+    /// Opens everything that a configuration names, and carries frames from then on.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -131,7 +131,7 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// Answers who asks until `stop` says so.
+    /// Answers requests until `stop` returns `true`.
     ///
     /// # Errors
     /// The kernel refuses to let a thread wait.
@@ -148,14 +148,14 @@ impl Daemon {
     }
 }
 
-/// A worker for each thread, and where it is reached.
+/// Creates a worker for each thread, with the address of its mailbox.
 fn workers(config: &Config) -> Result<Vec<(Worker, crate::post::Address)>, OpenError> {
     let (host, transport) = (&config.host, config.host.transport()?);
     let threads = host.threads;
     let settings = host.encryption.settings()?;
     let mut encryption = settings.config().map_err(ConfigError::from)?;
     if encryption.identity.is_none() {
-        // All threads are one host to its peers.
+        // All threads appear as one host to its peers.
         encryption.identity = Some(PrivateKey::new(random()?));
     }
     let sockets = SocketConfig {
@@ -190,7 +190,7 @@ fn workers(config: &Config) -> Result<Vec<(Worker, crate::post::Address)>, OpenE
     Ok(workers)
 }
 
-/// Frames that no connection carries are treated as packets that one does.
+/// Returns the policy for frames outside connections, the same as for packets of connections.
 const fn in_clear(mode: Mode) -> InClear {
     match mode {
         Mode::Off => InClear::Any,
@@ -218,7 +218,7 @@ mod tests {
 
     use super::*;
 
-    /// Whether what arrives at a host that is configured so carries the kernel's time.
+    /// Returns `true` if datagrams that arrive at a host with this configuration carry the kernel's time.
     fn is_stamped(kernel_timestamps: bool) -> bool {
         let text = format!(
             "[host]\naddress = '127.0.0.1'\nport = 0\nkernel-timestamps = {kernel_timestamps}\n"

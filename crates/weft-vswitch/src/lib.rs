@@ -1,11 +1,12 @@
 //! The overlay's daemon: one per host. It joins tenants' interfaces ([`weft_ports`]) and the host's
 //! UDP sockets ([`weft_agent::udp`]) to the virtual switch ([`weft_vpc`]).
 //!
-//! A frame's way: a thread's turn (`worker.rs`) takes it from its port and gives it to the switch; packets that
-//! may leave are laid into the outbox behind a VXLAN header and sealed there (`underlay.rs`); on the other host the same
-//! turn opens and parses them and the switch places them in the tenant's buffers. A port belongs to one of the host's
-//! threads, to which the kernel brings what is for its connections (`redirect.rs`); what comes or goes elsewhere is
-//! handed over (`post.rs`). [`control`] is how a running daemon is asked and changed, [`config`] what it is started with.
+//! A frame's way: a thread's turn (`worker.rs`) reads it from its port and passes it to the switch; packets that
+//! may leave are written into the outbox after a VXLAN header and sealed there (`underlay.rs`); on the other host
+//! the same turn opens and parses them and the switch places them in the tenant's buffers. A port belongs to one of
+//! the host's threads, to which the kernel steers the packets of its connections (`redirect.rs`); frames and
+//! packets at other threads are handed over (`mailbox.rs`). [`control`] queries and changes a running daemon,
+//! [`config`] is its configuration.
 #![forbid(unsafe_code)]
 
 mod capture;
@@ -29,7 +30,7 @@ mod underlay;
 mod wait;
 mod worker;
 
-/// What the fuzz targets of `fuzz/` call; nothing that ships has it.
+/// The functions that the fuzz targets of `fuzz/` call; no released build has them.
 #[cfg(fuzzing)]
 pub mod properties {
     pub use crate::control::properties::control_socket;

@@ -1,5 +1,5 @@
-//! What goes between the threads of a daemon: orders, which change what they know, and frames and packets that
-//! one hands over to another. Nothing is locked, and nobody waits for room.
+//! The messages between the threads of a daemon: closures that change a thread's state, and frames and packets that
+//! one thread hands over to another. No lock is taken, and no thread waits for room.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -14,21 +14,21 @@ use weft_vpc::{Handover, PortId, Vni};
 
 use crate::worker::Worker;
 
-/// What one origin may have on its way to other threads at a time: whoever sends without end loses its own
-/// frames, and nobody else's.
+/// Largest number of handovers of one origin in transit to other threads: an origin that sends without limit loses
+/// its own frames and no others.
 const ON_THE_WAY: usize = 256;
 
 /// A change that a thread makes between two turns.
 pub(crate) type Order = Box<dyn FnOnce(&mut Worker) + Send>;
 
-/// Something for a thread.
+/// A message for a thread.
 pub(crate) enum Mail {
     Order(Order),
-    /// With what counts it until it is used.
+    /// A handover, with the token that counts it until it is used.
     Handover(Handover, Arc<()>),
 }
 
-/// Wakes a thread that sleeps, and costs nothing while it does not.
+/// A waker of a sleeping thread, which costs no system call while the thread runs.
 #[derive(Debug)]
 pub(crate) struct Bell {
     rung: OwnedFd,
@@ -48,7 +48,7 @@ impl Bell {
         }
     }
 
-    /// From here on a ring is heard; what came before is in the box.
+    /// Announces sleep: later calls to `wake` are seen; earlier messages are in the mailbox.
     pub(crate) fn begin_sleep(&self) {
         signal::ask::<Mapped>(&self.asleep);
     }
@@ -59,13 +59,13 @@ impl Bell {
         }
     }
 
-    /// Readable when somebody rang.
+    /// Returns a descriptor that is readable after a wake.
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.rung.as_fd()
     }
 }
 
-/// A thread's box, as others see it.
+/// The sending side of a thread's mailbox.
 #[derive(Clone, Debug)]
 pub(crate) struct Address {
     mail: Sender<Mail>,
@@ -73,7 +73,7 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// Whether there is still somebody who reads it.
+    /// Sends an order and wakes the thread. Returns `false` if the mailbox is gone.
     pub(crate) fn send(&self, order: Order) -> bool {
         let sent = self.mail.send(Mail::Order(order)).is_ok();
         self.bell.ring();
@@ -81,7 +81,7 @@ impl Address {
     }
 }
 
-/// A thread's box.
+/// The mailbox of a thread.
 #[derive(Debug)]
 pub(crate) struct Letterbox {
     mail: Receiver<Mail>,
@@ -89,7 +89,7 @@ pub(crate) struct Letterbox {
 }
 
 impl Letterbox {
-    /// A box and its address.
+    /// Creates a mailbox and its address.
     pub(crate) fn open() -> rustix::io::Result<(Self, Address)> {
         let (sender, mail) = channel();
         let bell = Arc::new(Bell::new()?);
@@ -101,13 +101,13 @@ impl Letterbox {
         self.mail.try_recv().ok()
     }
 
-    /// Sleeps until there is something; `None` where nobody is left to send it.
+    /// Blocks until there is a message; `None` if no sender is left.
     pub(crate) fn wait(&self) -> Option<Mail> {
         self.mail.recv().ok()
     }
 }
 
-/// Whose frames and packets are counted together.
+/// The origin whose frames and packets are counted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Origin {
     Port(PortId),
@@ -116,11 +116,11 @@ enum Origin {
     Path(IpAddr),
 }
 
-/// Brings what a thread hands over to the others.
+/// The sender of a thread's handovers to the other threads.
 #[derive(Debug)]
 pub(crate) struct Post {
     addresses: Vec<Address>,
-    /// As many holders, but for this one, as are on the way.
+    /// The tokens by origin; each has one holder for the router and one for each handover in transit.
     on_the_way: BTreeMap<Origin, Arc<()>>,
 }
 
@@ -129,7 +129,8 @@ impl Post {
         Self { addresses, on_the_way: BTreeMap::new() }
     }
 
-    /// Brings something to a thread; whether there was room for it.
+    /// Sends a handover to a thread. Returns `false` if its origin has too many in transit, or the thread is
+    /// gone.
     pub(crate) fn bring(&mut self, thread: u8, handover: Handover) -> bool {
         let origin = match &handover {
             Handover::Frame { from, .. } => Origin::Port(*from),
@@ -149,7 +150,7 @@ impl Post {
         sent
     }
 
-    /// Forgets origins of which nothing is on the way.
+    /// Removes origins without handovers in transit.
     pub(crate) fn tidy(&mut self) {
         self.on_the_way.retain(|_, counted| Arc::strong_count(counted) > 1);
     }
@@ -171,7 +172,7 @@ mod tests {
         let brought = (0..ON_THE_WAY * 2).filter(|_| post.bring(0, frame(1))).count();
         assert_eq!(brought, ON_THE_WAY);
         assert!(post.bring(0, frame(2)));
-        // What is used makes room.
+        // A handover that was used makes room.
         drop(letterbox.next());
         assert!(post.bring(0, frame(1)));
         assert!(!post.bring(0, frame(1)));
@@ -201,7 +202,7 @@ mod tests {
         assert!(rung(&letterbox));
         letterbox.bell.end_sleep();
         assert!(!rung(&letterbox));
-        // Many threads ring one that falls asleep again and again: none of what they send is missed.
+        // Several threads wake one that sleeps again and again: none of their messages is missed.
         const EACH: usize = 2_000;
         let senders: Vec<_> = (0..3)
             .map(|_| {

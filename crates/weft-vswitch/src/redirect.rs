@@ -1,17 +1,18 @@
-//! Which of a host's threads a datagram is for (BIFROST, section 5.2, flow redirect), as the kernel decides it.
+//! The kernel's choice of the thread that receives a datagram (BIFROST, section 5.2, flow redirect).
 //!
-//! A packet of the transport says so by the id of its connection, which an encrypted one has at the same place (its SPI);
-//! what names none, a plain frame or a request for a connection, goes by the kernel's hash of addresses and ports. A sender keeps what is for different threads on different
-//! source ports, so that whoever gathers or cuts datagrams (GRO, GSO) never mixes them.
+//! A packet of the transport names its thread in its connection id, which an encrypted packet has at the same place
+//! (its SPI); a datagram without one, a plain frame or a connection request, goes by the kernel's hash of addresses
+//! and ports. A sender uses different source ports for different threads, so that GRO and GSO never merge their
+//! datagrams.
 
 use weft_agent::udp::Instruction;
 use weft_transport::ThreadBits;
 use weft_wire::VxlanHeader;
 
-/// Threads of a host at most.
+/// Largest number of threads of a host.
 pub(crate) const MOST_THREADS: u8 = 64;
 
-/// A thread and how many there are.
+/// The index of a thread and the number of threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Seat {
     pub(crate) thread: u8,
@@ -19,8 +20,8 @@ pub(crate) struct Seat {
 }
 
 impl Seat {
-    /// Which of this host's groups of source ports packets for a thread of another host take. Who does not
-    /// know the other's thread speaks to that of its own number.
+    /// Returns the group of this host's source ports for packets to thread `theirs` of another host. If that is
+    /// unknown, the packets are addressed to the thread with this one's index.
     pub(crate) fn group(self, theirs: Option<u8>) -> u8 {
         theirs.unwrap_or(self.thread) % self.threads
     }
@@ -28,9 +29,9 @@ impl Seat {
 
 /// The parts of linux/filter.h and linux/bpf_common.h that are used here.
 mod code {
-    /// A byte at a place of the datagram.
+    /// Loads a byte of the datagram.
     pub(super) const LOAD_BYTE: u16 = 0x30;
-    /// Four of them, big-endian.
+    /// Loads four bytes, big-endian.
     pub(super) const LOAD_WORD: u16 = 0x20;
     pub(super) const IF_EQUAL: u16 = 0x15;
     pub(super) const IF_ANY_BIT: u16 = 0x45;
@@ -39,16 +40,16 @@ mod code {
     pub(super) const RETURN_LOADED: u16 = 0x16;
 }
 
-/// VXLAN's flag that a next protocol is there, and the protocol (`weft-wire/src/vxlan.rs`).
+/// The flag in VXLAN that a next protocol is given, and the protocol (`weft-wire/src/vxlan.rs`).
 const HAS_NEXT: u32 = 0x04;
 const WEFT: u32 = 0x7e;
 
-/// Where the destination's id is in all headers of the transport (BIFROST, figures C2 to C4) and in that of a sealed
-/// packet, behind VXLAN's header.
+/// The offset of the destination's id in all headers of the transport (BIFROST, figures C2 to C4) and in that of a
+/// sealed packet, after VXLAN's header.
 const DESTINATION_CID: u32 = 8 + 8;
 const _: () = assert!(VxlanHeader::LEN == 8);
 
-/// What the kernel runs for each datagram of a host with several threads.
+/// Returns the program that the kernel runs for each datagram of a host with several threads.
 pub(crate) fn program(threads: u8) -> Vec<Instruction> {
     let step = |code, k| Instruction { code, jt: 0, jf: 0, k };
     let branch = |code, k, jt, jf| Instruction { code, jt, jf, k };
@@ -63,7 +64,7 @@ pub(crate) fn program(threads: u8) -> Vec<Instruction> {
         branch(code::IF_EQUAL, 0, 2, 0),
         step(code::SHIFT_RIGHT, shift),
         step(code::RETURN_LOADED, 0),
-        // Nobody's number: the kernel takes one by its hash.
+        // No thread has this index: the kernel chooses one by its hash.
         step(code::RETURN, u32::MAX),
     ]
 }
@@ -80,7 +81,7 @@ mod tests {
 
     use super::*;
 
-    /// A datagram, and the thread it names.
+    /// Returns a datagram, and the thread it names.
     fn datagram(rng: &mut Rng, threads: u8) -> (Vec<u8>, Option<u8>) {
         let mut out = vec![0; 200];
         let thread = u8::try_from(rng.below(threads.into())).unwrap();
@@ -123,7 +124,7 @@ mod tests {
         (out, named)
     }
 
-    /// Whose inbox has something, and how many datagrams.
+    /// Returns the threads whose inboxes have datagrams, with their number.
     fn arrived(threads: &mut [Sockets]) -> Vec<(u8, usize)> {
         let mut found = vec![];
         for (thread, sockets) in (0..).zip(threads) {

@@ -1,15 +1,14 @@
-//! Another configuration for a running daemon: what is the same goes on undisturbed.
+//! The change of a running daemon to another configuration; unchanged parts are not disturbed.
 
 use crate::config::{Config, Network, Port};
 use crate::{Daemon, OpenError};
 
 impl Daemon {
-    /// Becomes what `config` says: ports and networks come and go, policies change, and the file of accepted
-    /// identities is read again. Tenants of ports that
-    /// stay keep their connections.
+    /// Applies `config`: ports and networks are added and removed, policies change, and the file of accepted
+    /// identities is read again. Tenants of ports that stay keep their connections.
     ///
     /// # Errors
-    /// The configuration contradicts itself, and nothing changes; the host's own part differs, which takes
+    /// The configuration contradicts itself, and nothing changes; the host's own part differs, which needs
     /// a restart; or a port cannot be added, and the rest is done.
     pub fn reload(&mut self, config: &Config) -> Result<(), OpenError> {
         config.check()?;
@@ -54,7 +53,7 @@ impl Daemon {
 }
 
 impl Port {
-    /// Whether only policies differ.
+    /// Returns `true` if only policies differ.
     fn is_same_interface(&self, other: &Self) -> bool {
         Self { policies: other.policies.clone(), ..self.clone() } == *other
     }

@@ -1,4 +1,4 @@
-//! Rows of networks' tables: where machines are, and where gateways send packets.
+//! The configured rows of networks' tables: places of machines, and next hops of gateways.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -10,13 +10,13 @@ use crate::config::{Destination, Host, Network, Route, Row};
 use crate::worker::Worker;
 use crate::{Daemon, OpenError};
 
-/// Rows by what they are about, in the order of their networks.
+/// Routes by network and destination.
 pub(crate) type Routes = BTreeMap<(u32, Destination), Route>;
 
-/// Entries that a thread changes before it carries frames again.
+/// Number of entries that a thread changes before it carries frames again.
 const ENTRIES_AT_A_TIME: usize = 1_000;
 
-/// The entries of the switch's tables that some rows stand for.
+/// The entries of the switch's tables that some rows produce.
 #[derive(Default)]
 struct Entries {
     machines: BTreeMap<(Vni, MacAddr), Place>,
@@ -24,7 +24,7 @@ struct Entries {
     prefixes: BTreeMap<(Vni, Prefix), Hop>,
 }
 
-/// Another value for an entry, or none.
+/// A new value for an entry; `None` removes the entry.
 #[derive(Clone, Copy)]
 enum Change {
     Machine((Vni, MacAddr), Option<Place>),
@@ -33,23 +33,23 @@ enum Change {
 }
 
 impl Daemon {
-    /// Says where a machine or a prefix is, in place of what was said of it before.
+    /// Sets the place of a machine or the next hop of a prefix, and replaces an earlier row.
     ///
     /// # Errors
-    /// A number of more than 24 bits.
+    /// The network's number has more than 24 bits.
     pub fn set_route(&mut self, route: Route) -> Result<(), OpenError> {
         let about = (route.vni, route.destination());
-        // All of it again: a port may have taken the machine's place since.
+        // The whole row is set again: a port may have taken the machine's place since.
         self.change_entries(self.routes.get(&about).into_iter(), std::iter::empty())?;
         self.change_entries(std::iter::empty(), std::iter::once(&route))?;
         self.routes.insert(about, route);
         Ok(())
     }
 
-    /// No longer says where a machine or a prefix is.
+    /// Removes the row of a machine or a prefix.
     ///
     /// # Errors
-    /// Nobody has said so.
+    /// There is no such row.
     pub fn forget_route(&mut self, number: u32, destination: Destination) -> Result<(), OpenError> {
         let about = (number, destination);
         let Some(route) = self.routes.get(&about) else {
@@ -61,10 +61,10 @@ impl Daemon {
         Ok(())
     }
 
-    /// Has these rows and no others. Entries that stay the same are not touched.
+    /// Replaces all rows. Entries that stay the same are not touched.
     ///
     /// # Errors
-    /// A number of more than 24 bits.
+    /// A network's number has more than 24 bits.
     pub(crate) fn set_routes(&mut self, routes: &[Route]) -> Result<(), OpenError> {
         let about = |route: &Route| ((route.vni, route.destination()), route.clone());
         let routes: Routes = routes.iter().map(about).collect();
@@ -73,7 +73,7 @@ impl Daemon {
         Ok(())
     }
 
-    /// Has all threads change what differs between two lists of rows.
+    /// Applies the differences between two lists of rows on all threads.
     fn change_entries<'a>(
         &self,
         old: impl Iterator<Item = &'a Route>,
@@ -82,7 +82,7 @@ impl Daemon {
         let host = &self.config.host;
         let mut changes = changes(Entries::of(host, old)?, &Entries::of(host, new)?);
         for change in &mut changes {
-            // A gateway in the same subnet reaches it without a route.
+            // A gateway in the same subnet reaches the prefix without a route.
             if let Change::Prefix((vni, prefix), hop @ None) = change {
                 *hop = self.subnets(vni.get())?.contains(prefix).then_some(Hop::Direct);
             }
@@ -132,7 +132,7 @@ impl Entries {
     }
 }
 
-/// Returns the changes that make `new` of `old`.
+/// Returns the changes that turn `old` into `new`.
 fn changes(old: Entries, new: &Entries) -> Vec<Change> {
     let machines = differences(&old.machines, &new.machines);
     let neighbours = differences(&old.neighbours, &new.neighbours);
@@ -171,7 +171,7 @@ pub(crate) fn subnet(&(address, length): &(IpAddr, u8)) -> Prefix {
     Prefix::new(address, length).expect("checked with the configuration")
 }
 
-/// Has a network answer for its gateway, or no longer.
+/// Adds a network's gateways to its table, or removes them.
 pub(crate) fn set_gateways(table: &mut Table<Place>, gateways: &[(IpAddr, u8)], answer: bool) {
     for gateway in gateways {
         table.set_neighbour(gateway.0, answer.then_some(GATEWAY));

@@ -1,4 +1,4 @@
-//! What a daemon says of itself.
+//! The status of a daemon, the answer to [`Request::Status`](crate::control::Request::Status).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -13,35 +13,35 @@ use crate::config::{Mac, Network, Route};
 use crate::worker::Worker;
 use crate::{Daemon, OpenError};
 
-/// A daemon at a moment.
+/// The state of a daemon at one moment.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Status {
     /// The host's address in the network that carries the overlay.
     pub address: IpAddr,
-    /// Bytes of an IP packet of a tenant that one packet there carries.
+    /// Largest IP packet of a tenant that one packet of that network carries, bytes.
     pub tenant_mtu: u16,
     /// Tenants' networks.
     pub networks: Vec<NetworkStatus>,
-    /// What it was told of where machines and prefixes are.
+    /// The configured routes.
     #[serde(default)]
     pub routes: Vec<Route>,
     /// Tenants' interfaces.
     pub ports: Vec<PortStatus>,
-    /// Pairs of interfaces that speak to each other, the first [`PAIRS_SHOWN`](Self::PAIRS_SHOWN) of each thread.
+    /// Pairs of interfaces with a connection, the first [`PAIRS_SHOWN`](Self::PAIRS_SHOWN) of each thread.
     pub pairs: Vec<PairStatus>,
     /// The host's threads.
     pub threads: Vec<ThreadStatus>,
-    /// How packets to other hosts are encrypted.
+    /// The encryption of packets to other hosts.
     pub encryption: EncryptionStatus,
-    /// What the transport did, by name.
+    /// The transport's counters by name.
     pub transport: BTreeMap<String, u64>,
-    /// Frames and packets dropped that no port can be blamed for, by cause; zeros left out.
+    /// Numbers of dropped frames and packets that belong to no port, by cause, without zeros.
     pub dropped: BTreeMap<String, u64>,
 }
 
 impl Status {
-    /// Pairs that are shown of each thread: a host may have a hundred thousand, which nobody reads and which
-    /// would keep frames waiting while they are written down.
+    /// Largest number of pairs listed for each thread: a host may have a hundred thousand, which no person reads
+    /// and which would delay frames while they are listed.
     pub const PAIRS_SHOWN: usize = 256;
 }
 
@@ -50,67 +50,67 @@ impl Status {
 pub struct EncryptionStatus {
     /// `off`, `preferred` or `required`.
     pub mode: String,
-    /// The public key that other hosts know this one by, 64 hexadecimal digits.
+    /// The public key by which other hosts know this one, 64 hexadecimal digits.
     pub identity: String,
-    /// `true` if it is checked who the other hosts are: by a pre-shared key, or by their public keys.
+    /// `true` if the other hosts are authenticated, by a pre-shared key or by their public keys.
     pub authenticates: bool,
-    /// Connections that are encrypted, and connections that are set up and are not.
+    /// Number of encrypted connections, and of connections that are set up without encryption.
     pub connections: (usize, usize),
-    /// What was sealed and opened, and what was refused, by name.
+    /// Numbers of packets sealed, opened and refused, by name.
     pub counters: BTreeMap<String, u64>,
 }
 
 /// A thread that carries frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadStatus {
-    /// Ports that belong to it.
+    /// Number of ports that belong to the thread.
     pub ports: usize,
-    /// Pairs of interfaces that do.
+    /// Number of pairs of interfaces that belong to the thread.
     pub pairs: usize,
-    /// Packets of the transport with payload that it sent and received.
+    /// Number of data packets of the transport that it sent and received.
     pub packets: (u64, u64),
-    /// Packets that set connections up, and others, that arrived here and belong to other threads.
+    /// Number of set-up packets, and of others, that arrived here and belong to other threads.
     pub redirected: (u64, u64),
-    /// Tenants' frames that it left to others.
+    /// Number of tenants' frames that it handed over to other threads.
     pub handed_over: u64,
 }
 
 /// A tenant's network.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NetworkStatus {
-    /// How it was set up.
+    /// The network's configuration.
     #[serde(flatten)]
     pub network: Network,
-    /// Where its addresses are: a port's name or a host's address.
+    /// The places of its addresses: a port's name or a host's address.
     pub addresses: BTreeMap<Mac, String>,
 }
 
 /// A tenant's interface.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PortStatus {
-    /// What it is called.
+    /// The port's name.
     pub name: String,
     /// Its network.
     pub vni: u32,
-    /// Its address.
+    /// The port's Ethernet address.
     pub mac: Mac,
     /// The thread it belongs to.
     pub thread: u8,
-    /// Whether a tenant is there.
+    /// `true` if a tenant is connected.
     pub up: bool,
-    /// Frames and bytes that the tenant sent.
+    /// Number of frames and bytes that the tenant sent.
     pub sent: (u64, u64),
-    /// Frames and bytes that the tenant received.
+    /// Number of frames and bytes that the tenant received.
     pub received: (u64, u64),
-    /// Frames sent on connections, as plain VXLAN, and to this host.
+    /// Number of frames sent on connections, as plain VXLAN, and to this host.
     pub carried: (u64, u64, u64),
-    /// Packets that came again because the tenant had no room.
+    /// Number of packets declined, which the peer retransmits, because the tenant had no room.
     pub declined: u64,
-    /// Frames dropped, by cause; zeros left out.
+    /// Number of frames dropped, by cause, without zeros.
     pub dropped: BTreeMap<String, u64>,
-    /// Frames held for it: taken and not acknowledged, claimed and not shown.
+    /// Number of frames held for the port: taken and not acknowledged, claimed and not completed.
     pub held: (usize, usize),
-    /// Regions of memory that its front end shares, and may share; none for a TAP interface.
+    /// Number of memory regions that its front end shares, and may share; zero for a TAP interface.
     #[serde(default)]
     pub memory_regions: (usize, usize),
 }
@@ -120,41 +120,41 @@ pub struct PortStatus {
 pub struct PairStatus {
     /// Its network.
     pub vni: u32,
-    /// The port here.
+    /// The name of the port here.
     pub port: String,
-    /// The interface there.
+    /// The Ethernet address of the other interface.
     pub remote: Mac,
-    /// The host it is on.
+    /// The other host.
     pub peer: IpAddr,
-    /// Whether its connection is set up.
+    /// `true` if its connection is set up.
     pub up: bool,
     /// `true` if its connection is encrypted.
     #[serde(default)]
     pub sealed: bool,
-    /// Frames not acknowledged.
+    /// Number of frames not acknowledged.
     pub waiting: usize,
-    /// Packets sent, and those of them that were sent again.
+    /// Number of packets sent, and number of those that were retransmissions.
     pub packets: (u64, u64),
-    /// Its paths, where it has sent lately.
+    /// Its paths; empty if it has not sent lately.
     pub paths: Vec<PathStatus>,
 }
 
 /// A path of a pair.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct PathStatus {
-    /// Its number.
+    /// The path's number.
     pub path: u16,
-    /// Whether it carries anything.
+    /// `true` if the path is in use.
     pub up: bool,
-    /// Its smoothed round trip, microseconds.
+    /// The smoothed round-trip time, microseconds.
     pub rtt_us: Option<f64>,
-    /// Packets lost on it.
+    /// Number of packets lost on the path.
     pub lost: u64,
-    /// Bytes in flight on it.
+    /// Number of bytes in flight on the path.
     pub in_flight: u32,
 }
 
-/// What one thread says of itself.
+/// The state of one thread.
 #[derive(Debug)]
 struct Snapshot {
     stats: Stats,
@@ -220,7 +220,7 @@ impl Worker {
         PairStatus { sealed: self.seals.is_sealed(pair.connection), ..PairStatus::of(pair) }
     }
 
-    /// What no port can be blamed for.
+    /// Returns the numbers of dropped packets that belong to no port.
     fn dropped(&self) -> BTreeMap<String, u64> {
         let mut dropped = dropped(self.switch.counters());
         let own = [
@@ -233,7 +233,7 @@ impl Worker {
     }
 }
 
-/// Adds counts up by name, without those that are zero.
+/// Adds counts to sums by name, without zeros.
 fn add_to(sums: &mut BTreeMap<String, u64>, counts: impl IntoIterator<Item = (String, u64)>) {
     for (name, count) in counts.into_iter().filter(|row| row.1 > 0) {
         *sums.entry(name).or_default() += count;
@@ -260,10 +260,10 @@ fn transport(stats: &Stats) -> [(&'static str, u64); 14] {
 }
 
 impl Daemon {
-    /// What it is at this moment.
+    /// Returns the daemon's state at this moment.
     ///
     /// # Errors
-    /// One of its threads has stopped.
+    /// A thread has stopped.
     pub fn status(&self) -> Result<Status, OpenError> {
         let vnis: Vec<_> =
             self.config.networks.iter().filter_map(|known| known.vni().ok()).collect();
@@ -349,7 +349,7 @@ impl Daemon {
 }
 
 impl EncryptionStatus {
-    /// That of all threads, which are configured alike.
+    /// Returns the sum over all threads, which have the same configuration.
     fn of(threads: &[Snapshot]) -> Self {
         let mut all = Self::default();
         for Self { mode, identity, authenticates, connections, counters } in
@@ -367,7 +367,7 @@ impl EncryptionStatus {
 }
 
 impl PairStatus {
-    /// Without its port's name, which threads do not know.
+    /// Returns the status without the port's name, which threads do not know.
     fn of(pair: &PairView<'_>) -> Self {
         let flow = pair.flow;
         let paths = flow.and_then(|flow| flow.paths);
@@ -396,13 +396,13 @@ const fn id_number(id: weft_transport::path::PathId) -> u16 {
     id.0
 }
 
-/// Causes and how often, without those that never were.
+/// Returns the numbers of dropped frames by cause, without zeros.
 pub(crate) fn dropped(counters: &SwitchCounters) -> BTreeMap<String, u64> {
     let row = |&cause: &DropCause| (cause.name().to_owned(), counters.dropped_for(cause));
     DropCause::ALL.iter().map(row).filter(|row| row.1 > 0).collect()
 }
 
-/// What the port itself had to drop.
+/// Returns the numbers of frames that the port itself dropped.
 pub(crate) fn dropped_by_port(counters: &PortCounters) -> impl Iterator<Item = (String, u64)> {
     [
         ("bad_frame", counters.bad_frame),

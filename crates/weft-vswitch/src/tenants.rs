@@ -1,4 +1,4 @@
-//! The ports of a host, as the switch asks for them.
+//! The tenants' ports of a thread, through which the switch reaches them.
 
 use std::collections::BTreeMap;
 use std::{fmt, io};
@@ -13,7 +13,7 @@ use weft_wire::VirtioNetHeader;
 
 use crate::capture::Capture;
 
-/// Ports by number, and which of them have something to show to their tenants.
+/// Ports by number, and those of them with work that their tenants have not seen yet.
 #[derive(Default)]
 pub(crate) struct Ports {
     ports: BTreeMap<PortId, Box<dyn Port>>,
@@ -23,7 +23,7 @@ pub(crate) struct Ports {
     complaints: Complaints,
 }
 
-/// Frames lost on purpose between the switch and a tenant, where a full queue would lose them.
+/// The loss of frames on purpose between the switch and a tenant, where a full queue would lose them.
 #[derive(Debug)]
 struct Losing {
     loss: Loss,
@@ -36,8 +36,8 @@ impl Losing {
     }
 }
 
-/// Tells the log what went wrong at ports, which have counted it and go on. A tenant that does wrong
-/// with every packet fills no disk: of each port there is one line a second.
+/// A log of errors at ports, which have counted them and continue. It writes at most one line per port and second,
+/// so that a tenant with an error in every packet does not fill the disk.
 #[derive(Debug, Default)]
 struct Complaints {
     quiet_until: BTreeMap<PortId, Instant>,
@@ -71,10 +71,10 @@ impl Ports {
         self.ports.remove(&id)
     }
 
-    /// Writes what passes a port to a capture from now on, or no longer.
+    /// Starts a capture of a port, or stops it.
     ///
     /// # Errors
-    /// The last of the capture before it could not be written.
+    /// The last part of the previous capture could not be written.
     pub(crate) fn capture(&mut self, id: PortId, capture: Option<Capture>) -> io::Result<()> {
         let before = match capture {
             Some(capture) => self.captures.insert(id, capture),
@@ -83,12 +83,12 @@ impl Ports {
         before.map_or(Ok(()), |mut before| before.flush())
     }
 
-    /// A frame passes a port. A capture that cannot be written ends.
+    /// Writes a frame that passes a port to its capture. A capture that cannot be written ends.
     pub(crate) fn note(&mut self, id: PortId, direction: Direction, head: &[u8], len: u32) {
         self.write(id, |capture| capture.note(direction, head, len));
     }
 
-    /// Writes out what captures hold back.
+    /// Writes buffered records of all captures to their files.
     pub(crate) fn flush_captures(&mut self) {
         for id in self.captures.keys().copied().collect::<Vec<_>>() {
             self.write(id, Capture::flush);
@@ -104,7 +104,7 @@ impl Ports {
         }
     }
 
-    /// Loses frames for a tenant from now on with this probability, drawn from `seed`.
+    /// Drops frames for a tenant from now on with this probability, drawn from `seed`.
     pub(crate) fn lose(&mut self, id: PortId, loss: Loss, seed: Seed) {
         self.losing.remove(&id);
         if loss != Loss::NONE {
@@ -120,7 +120,7 @@ impl Ports {
         self.ports.iter_mut().map(|(&id, port)| (id, port))
     }
 
-    /// Has a port do something, and hears what went wrong.
+    /// Runs `action` on a port and logs its error.
     pub(crate) fn with<T: Default>(
         &mut self,
         id: PortId,
@@ -140,7 +140,7 @@ impl Ports {
         self.ports.keys().copied().collect()
     }
 
-    /// Shows the tenants what was done since the last call.
+    /// Makes the work since the last call visible to the tenants.
     pub(crate) fn flush(&mut self) {
         self.touched.sort_unstable();
         self.touched.dedup();

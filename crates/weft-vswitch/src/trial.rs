@@ -1,5 +1,5 @@
-//! Two hosts or more, tenants on all, and a fabric of several paths between them, all on this machine: for
-//! trying the overlay, for tests, and for measurements beside other ways to carry the same traffic.
+//! Two hosts or more with tenants, and a fabric of several paths between them, all on this machine: for
+//! trials of the overlay, tests, and comparative measurements with other ways to carry the same traffic.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::{Child, Command};
@@ -19,23 +19,24 @@ use weft_wire::MacAddr;
 use crate::config::{Config, Host, Mac, Network, Port, Route, Tap};
 use crate::{Daemon, OpenError};
 
-/// What a trial is built of.
+/// The parts of a trial.
 #[derive(Clone, Debug)]
 pub struct TrialConfig {
-    /// The fabric. The trial's hosts are the first of each of its leaves.
+    /// The fabric. The trial's hosts are the first host of each leaf.
     pub lab: LabSpec,
-    /// Names of tenants: 1 to 8 of `a-z`. Each has an interface on both hosts, all with the same addresses.
+    /// Names of tenants: 1 to 8 of `a-z`. Each has an interface on every host; all tenants have the same
+    /// addresses.
     pub tenants: Vec<String>,
-    /// How every tenant's network is carried; its number and peers are the trial's.
+    /// The configuration of every tenant's network; the trial sets its number and peers.
     pub network: Network,
-    /// Every host's part; its address and control socket are the trial's.
+    /// The configuration of every host; the trial sets its address and control socket.
     pub host: Host,
 }
 
 impl TrialConfig {
-    /// Two tenants, `red` and `blue`, over four spines.
+    /// Returns a trial of two tenants, `red` and `blue`, over four spines.
     pub fn named(name: impl Into<String>) -> Self {
-        // Plain frames lose their order where a router counts segments as one.
+        // Plain frames lose their order if a router counts segments as one packet.
         let lab = LabSpec { offloads: false, ..LabSpec::named(name) };
         let network = Network {
             vni: 0,
@@ -49,27 +50,27 @@ impl TrialConfig {
     }
 }
 
-/// Why a trial cannot be built.
+/// The reason that a trial cannot be built.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TrialError {
-    /// The fabric.
+    /// The fabric cannot be built.
     #[error(transparent)]
     Lab(#[from] LabError),
-    /// A daemon.
+    /// A daemon cannot start.
     #[error("host h{host}: {cause}")]
     Daemon {
-        /// Whose.
+        /// The host's index.
         host: usize,
-        /// Why.
+        /// The reason.
         cause: OpenError,
     },
-    /// A program that builds.
+    /// A program failed.
     #[error("`{command}` failed: {reason}")]
     Command {
-        /// What was run.
+        /// The command.
         command: String,
-        /// What it said.
+        /// The error that it printed.
         reason: String,
     },
 }
@@ -80,12 +81,12 @@ struct Running {
     thread: Option<JoinHandle<io::Result<()>>>,
 }
 
-/// A trial that is up until it is dropped.
+/// A trial that runs until it is dropped.
 #[derive(Debug)]
 pub struct Trial {
     daemons: Vec<Option<Running>>,
     configs: Vec<Config>,
-    /// After the daemons, which have interfaces in its namespaces.
+    /// The fabric, dropped after the daemons, which have interfaces in its namespaces.
     pub lab: Lab,
 }
 
@@ -116,19 +117,19 @@ impl Trial {
     /// Starts the daemon of a host.
     ///
     /// # Errors
-    /// It cannot start.
+    /// The daemon cannot start.
     pub fn start(&mut self, host: usize) -> Result<(), TrialError> {
         let stop = Arc::new(AtomicBool::new(false));
         let asked = Arc::clone(&stop);
         let node = format!("h{}", host * self.lab.spec().hosts_per_leaf);
-        // What it opens in the host's namespace stays there, whichever thread uses it.
+        // Sockets opened in the host's namespace stay there, whichever thread uses them.
         let open = || self.lab.enter(&node, || Daemon::open(self.configs[host].clone()));
         let give_up = Clock.now() + Duration::from_secs(2);
         let mut daemon = loop {
             match open()? {
                 Ok(daemon) => break daemon,
-                // A program that another thread is just starting has this process's sockets and TAP
-                // interfaces for a moment, those of the daemon before this one among them.
+                // A child process that another thread starts shares this process's sockets and TAP interfaces for a
+                // moment, also those of the previous daemon.
                 Err(cause) if is_taken(&cause) && Clock.now() < give_up => {
                     thread::yield_now();
                 }
@@ -145,32 +146,32 @@ impl Trial {
         Ok(())
     }
 
-    /// Stops the daemon of a host; what it held is lost.
+    /// Stops the daemon of a host; its state is lost.
     pub fn stop(&mut self, host: usize) {
         self.daemons[host] = None;
     }
 
-    /// Where the daemon of a host is asked.
+    /// Returns the path of the control socket of a host's daemon.
     pub fn control(&self, host: usize) -> PathBuf {
         self.configs[host].host.control.clone()
     }
 
-    /// What the daemon of a host was started with; changes count from its next start on.
+    /// Returns the configuration of a host's daemon; changes apply from its next start on.
     pub fn config(&mut self, host: usize) -> &mut Config {
         &mut self.configs[host]
     }
 
-    /// The namespace of a tenant on a host.
+    /// Returns the namespace of a tenant on a host.
     pub fn namespace(&self, tenant: &str, host: usize) -> String {
         namespace(self.lab.name(), tenant, host)
     }
 
-    /// A tenant's address on a host: the same for every tenant.
+    /// Returns a tenant's address on a host, the same for every tenant.
     pub fn address(host: usize) -> Ipv4Addr {
         Ipv4Addr::new(192, 168, 7, u8::try_from(host + 1).expect("at most 99 leaves"))
     }
 
-    /// A command that runs a program as a tenant on a host.
+    /// Returns a command that runs a program as a tenant on a host.
     pub fn command(&self, tenant: &str, host: usize, program: &str) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.namespace(tenant, host), program]);
@@ -180,7 +181,7 @@ impl Trial {
     /// Starts a program as a tenant on a host. It is killed with the trial.
     ///
     /// # Errors
-    /// It cannot be started.
+    /// The program cannot be started.
     pub fn spawn(
         &self,
         tenant: &str,

@@ -1,5 +1,5 @@
-//! The datagrams between hosts: VXLAN, and behind it a packet of the transport or a tenant's frame, either of them
-//! sealed or as it is. They are sealed and opened where they lie.
+//! The datagrams between hosts: VXLAN, and after it a packet of the transport or a tenant's frame, each
+//! sealed or unencrypted. They are sealed and opened in place.
 
 use std::net::SocketAddr;
 
@@ -14,7 +14,7 @@ use weft_wire::{
     Content, Packet, SetupHeader, SetupKind, U24, VirtioNetHeader, VxlanHeader, VxlanNext,
 };
 
-/// Bytes of a datagram that are authenticated and not encrypted: the network is named there.
+/// Length of the part of a datagram that is authenticated but not encrypted, bytes: it names the network.
 const CLEAR: usize = VxlanHeader::LEN;
 
 fn header(vni: Vni, next: VxlanNext) -> VxlanHeader {
@@ -32,10 +32,10 @@ struct Way {
     content: Content,
 }
 
-/// Lays a datagram out for sending: `len` bytes, which `fill` writes, behind the VXLAN header.
+/// Writes a datagram of `len` bytes after the VXLAN header, which `fill` writes, into the outbox.
 #[inline]
 fn push(link: &mut Link<'_>, way: &Way, len: usize, fill: impl FnOnce(&mut [u8])) {
-    // A tenant with jumbo frames in a network without them; the kernel would refuse it too.
+    // The frame is too long for this network, as with a tenant's jumbo frames; the kernel would refuse it too.
     let Ok(size) = u16::try_from(CLEAR + way.wrap.len() + len) else { return };
     let Link { outbox, seals, seat, paths } = link;
     let socket = u16::from(seat.group(way.theirs)) * *paths + way.path % *paths;
@@ -50,28 +50,28 @@ fn push(link: &mut Link<'_>, way: &Way, len: usize, fill: impl FnOnce(&mut [u8])
     });
 }
 
-/// The way out of a host.
+/// The parts that a host needs to send datagrams.
 #[derive(Debug)]
 pub(crate) struct Link<'a> {
     pub(crate) outbox: &'a mut Outbox,
     pub(crate) seals: &'a mut Seals,
     pub(crate) seat: Seat,
-    /// Source ports to each thread of another host.
+    /// Number of source ports to each thread of another host.
     pub(crate) paths: u16,
 }
 
-/// Datagrams that were no packets of this overlay.
+/// Numbers of datagrams and frames that this overlay could not handle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counters {
     pub(crate) malformed: u64,
-    /// Frames that could not be sent as they are: a header that does not fit, or too long for
+    /// Number of frames that could not be sent: their virtio-net header does not match, or they are too long for
     /// the network.
     pub(crate) unsendable: u64,
-    /// What another thread of this host had no room for.
+    /// Number of handovers for which another thread of this host had no room.
     pub(crate) not_handed_over: u64,
 }
 
-/// Lays a packet of the transport out for sending.
+/// Writes a packet of the transport into the outbox.
 #[inline]
 pub(crate) fn push_packet(link: &mut Link<'_>, leaving: &Leaving<'_>, tenants: &mut impl Tenants) {
     let headers = leaving.packet.len();
@@ -100,7 +100,7 @@ pub(crate) struct Ends<'a> {
 }
 
 impl Ends<'_> {
-    /// Takes a datagram in, which is opened in place.
+    /// Handles a received datagram, which is opened in place.
     #[inline]
     pub(crate) fn take_datagram(
         &mut self,
@@ -124,7 +124,7 @@ impl Ends<'_> {
         }
     }
 
-    /// Takes in what follows VXLAN's header, if that is for this thread.
+    /// Handles the payload after VXLAN's header, if it is for this thread.
     #[inline]
     fn take_sealed_or_clear(
         &mut self,
@@ -145,7 +145,8 @@ impl Ends<'_> {
             }
             Err(_) => return,
         };
-        // By reference: a packet moved right after it was parsed waits for its own stores.
+        // The packet is matched by reference: a move right after the parse would wait for the parse's own
+        // stores.
         match &Packet::parse(inside) {
             Ok((packet @ Packet::Setup(header), rest)) => {
                 if !self.switch.leave_packet(arrival, vni, packet, rest) {
@@ -159,7 +160,7 @@ impl Ends<'_> {
         }
     }
 
-    /// Takes in a packet of set-up that is for this thread. `rest` follows its header.
+    /// Handles a set-up packet that is for this thread. `rest` follows its header.
     pub(crate) fn admit(
         &mut self,
         now: Instant,
@@ -178,8 +179,8 @@ fn vni_of(vxlan: &VxlanHeader) -> Vni {
     Vni::new(vxlan.vni.get()).expect("24 bits")
 }
 
-/// The connection that a packet names, sealed or not, by which it is known whose it is. A reset repeats a number of its
-/// receiver's there.
+/// Returns the connection that a packet names, sealed or not, which identifies its thread. A reset has one of its
+/// receiver's numbers at this place.
 #[inline]
 fn connection_in(packet: &[u8]) -> Option<ConnectionId> {
     let word = packet.get(8..12)?.first_chunk()?;
@@ -187,7 +188,8 @@ fn connection_in(packet: &[u8]) -> Option<ConnectionId> {
     (!is_reset).then(|| ConnectionId(u32::from_be_bytes(*word)))
 }
 
-/// Sends frames outside pairs' connections: with their checksums filled in, and in pieces that fit the network.
+/// A sender of frames outside pairs' connections, which fills in checksums and cuts frames to the network's
+/// size.
 #[derive(Debug, Default)]
 pub(crate) struct PlainSender {
     frame: Vec<u8>,
@@ -218,7 +220,7 @@ impl PlainSender {
         }
     }
 
-    /// `None` for a frame whose virtio-net header does not fit it.
+    /// Returns `None` if the frame's virtio-net header does not match it.
     fn lay_out(&mut self, plain: &Plain, link: &mut Link<'_>) -> Option<()> {
         weft_vpc::offload::on_wire(&mut self.frame, &mut self.piece, |frame, ethernet| {
             push_plain(plain, path_of(frame, link.paths), ethernet, link);
@@ -231,7 +233,7 @@ fn push_plain(plain: &Plain, path: u16, ethernet: &[u8], link: &mut Link<'_>) {
         None => Some(Wrap::Clear),
         Some(keys) => link.seals.wrap_frame(keys.connection),
     };
-    // Its connection has just ended, and nothing leaves in the clear that should not.
+    // The connection has just ended, and the frame must not leave unencrypted.
     let Some(wrap) = wrap else { return };
     for &to in &plain.to {
         let next = if plain.under.is_some() { VxlanNext::Weft } else { VxlanNext::Frame };
@@ -242,8 +244,8 @@ fn push_plain(plain: &Plain, path: u16, ethernet: &[u8], link: &mut Link<'_>) {
     }
 }
 
-/// The path of a plain frame: one for each flow, so that the tenant's packets keep their order
-/// (RFC 7348, section 5).
+/// Returns the path of a plain frame, the same for all frames of a flow, so that the tenant's packets keep their
+/// order (RFC 7348, section 5).
 fn path_of(frame: &Frame, paths: u16) -> u16 {
     u16::try_from(frame.flow_hash() % u32::from(paths)).expect("less than the paths")
 }
@@ -261,7 +263,7 @@ mod tests {
 
     const RED: Vni = Vni::new(7).unwrap();
 
-    /// Has `host` send a datagram that begins with VXLAN's header and this, padded.
+    /// Receives a datagram from `host` that `write` fills after VXLAN's header, padded to 200 bytes.
     fn arrive(ends: &mut Ends<'_>, host: u8, write: impl FnOnce(&mut [u8])) {
         let mut datagram = [0; 200];
         header(RED, VxlanNext::Weft).emit(&mut datagram);
@@ -289,7 +291,7 @@ mod tests {
         let (mut seals, mut counters) = (Seals::new(config, [7; 32]), Counters::default());
         let mut ends = Ends { switch: &mut switch, seals: &mut seals, counters: &mut counters };
         for host in 0..=255 {
-            // A request, and a packet under keys that nobody has.
+            // A request, and a packet under unknown keys.
             let terms = Terms { receive_port: 4789, ..Terms::default() };
             let request = SetupHeader {
                 kind: SetupKind::Request,

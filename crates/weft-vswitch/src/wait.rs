@@ -1,4 +1,4 @@
-//! Sleeping until something happens.
+//! The wait for descriptors.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -6,14 +6,14 @@ use std::os::fd::BorrowedFd;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weft_units::{Duration, Instant};
 
-/// Longest sleep, so that a daemon that is asked to stop hears of it.
+/// Longest sleep, so that a daemon notices a request to stop.
 const LONGEST: Duration = Duration::from_millis(100);
 
-/// Returns when one of `readable` has something, one of `writable` has room, or `until` has come:
-/// which of `readable` that is.
+/// Waits until one of `readable` is readable, one of `writable` is writable, or `until` has come. Returns for each
+/// of `readable` whether it is ready.
 ///
 /// # Errors
-/// What the kernel said.
+/// The kernel's error.
 pub(crate) fn wait<'fd>(
     now: Instant,
     until: Option<Instant>,

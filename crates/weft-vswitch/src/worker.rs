@@ -1,4 +1,4 @@
-//! One thread's loop between tenants' ports, its switch and its sockets. Everything in it is its own: a port
+//! One thread's loop between tenants' ports, its switch and its sockets. It shares no state: a port
 //! belongs to one thread, and so do its connections, its rules and its counters.
 
 use std::io;
@@ -21,49 +21,49 @@ use crate::tenants::Ports;
 use crate::underlay::{self, Ends, Link, PlainSender};
 use crate::wait::wait;
 
-/// Frames taken from one port before others have their turn.
+/// Largest number of frames taken from one port before the other ports.
 const FRAMES_A_TURN: usize = 64;
 
-/// Frames taken in a turn while more connections wait to send than a turn serves: enough that who floods this
-/// host with what is to be answered does not silence its tenants.
+/// Number of frames taken in a turn even while more connections wait to send than a turn serves: enough that a peer
+/// which floods this host with requests does not silence its tenants.
 const FEWEST_FRAMES: usize = 16;
 
-/// Packets taken from the switch before the sockets are looked at again.
+/// Largest number of packets taken from the switch before the sockets are read again.
 const PACKETS_A_TURN: usize = 176;
 
-/// Datagrams after which no more are asked for in a turn. More than leave in one, or what arrives would wait longer
-/// and longer where each packet is answered by one.
+/// Number of datagrams after which a turn reads no more. It is larger than the number that leave in one; otherwise
+/// arriving datagrams would wait longer and longer where each packet is answered by one.
 const DATAGRAMS_A_TURN: usize = 256;
 
-/// What others sent that is looked at before the sockets are.
+/// Largest number of messages of other threads handled before the sockets are read.
 const MAIL_A_TURN: usize = 256;
 
-/// How often ports are looked after without being asked.
+/// The interval at which all ports are serviced.
 const ATTEND_EVERY: Duration = Duration::from_secs(1);
 
-/// How often the ports that are only sent from are looked at, and for how many datagrams.
+/// The interval at which the send-only sockets are read, and the number of datagrams read then.
 const STRAYS_EVERY: Duration = Duration::from_millis(1);
 const STRAYS: usize = 16;
 
-/// How often it is looked for buffers held too long.
+/// The interval at which overdue buffers are searched for.
 const GIVE_BACK_EVERY: Duration = Duration::from_millis(4);
 
-/// Three retransmission timeouts (BIFROST, section 7.4): what a guest's buffer is held for at most.
+/// Longest time that a guest's buffer is held: three retransmission timeouts (BIFROST, section 7.4).
 const OVERDUE: Duration = Duration::from_millis(28);
 
-/// A thread's part of the overlay.
+/// One thread's part of the overlay.
 #[derive(Debug)]
 pub(crate) struct Worker {
     pub(crate) seat: Seat,
-    /// UDP source ports to each of another host's threads.
+    /// Number of UDP source ports to each of another host's threads.
     pub(crate) paths: u16,
     pub(crate) switch: Switch,
     pub(crate) sockets: Sockets,
     pub(crate) ports: Ports,
     pub(crate) crowd: Crowd,
-    /// Room for the ports that frames are taken from in a turn.
+    /// A buffer for the list of ports that frames are taken from in a turn.
     eager: Vec<PortId>,
-    /// The port that had its turn last.
+    /// The last port that frames were taken from.
     served: PortId,
     pub(crate) plain: PlainSender,
     /// The keys of its connections.
@@ -73,10 +73,10 @@ pub(crate) struct Worker {
     pub(crate) counters: underlay::Counters,
     pub(crate) letterbox: Letterbox,
     pub(crate) post: Post,
-    /// Whether it knows everything that it was configured to: until then nothing is taken from the sockets, so that
-    /// what comes early is not judged by half of the rules.
+    /// `true` once its whole configuration is applied: until then it reads no sockets, so that
+    /// no early packet meets an incomplete set of rules.
     pub(crate) carries: bool,
-    /// Whether its sockets say when the kernel had a packet.
+    /// `true` if its sockets report the kernel's arrival times.
     pub(crate) kernel_timestamps: bool,
     attended: Instant,
     gave_back: Instant,
@@ -117,14 +117,14 @@ impl Worker {
         }
     }
 
-    /// Takes turns until `stop` says so.
+    /// Takes turns until `stop` returns `true`.
     ///
     /// # Errors
     /// The kernel refuses to wait.
     pub(crate) fn run(&mut self, stop: impl Fn() -> bool) -> io::Result<()> {
         while !stop() {
             if !self.carries {
-                // Whoever stops it sends an order as well.
+                // `Drop` of the pool sends an order as well.
                 let Some(mail) = self.letterbox.wait() else { return Ok(()) };
                 self.take(self.clock.now(), mail);
             } else if !self.turn() {
@@ -134,17 +134,17 @@ impl Worker {
         Ok(())
     }
 
-    /// Takes a port over.
+    /// Adds a port to this thread.
     ///
     /// # Errors
-    /// The kernel watches no more of them.
+    /// The kernel refuses another descriptor.
     pub(crate) fn add_port(&mut self, id: PortId, port: Box<dyn Port>) -> io::Result<()> {
         self.crowd.add(id, port.fd())?;
         self.ports.insert(id, port);
         Ok(())
     }
 
-    /// Lets a port go: what it holds goes back to its tenant.
+    /// Removes a port: the buffers it holds go back to its tenant.
     pub(crate) fn remove_port(&mut self, id: PortId) {
         self.switch.remove_port(self.clock.now(), id, &mut self.ports);
         if let Some(port) = self.ports.remove(id) {
@@ -152,12 +152,12 @@ impl Worker {
         }
     }
 
-    /// Says for good where a machine is, or takes that back.
+    /// Sets or removes the permanent place of a machine.
     pub(crate) fn set_place(&mut self, vni: Vni, mac: MacAddr, place: Option<Place>) {
         self.switch.set_place(self.clock.now(), vni, mac, place, &mut self.ports);
     }
 
-    /// Takes one turn without blocking; whether anything happened.
+    /// Takes one turn without blocking. Returns `true` if there was work.
     fn turn(&mut self) -> bool {
         let received = self.take_datagrams();
         let now = self.clock.now();
@@ -183,8 +183,9 @@ impl Worker {
         received + read + taken + sent + handed > 0
     }
 
-    /// Takes what has arrived. Between many connections datagrams come one by one, as no two have the source port and
-    /// the length in common that let the kernel gather them; one batch a turn of those would be too few.
+    /// Reads received datagrams and returns their number. With many connections they come one by one, as no two
+    /// have the source port and length in common that let the kernel merge them; one batch per turn would be too
+    /// few.
     fn take_datagrams(&mut self) -> usize {
         let mut taken = 0;
         loop {
@@ -195,7 +196,7 @@ impl Worker {
         }
     }
 
-    /// Takes what one call to the kernel brings; how many datagrams.
+    /// Reads the datagrams of one system call and returns their number.
     fn take_batch(&mut self) -> usize {
         let Ok(messages) = self.sockets.inbox.receive() else { return 0 };
         let (now, mut datagrams) = (self.clock.now(), 0);
@@ -219,7 +220,7 @@ impl Worker {
         datagrams
     }
 
-    /// Hears peers that know a connection no more, as after a restart: having nothing else to go by, they answer to
+    /// Reads resets of peers that have lost a connection, as after a restart: without its state they answer to
     /// the port that a packet came from.
     fn take_strays(&mut self, now: Instant) {
         for _ in 0..STRAYS {
@@ -232,7 +233,7 @@ impl Worker {
         }
     }
 
-    /// Does what it is asked, and takes what others leave to it.
+    /// Carries out orders and handovers of other threads. Returns their number.
     fn take_mail(&mut self, now: Instant) -> usize {
         let mut read = 0;
         while read < MAIL_A_TURN
@@ -254,7 +255,7 @@ impl Worker {
         }
     }
 
-    /// Takes in what another thread left to this one: what sets connections up, or is sealed, concerns the keys.
+    /// Handles a handover of another thread: set-up packets and sealed datagrams need the keys.
     fn take_handover(&mut self, now: Instant, handover: Handover) {
         let Self { switch, seals, counters, ports, .. } = self;
         match handover {
@@ -268,9 +269,9 @@ impl Worker {
         }
     }
 
-    /// Takes what tenants sent, no more than can leave soon: connections take turns, ACKs and answers to probes
-    /// among them, and a round over thousands that all have frames lasts longer than their peers wait. What is not
-    /// taken waits with its tenant.
+    /// Takes frames that tenants sent, no more than can leave soon, and returns their number: connections take
+    /// turns, also for ACKs and answers to probes, and a round over thousands that all have frames lasts longer
+    /// than their peers' timeout. The remaining frames wait with their tenants.
     fn take_frames(&mut self, now: Instant) -> usize {
         if !self.crowd.is_small() {
             self.attend_to_ready(now);
@@ -292,7 +293,7 @@ impl Worker {
         taken
     }
 
-    /// Takes what one tenant sent, at most so many frames; how many.
+    /// Takes at most `most` frames that one tenant sent, and returns their number.
     fn take_frames_of(&mut self, now: Instant, id: PortId, most: usize) -> usize {
         let mut head = [0; VirtioNetHeader::LEN + Frame::LOOK_AHEAD];
         for taken in 0..most {
@@ -310,7 +311,7 @@ impl Worker {
         most
     }
 
-    /// Serves the ports of a crowd that want something.
+    /// Services the ports whose descriptors are readable, if there are many ports.
     fn attend_to_ready(&mut self, now: Instant) {
         for id in self.crowd.look() {
             self.ports.with(id, |port| port.attend(now));
@@ -322,7 +323,8 @@ impl Worker {
         let mut link =
             Link { outbox: &mut self.sockets.outbox, seals: &mut self.seals, seat, paths };
         let tenants = &mut self.ports;
-        // What the kernel has no room for waits; asking the switch for more would only let it pile up.
+        // Packets for which the kernel has no room wait; more packets of the switch would only lengthen that
+        // queue.
         let room = PACKETS_A_TURN.saturating_sub(link.outbox.waiting());
         let mut packet = Packet::default();
         let mut sent = self.switch.poll_burst(now, room, &mut packet, |leaving| {
@@ -337,7 +339,7 @@ impl Worker {
         sent
     }
 
-    /// Forgets the keys of connections that are no more, and notes those of new ones.
+    /// Removes the keys of connections that have ended, and logs those of new ones.
     fn keep_keys(&mut self) {
         while let Some(forgotten) = self.switch.poll_forgotten() {
             self.seals.forget(forgotten);
@@ -347,7 +349,7 @@ impl Worker {
         }
     }
 
-    /// Leaves to other threads what is theirs.
+    /// Sends handovers to other threads. Returns their number.
     fn hand_over(&mut self) -> usize {
         let mut handed = 0;
         while let Some((thread, handover)) = self.switch.poll_handover() {
@@ -363,7 +365,7 @@ impl Worker {
         }
     }
 
-    /// Gives tenants the buffers back that they have waited too long for.
+    /// Releases buffers that tenants have waited for too long.
     fn give_back(&mut self, now: Instant) {
         if now.since(self.gave_back) >= GIVE_BACK_EVERY {
             self.gave_back = now;
@@ -384,7 +386,7 @@ impl Worker {
         let own = [self.sockets.readable(), self.letterbox.bell.as_fd()];
         let blocked = self.sockets.outbox.blocked();
         if !self.crowd.is_small() {
-            // The next turn begins with a look at who has something.
+            // The next turn begins with a poll of the ports.
             let woken = wait(now, until, own.into_iter().chain([self.crowd.as_fd()]), blocked);
             self.letterbox.bell.end_sleep();
             return woken.map(drop);
@@ -421,7 +423,7 @@ mod tests {
 
     use super::*;
 
-    /// A worker without ports, on a port of loopback.
+    /// Returns a worker without ports, on a port of loopback.
     fn worker() -> Worker {
         let config = SwitchConfig::new(TransportConfig::bifrost());
         let switch = Switch::new(config, Seed(1), Secret::new([7; 16])).unwrap();
@@ -433,15 +435,16 @@ mod tests {
         Worker::new(seat, Crowd::new().unwrap(), switch, sockets, seals, post)
     }
 
-    /// Between thousands of connections each ACK comes alone; a batch a turn of those is fewer than what leaves, and the
-    /// rest waits until the kernel has no room for it.
+    /// Checks that a turn reads more single datagrams than leave in one. With thousands of connections each ACK
+    /// comes alone; one batch per turn would be fewer than leave, and the rest would wait until the kernel has no
+    /// room.
     #[test]
     fn a_turn_takes_more_datagrams_that_come_alone_than_leave_in_one() {
         const SENT: u64 = 2 * DATAGRAMS_A_TURN as u64;
         let mut worker = worker();
         let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
         for number in 0..SENT {
-            // Shorter than a VXLAN header, and of lengths that the kernel does not gather.
+            // Shorter than a VXLAN header, and of lengths that the kernel does not merge.
             let datagram = [0; 7];
             let len = 1 + usize::try_from(number % 7).unwrap();
             sender.send_to(&datagram[..len], worker.sockets.local()).unwrap();

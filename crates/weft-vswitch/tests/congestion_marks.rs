@@ -1,5 +1,5 @@
-//! A mark on the way slows the tenant's own TCP (RFC 6040, section 4.2; RFC 3168), with kernels as tenants over paths
-//! that mark. Needs root; without it the test says that it was skipped.
+//! A congestion mark on the way slows the tenant's own TCP (RFC 6040, section 4.2; RFC 3168), with kernels as
+//! tenants over paths that mark. Needs root; without it the test reports that it was skipped.
 #![allow(clippy::disallowed_methods, reason = "tests of real programs give up after a real while")]
 
 use std::collections::BTreeMap;
@@ -15,10 +15,10 @@ use weft_vswitch::trial::{Trial, TrialConfig};
 const LIMIT: Duration = Duration::from_secs(60);
 const PORT: u16 = 5001;
 
-/// Four paths of 50 Mb/s that hold 20 ms and mark above 2 ms.
+/// The rate, queue and marking threshold of four paths: 50 Mb/s, 20 ms of queue, marks above 2 ms.
 const MARKING: (u64, u64, u64) = (50_000_000, 125_000, 12_500);
 
-/// Sets TCP's ECN, and Reno, which slows down for losses and marks only, at both ends of red.
+/// Sets TCP's ECN, and Reno, which slows down on losses and marks only, at both ends of red.
 fn set_tcp(trial: &Trial, ecn: &str) {
     for host in 0..2 {
         let set = || {
@@ -29,7 +29,7 @@ fn set_tcp(trial: &Trial, ecn: &str) {
     }
 }
 
-/// The kernel's counters of red at one host, by name.
+/// Returns the kernel's counters of red at one host, by name.
 fn counters(trial: &Trial, host: usize) -> BTreeMap<String, u64> {
     let read = || std::fs::read_to_string("/proc/thread-self/net/netstat").unwrap();
     let text = weft_lab::enter(&trial.namespace("red", host), read).unwrap();
@@ -41,7 +41,7 @@ fn counters(trial: &Trial, host: usize) -> BTreeMap<String, u64> {
     lines.chunks_exact(2).flat_map(of_two).collect()
 }
 
-/// The sender's connection as `ss` reports it, by key; no `ssthresh` before TCP has ever slowed down.
+/// Returns the sender's connection as `ss` reports it, by key; `ssthresh` is absent before TCP has slowed down.
 fn connection(trial: &Trial) -> BTreeMap<String, u64> {
     let mut ss = trial.command("red", 0, "ss");
     let output = ss.args(["-tinH", "dst", "192.168.7.2"]).output().unwrap();
@@ -50,15 +50,15 @@ fn connection(trial: &Trial) -> BTreeMap<String, u64> {
     pairs.filter_map(|(key, value)| Some((key.to_owned(), value.parse().ok()?))).collect()
 }
 
-/// The sender's and the receiver's side of a stream that ran until `enough` was so.
+/// The counters of both ends of a stream that ran until `enough` was true.
 struct Stream {
     sender: BTreeMap<String, u64>,
     receiver: BTreeMap<String, u64>,
     connection: BTreeMap<String, u64>,
 }
 
-/// Has red send from host 0 to host 1 as fast as it may. Returns what the kernels counted once `enough` holds, or after
-/// [`LIMIT`]; `None` without a lab.
+/// Sends from red on host 0 to host 1 as fast as TCP allows. Returns the kernels' counters once `enough` is true,
+/// or after [`LIMIT`]; `None` without a lab.
 fn stream(name: &str, ecn: &str, enough: impl Fn(&Stream) -> bool) -> Option<Stream> {
     if weft_testkit::lab_is_missing(&format!("congestion_marks, {name}"), &["ss"]) {
         return None;
@@ -106,7 +106,8 @@ fn stream(name: &str, ecn: &str, enough: impl Fn(&Stream) -> bool) -> Option<Str
 }
 
 impl Stream {
-    /// Packets that arrived marked at the receiving tenant, and that its ACKs told the sender of.
+    /// Returns the number of packets that arrived marked at the receiving tenant, and of those that its ACKs
+    /// reported.
     fn marks(&self) -> (u64, u64) {
         (self.receiver["InCEPkts"], self.sender["TCPDeliveredCE"])
     }
@@ -119,11 +120,11 @@ fn a_mark_on_the_way_slows_a_tenants_tcp_that_asked_for_marks() {
     let (marked, echoed) = seen.marks();
     println!("with ECN: {marked} marked, {echoed} echoed, {:?}", seen.connection);
     assert!(marked > 0 && echoed >= 5, "{marked} packets marked, {echoed} echoed");
-    // Nothing else slows Reno down: the overlay has lost nothing of the tenant's.
+    // Nothing else slows Reno down: the overlay has lost no packet of the tenant.
     assert_eq!(seen.sender["TCPLostRetransmit"] + seen.sender["TCPTimeouts"], 0);
     let window = seen.connection["cwnd"];
 
-    // A tenant that has not asked is not marked and sees no congestion at all: its window only grows.
+    // A tenant without ECN is not marked and sees no congestion at all: its window only grows.
     let bytes = |seen: &Stream| seen.receiver["InOctets"] > 30_000_000;
     let seen = stream("marks-off", "0", bytes).expect("the lab was there");
     println!("without ECN: {:?}", seen.connection);

@@ -1,5 +1,5 @@
 //! Thousands of connections through two daemons, whose packets come one by one and all at once. Needs root;
-//! without it the test says that it was skipped.
+//! without it the test reports that it was skipped.
 #![allow(clippy::disallowed_methods, reason = "tests of real programs give up after a real while")]
 
 #[path = "../benches/common/many_ports.rs"]
@@ -13,13 +13,14 @@ use many_ports::{Tenants, status, trial};
 
 const PORTS: usize = 50;
 
-/// Frames of each pair after its first, with all pairs active.
+/// Number of frames of each pair after its first, with all pairs active.
 const ROUNDS: usize = 1;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What arrives is taken as fast as it comes, and no more from tenants than can leave: else answers come later
-/// than their peers wait, who give each other up and send what is left in plain VXLAN.
+/// Checks that datagrams are read as fast as they come, and no more frames taken from tenants than can leave:
+/// otherwise answers come after their peers' timeout, which then close the connections and send the rest in plain
+/// VXLAN.
 #[test]
 fn thousands_of_connections_hold_while_all_are_active() {
     if weft_testkit::lab_is_missing("thousands of connections", &[]) {
@@ -32,7 +33,7 @@ fn thousands_of_connections_hold_while_all_are_active() {
         for from in 0..PORTS {
             (0..PORTS).for_each(|to| tenants.send(from, to, len));
         }
-        // As many as fit into the interfaces' queues.
+        // As many frames as fit into the interfaces' queues.
         let most = if round == ROUNDS { 0 } else { (PORTS * PORTS) as u64 };
         let under_way = tenants.wait_for(most, PATIENCE);
         let said = [0, 1].map(|host| status(&trial, host).transport);

@@ -1,5 +1,5 @@
-//! What of tenants is to be seen in the network between hosts, and who is heard there. Needs root; without it each test
-//! says that it was skipped.
+//! The visibility of tenants' data in the network between hosts, and the hosts that are accepted there. Needs root;
+//! without it each test reports that it was skipped.
 #![allow(clippy::disallowed_methods, reason = "tests of real programs give up after a real while")]
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -20,7 +20,7 @@ const LIMIT: Duration = Duration::from_secs(30);
 const MARKER: &[u8] = b"what nobody but the tenants shall read";
 const PORT: u16 = 5005;
 
-/// A trial, or why there is none.
+/// Returns a trial; `None` if it cannot be built, after reporting the reason.
 fn trial(name: &str, change: impl FnOnce(&mut TrialConfig)) -> Option<Trial> {
     if weft_testkit::lab_is_missing(&format!("encryption, {name}"), &[]) {
         return None;
@@ -31,7 +31,7 @@ fn trial(name: &str, change: impl FnOnce(&mut TrialConfig)) -> Option<Trial> {
     Some(Trial::up(&config).unwrap())
 }
 
-/// Restarts a host that is to encrypt so.
+/// Restarts a host with this encryption.
 fn restart(trial: &mut Trial, host: usize, encryption: Encryption) {
     trial.stop(host);
     trial.config(host).host.encryption = encryption;
@@ -59,7 +59,8 @@ fn bind(trial: &Trial, host: usize) -> UdpSocket {
     socket
 }
 
-/// Returns `true` if red's datagrams from host 0 to itself on host 1, and to everybody, arrive within `limit`.
+/// Returns `true` if red's datagrams from host 0 to itself on host 1, and to its broadcast address, arrive
+/// within `limit`.
 fn is_heard(trial: &Trial, limit: Duration) -> bool {
     let (sender, receiver) = (bind(trial, 0), bind(trial, 1));
     for to in [Trial::address(1), Ipv4Addr::new(192, 168, 7, 255)] {
@@ -69,7 +70,7 @@ fn is_heard(trial: &Trial, limit: Duration) -> bool {
             if began.elapsed() >= limit {
                 return false;
             }
-            // Of a full queue the sender hears, as of one that is not there yet.
+            // The send fails if a queue is full or does not exist yet.
             let _ = sender.send_to(MARKER, SocketAddr::from((to, PORT)));
             std::thread::yield_now();
         }
@@ -79,7 +80,7 @@ fn is_heard(trial: &Trial, limit: Duration) -> bool {
     true
 }
 
-/// Frames of all interfaces of a host's namespace (packet(7)).
+/// A socket that receives the frames of all interfaces of a host's namespace (packet(7)).
 struct Sniffer(OwnedFd);
 
 impl Sniffer {
@@ -92,7 +93,7 @@ impl Sniffer {
         Self(trial.lab.enter(node, open).unwrap().unwrap())
     }
 
-    /// Returns how many frames have come, and how many of them show what the tenants sent.
+    /// Returns the number of frames received, and the number of those that contain the tenants' data.
     fn frames(&self) -> (usize, usize) {
         let (mut frames, mut open, mut bytes) = (0, 0, vec![0; 1 << 17]);
         while let Ok(len) = rustix::io::read(&self.0, &mut bytes[..]) {
@@ -103,7 +104,7 @@ impl Sniffer {
     }
 }
 
-/// A key in a file of its owner's.
+/// Writes a key to a file that only its owner may read. Returns the file's path.
 fn file(name: &str, text: &str) -> PathBuf {
     let path = std::env::temp_dir().join(format!("weft-ve-{}-{name}", std::process::id()));
     std::fs::write(&path, text).unwrap();
@@ -140,13 +141,13 @@ fn hosts_that_do_not_encrypt_show_everything() {
     let sniffer = Sniffer::of(&trial, "h0");
     assert!(is_heard(&trial, LIMIT));
     assert!(sniffer.frames().1 > 0, "the sniffer does not work");
-    // One that prefers encryption speaks with it in the clear, both ways.
+    // A host that prefers encryption exchanges unencrypted packets with it, in both directions.
     for host in 0..2 {
         restart(&mut trial, host, Encryption::default());
         assert!(is_heard(&trial, LIMIT), "{:?}", status(&trial, host));
         restart(&mut trial, host, Encryption::of_mode("off"));
     }
-    // One that requires it does not, and says why.
+    // A host that requires encryption does not, and counts the refusals.
     for host in 0..2 {
         restart(&mut trial, host, Encryption::of_mode("required"));
         assert!(!is_heard(&trial, Duration::from_secs(3)));
@@ -176,7 +177,7 @@ fn hosts_are_known_by_their_keys() {
     let known = status(&trial, 0).encryption;
     assert_eq!((&*known.mode, known.authenticates), ("required", true));
     assert_eq!(known.identity, public[0].trim());
-    // A host with another key is refused, until the file says otherwise.
+    // A host with another key is refused until the file contains it.
     restart(&mut trial, 0, encryption(2));
     assert!(!is_heard(&trial, Duration::from_secs(3)));
     assert!(status(&trial, 1).encryption.counters["refused_exchanges"] > 0);
@@ -186,7 +187,7 @@ fn hosts_are_known_by_their_keys() {
         assert_eq!(ask(&trial.control(host), &reload).unwrap(), Answer::Done);
     }
     assert!(is_heard(&trial, LIMIT), "{:?}", status(&trial, 0));
-    // And those that are taken out of it are closed.
+    // The connections of hosts that are removed from the file are closed.
     std::fs::write(&peers, &public[1]).unwrap();
     let reload = Request::Reload { config: Box::new(trial.config(1).clone()) };
     assert_eq!(ask(&trial.control(1), &reload).unwrap(), Answer::Done);
@@ -205,7 +206,7 @@ fn a_frame_in_the_clear_that_claims_to_be_from_a_host_that_encrypts_is_refused()
         let to = trial.config(1).host.socket();
         let mut datagram = vec![0; VxlanHeader::LEN];
         VxlanHeader { vni: U24::truncate(100), next: VxlanNext::Frame }.emit(&mut datagram);
-        // From nobody to everybody, and something that ARP does not know.
+        // The frame is a broadcast from an unknown address, with a protocol that is not ARP.
         datagram.extend([0xff; 6].iter().chain(&[2, 0, 0, 0, 0, 9, 0x88, 0xb5]).chain(&[7; 46]));
         let forge = || UdpSocket::bind("0.0.0.0:0").unwrap();
         let socket = trial.lab.enter("h0", forge).unwrap();

@@ -1,5 +1,5 @@
 //! Two daemons whose tenants are a namespace and a Linux in QEMU on vhost-user, over paths that lose and reorder.
-//! Needs root, QEMU, busybox and a kernel to boot; without them the test says that it was skipped.
+//! Needs root, QEMU, busybox and a kernel to boot; without them the test reports that it was skipped.
 #![allow(clippy::disallowed_methods, reason = "tests of real programs give up after a real while")]
 
 #[path = "../../weft-ports/tests/programs/initramfs.rs"]
@@ -19,7 +19,7 @@ use weft_vswitch::config::VhostUser;
 use weft_vswitch::control::{Answer, Request, ask};
 use weft_vswitch::trial::{Trial, TrialConfig};
 
-/// What the guest does: it says each step on its console.
+/// The guest's script: it prints each step on its console.
 const SCRIPT: &str = "\
 ip link set eth0 up; ip address add 192.168.7.2/24 dev eth0
 wget -q -O /file http://192.168.7.1:8000/file && echo step fetch
@@ -27,7 +27,7 @@ nc 192.168.7.1 8001 < /file && echo step send
 poweroff -f
 ";
 
-/// A file of this test, which goes with it.
+/// A file of this test, which is removed with this value.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -43,8 +43,8 @@ impl Drop for Scratch {
     }
 }
 
-/// Red is a namespace on host 0 and behind `socket` on host 1; packets take turns on four paths, of which two are
-/// slow and all lose.
+/// Returns a trial with red in a namespace on host 0 and behind `socket` on host 1; packets alternate between four
+/// paths, of which two are slow and all lose.
 fn trial(socket: &Scratch) -> Trial {
     let mut config = TrialConfig::named("vs-qemu");
     config.tenants = vec!["red".into()];
@@ -112,9 +112,9 @@ fn a_guest_behind_the_daemon_gets_and_sends_a_file_whole() {
             other => panic!("{other:?}"),
         };
         let (port, transport) = (&status.ports[0], &status.transport);
-        // What the namespace says to everybody while the guest boots finds no buffer there.
+        // Broadcasts of the namespace while the guest boots find no buffer there.
         assert!(port.dropped.keys().all(|cause| cause == "no_buffer"), "host {host}: {port:?}");
-        // Carried on the connection, but for what each end said to everybody before.
+        // Frames travel on the connection, except for the broadcasts before it.
         assert!(port.carried.0 > 10 && port.carried.1 < 10, "host {host}: {port:?}");
         assert!(transport["out_of_order"] > 10, "host {host}: {transport:?}");
     }

@@ -1,5 +1,5 @@
 //! Real tenants in namespaces on two hosts, over a fabric of kernel routers: pings, TCP, loss, and
-//! isolation. Needs root; without it each test says that it was skipped.
+//! isolation. Needs root; without it each test reports that it was skipped.
 #![allow(clippy::disallowed_methods, reason = "tests of real programs give up after a real while")]
 
 use std::io::{Read, Write};
@@ -19,7 +19,7 @@ use weft_vswitch::trial::{Trial, TrialConfig};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Every test of this file, on hosts of one thread and of two.
+/// Defines every test of this file for hosts of one thread and of two.
 macro_rules! with_one_thread_and_with_two {
     ($($test:ident)+) => {
         mod one_thread { $(#[test] fn $test() { super::$test(1); })+ }
@@ -40,7 +40,8 @@ with_one_thread_and_with_two! {
     a_tenant_that_floods_leaves_the_others_their_turn
 }
 
-/// A trial, or why there is none. Of two tenants each has a thread of its own where there are two.
+/// Returns a trial; `None` if it cannot be built, after reporting the reason. With two threads each tenant
+/// has its own.
 fn trial(name: &str, threads: u8, change: impl FnOnce(&mut TrialConfig)) -> Option<Trial> {
     if weft_testkit::lab_is_missing(&format!("tenants, {name}"), &[]) {
         return None;
@@ -68,7 +69,7 @@ fn echo(trial: &Trial, tenant: &str, port: u16, bytes: usize) -> Vec<u8> {
     echo_to(trial, tenant, SocketAddr::from((Trial::address(1), port)), bytes)
 }
 
-/// The same to an address of its own there.
+/// Sends `bytes` to one of the tenant's own addresses there, and back.
 fn echo_to(trial: &Trial, tenant: &str, to: SocketAddr, bytes: usize) -> Vec<u8> {
     let port = to.port();
     let listener = weft_lab::enter(&trial.namespace(tenant, 1), || {
@@ -108,12 +109,13 @@ fn tcp_crosses_whole_over_paths_that_lose_packets(threads: u8) {
     assert!(heard == pattern(3_000_000), "{} bytes", heard.len());
     let status = status(&trial, 0);
     let red = status.ports.iter().find(|port| port.name == "red").unwrap();
-    // Three million bytes are 46 frames at least, of 64 KiB. Plain are those sent before there was a connection.
+    // Three million bytes are 46 frames at least, of 64 KiB. Plain frames are those sent before there was a
+    // connection.
     let (reliable, plain, _) = red.carried;
     assert!(reliable >= 46 && plain * 4 < reliable, "on the connection: {red:?}");
     assert!(status.transport["fast_retransmits"] > 0, "{:?}", status.transport);
     assert_eq!(red.dropped, [].into(), "{red:?}");
-    // What the overlay recovers the tenant's TCP does not see.
+    // The tenant's TCP does not see losses that the overlay recovers.
     let pair = &status.pairs[0];
     assert!(pair.up && pair.packets.1 > 0, "{pair:?}");
 }
@@ -125,9 +127,9 @@ fn order(trial: &Trial, host: usize, request: &Request) {
 fn frames_lost_between_switch_and_tenant_come_again(threads: u8) {
     let Some(trial) = trial("lose", threads, |_| ()) else { return };
     let request = |loss: &str| Request::Lose { port: "red".into(), loss: loss.parse().unwrap() };
-    // What goes to everybody is not sent again: the tenants know each other before frames are lost.
+    // Broadcasts are not retransmitted: the tenants know each other before frames are lost.
     assert!(echo(&trial, "red", 5000, 1) == pattern(1));
-    // A million bytes are less than fifty frames, of which some must be lost at either end.
+    // A million bytes are fewer than fifty frames, of which some must be lost at either end.
     (0..2).for_each(|host| order(&trial, host, &request("30%")));
     assert!(echo(&trial, "red", 5001, 1_000_000) == pattern(1_000_000));
     for host in 0..2 {
@@ -138,7 +140,7 @@ fn frames_lost_between_switch_and_tenant_come_again(threads: u8) {
     }
 }
 
-/// Lengths of the frames in a capture: enhanced packet blocks (pcapng, section 4.3).
+/// Returns the lengths of the frames in a capture: enhanced packet blocks (pcapng, section 4.3).
 fn captured(file: &Path) -> Vec<usize> {
     let bytes = std::fs::read(file).unwrap();
     let word = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
@@ -161,7 +163,7 @@ fn what_passes_a_port_is_captured(threads: u8) {
     let again = ask(&trial.control(0), &capture(Some(file.clone()))).unwrap();
     assert!(matches!(&again, Answer::Refused(why) if why.contains("exists")), "{again:?}");
     assert!(echo(&trial, "red", 5001, 200_000) == pattern(200_000));
-    // Another tenant's frames are no business of this port's.
+    // Another tenant's frames must not appear in this port's capture.
     assert!(echo(&trial, "blue", 5001, 300_000) == pattern(300_000));
     order(&trial, 0, &capture(None));
     let lengths = captured(&file);
@@ -181,7 +183,7 @@ fn a_network_without_reliability_leaves_losses_to_the_tenant(threads: u8) {
     assert!(heard == pattern(300_000));
     let status = status(&trial, 0);
     assert_eq!((status.transport["data_sent"], status.pairs.len()), (0, 0));
-    // Super-frames count once.
+    // A super-frame counts as one frame.
     let (reliable, plain, _) = status.ports[0].carried;
     assert!(reliable == 0 && plain > 20, "{:?}", status.ports[0]);
 }
@@ -217,11 +219,11 @@ fn each_thread_carries_its_tenants_and_gets_what_is_theirs_from_the_kernel() {
             assert_eq!((thread.ports, thread.pairs), (1, 1), "{status:?}");
             let (sent, received) = thread.packets;
             assert!(sent > 100 && received > 100, "{thread:?}");
-            // What names a connection comes to its thread: the other one's are no more than what the kernel
-            // gathered behind a packet that sets one up.
+            // A packet that names a connection arrives at its thread: the other one receives at most the packets
+            // that the kernel merged behind a set-up packet.
             assert!(thread.redirected.1 * 100 < received, "{thread:?}");
         }
-        // Requests for connections come to any.
+        // Connection requests arrive at any thread.
         let redirected: u64 = status.threads.iter().map(|thread| thread.redirected.0).sum();
         assert!(redirected < 100, "{:?}", status.threads);
         assert_eq!(status.dropped, [].into());
@@ -243,7 +245,8 @@ fn tenants_of_two_threads_of_one_host_hear_each_other() {
         ping.args(["-c", "50", "-i", "0.005", "-W", "2", "192.168.7.99"]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success() && text.contains(" 0% packet loss"), "{text}");
-    // The other host's red hears blue too, whom no route leads to: its address is learned from plain frames.
+    // The other host's red reaches blue too, although no route leads there: its address is learned from plain
+    // frames.
     let mut ping = trial.command("blue", 0, "ping");
     let output = ping.args(["-c", "20", "-i", "0.01", "-W", "2", "192.168.7.2"]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -278,7 +281,8 @@ fn a_restart_keeps_the_tenants_connections(threads: u8) {
         trial.start(host).unwrap();
         far.read_exact(&mut [0; 6]).unwrap();
         if host == 1 {
-            // Its peer heard that the connection is known no more, and did not take it for one that speaks plain.
+            // The peer received a reset of the lost connection, and did not treat the host as one that speaks
+            // only VXLAN.
             for _ in 0..100 {
                 near.write_all(b"after").unwrap();
                 far.read_exact(&mut [0; 5]).unwrap();
@@ -320,7 +324,7 @@ fn a_configuration_is_reloaded_under_traffic(threads: u8) {
     let blue = config.ports.pop().unwrap();
     let reload = Request::Reload { config: Box::new(config.clone()) };
     assert_eq!(ask(&trial.control(1), &reload).unwrap(), Answer::Done);
-    // The connection goes on, another is denied, and the other tenant's port is gone.
+    // The connection continues, a new one is denied, and the other tenant's port is gone.
     near.write_all(b"still here").unwrap();
     far.read_exact(&mut [0; 10]).unwrap();
     let to = SocketAddr::from((Trial::address(1), 5002));
@@ -329,7 +333,7 @@ fn a_configuration_is_reloaded_under_traffic(threads: u8) {
     let known = status(&trial, 1);
     assert_eq!(known.ports.len(), 1);
     assert!(known.ports[0].dropped["denied"] > 0, "{:?}", known.ports[0]);
-    // And it comes back; what is not to be changed says so.
+    // The port is added again; a change that needs a restart is refused with that reason.
     config.ports.push(blue);
     let reload = Request::Reload { config: Box::new(config.clone()) };
     assert_eq!(ask(&trial.control(1), &reload).unwrap(), Answer::Done);
@@ -379,7 +383,7 @@ fn tenants_of_two_subnets_reach_each_other_through_the_gateway(threads: u8) {
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success() && text.contains("ttl=63"), "{text}");
     }
-    // Super-frames are cut on the way, and add up.
+    // Super-frames are cut on the way, and their checksums are right.
     let to = SocketAddr::from(([10, 9, 0, 1], 5001));
     assert!(echo_to(&trial, "red", to, 2_000_000) == pattern(2_000_000));
     let red = status(&trial, 0).ports.into_iter().find(|port| port.name == "red").unwrap();
@@ -387,7 +391,7 @@ fn tenants_of_two_subnets_reach_each_other_through_the_gateway(threads: u8) {
     assert_eq!(red.dropped.keys().filter(|cause| *cause != "no_route").count(), 0, "{red:?}");
 }
 
-/// Blue sends as fast as it can, to its other half and to addresses that nobody has; red loses nothing.
+/// Sends a flood from blue, to its other half and to unknown addresses, and checks that red loses nothing.
 fn a_tenant_that_floods_leaves_the_others_their_turn(threads: u8) {
     let Some(trial) = trial("flood", threads, |_| ()) else { return };
     let stop = AtomicBool::new(false);
@@ -396,7 +400,7 @@ fn a_tenant_that_floods_leaves_the_others_their_turn(threads: u8) {
         let socket = weft_lab::enter(&trial.namespace("blue", 0), bind).unwrap();
         let mut sent = 0_u64;
         while !stop.load(Ordering::Relaxed) {
-            // Of a full queue the sender hears, as of a port that is closed.
+            // The send fails if a queue is full or the port is closed.
             sent += u64::from(socket.send_to(&[7; 64], to).is_ok());
         }
         sent
@@ -419,7 +423,7 @@ fn a_tenant_that_floods_leaves_the_others_their_turn(threads: u8) {
     });
 }
 
-/// A TCP connection of red's from host 0 to host 1.
+/// Opens a TCP connection of red from host 0 to host 1.
 fn connect(trial: &Trial, port: u16) -> (TcpListener, TcpStream) {
     let to = SocketAddr::from((Trial::address(1), port));
     let bind = || TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).unwrap();

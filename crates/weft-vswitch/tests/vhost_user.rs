@@ -1,5 +1,5 @@
 //! Two daemons whose tenants are DPDK programs on vhost-user, over paths that lose and reorder. Needs root
-//! and dpdk-testpmd; without them the test says that it was skipped.
+//! and dpdk-testpmd; without them the test reports that it was skipped.
 #![allow(clippy::disallowed_methods, reason = "tests of real programs give up after a real while")]
 
 use std::collections::VecDeque;
@@ -18,19 +18,19 @@ use weft_vswitch::trial::{Trial, TrialConfig};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Datagrams that are compared.
+/// Number of datagrams that are compared.
 const DATAGRAMS: usize = 1_000;
 
-/// Datagrams under way at a time: fewer than any ring or queue on the way holds.
+/// Number of datagrams in flight at a time: fewer than any ring or queue on the way holds.
 const WINDOW: usize = 32;
 
 const TESTPMD: &str = "/usr/bin/dpdk-testpmd";
 
-/// `dpdk-testpmd`, which ends with the test.
+/// A `dpdk-testpmd` process, which ends with the test.
 struct Testpmd(Child);
 
 impl Testpmd {
-    /// A program with these devices that forwards in this way, as a tenant on a host.
+    /// Starts a program with these devices and this forwarding mode, as a tenant on a host.
     fn start(trial: &Trial, host: usize, forward: &str, devices: &[String]) -> Self {
         let mut command = trial.command("red", host, TESTPMD);
         command.args(["--no-huge", "-m", "128", "--no-pci", "--lcores"]);
@@ -40,7 +40,7 @@ impl Testpmd {
         command.args(devices.iter().flat_map(|device| ["--vdev", device]));
         command.args(["--", "-i", "--auto-start", "--rxd=256", "--txd=256"]);
         command.args(["--total-num-mbufs=4096", &format!("--forward-mode={forward}")]);
-        // It ends when its standard input does.
+        // The program ends when its standard input does.
         command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
         Self(command.spawn().unwrap())
     }
@@ -53,7 +53,7 @@ impl Drop for Testpmd {
     }
 }
 
-/// Does something again until it succeeds.
+/// Repeats `attempt` until it succeeds.
 fn until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();
     loop {
@@ -78,8 +78,8 @@ fn status(trial: &Trial, host: usize) -> Status {
     }
 }
 
-/// A trial on which red has a vhost-user port on each host, and every packet takes another path than
-/// the one before it; and where the sockets are.
+/// Returns a trial on which red has a vhost-user port on each host, and every packet takes another path than
+/// the one before it; and the paths of the sockets.
 fn trial(threads: u8) -> (Trial, [PathBuf; 2]) {
     let mut config = TrialConfig::named(format!("vs{threads}-vhost"));
     config.tenants = vec!["red".into()];
@@ -95,11 +95,11 @@ fn trial(threads: u8) -> (Trial, [PathBuf; 2]) {
         port.vhost_user = Some(VhostUser::at(socket.clone()));
         socket
     });
-    // Both first: what a kernel behind a TAP says to everybody would find nobody at the other host yet.
+    // Both daemons stop first: broadcasts of a kernel behind a TAP would find no port at the other host yet.
     (0..2).for_each(|host| trial.stop(host));
     (0..2).for_each(|host| trial.start(host).unwrap());
     for spine in 0..4 {
-        // What waits for the slow links is overtaken by what takes the others.
+        // Packets that wait for the slow links are overtaken by packets on the others.
         let rate = (spine % 2 == 0).then(|| "20Mbps".parse().unwrap());
         let loss = "2%".parse().unwrap();
         let impairment = Impairment { loss, rate, ..Impairment::default() };
@@ -108,7 +108,7 @@ fn trial(threads: u8) -> (Trial, [PathBuf; 2]) {
     (trial, sockets)
 }
 
-/// The interface in red's namespace on host 0, behind the program there.
+/// Configures the interface in red's namespace on host 0, behind the program there.
 fn set_up_interface(trial: &Trial) {
     until("the program's TAP interface", || ip(trial, "link set eth0 mtu 1400 up").then_some(()));
     assert!(ip(trial, &format!("address add {}/24 dev eth0", Trial::address(0))));
@@ -116,7 +116,7 @@ fn set_up_interface(trial: &Trial) {
     assert!(ip(trial, &neighbour));
 }
 
-/// Datagram `number`: its number, and bytes and a length that differ from the others'.
+/// Returns datagram `number`: its number, and bytes and a length that differ from the others'.
 fn datagram(number: usize) -> Vec<u8> {
     let mut rng = Seed(9).child("datagram", number as u64).rng();
     let mut bytes = (number as u64).to_be_bytes().to_vec();
@@ -124,10 +124,11 @@ fn datagram(number: usize) -> Vec<u8> {
     bytes
 }
 
-/// Sends datagrams to the program on host 1, which sends them back: all come, unchanged, in order.
+/// Sends datagrams to the program on host 1, which sends them back, and checks that all return unchanged and
+/// in order.
 fn echo_all(client: &UdpSocket) {
     let mut buffer = [0; 2_000];
-    // Until both programs are up everything is lost.
+    // Until both programs run everything is lost.
     until("the first echo", || {
         client.send(&datagram(0)).unwrap();
         client.recv(&mut buffer).ok()
@@ -170,10 +171,10 @@ fn dpdk_tenants_hear_each_other(threads: u8) {
         let (path, last) = (sockets[host].display(), host + 1);
         format!("net_virtio_user0,path={path},queues=1,mac=02:00:00:00:07:0{last}")
     };
-    // What a kernel says to multicast addresses would come back from there.
+    // A kernel's packets to multicast addresses would come back from there.
     let quiet = ["-qw", "net.ipv6.conf.default.disable_ipv6=1"];
     assert!(trial.command("red", 0, "sysctl").args(quiet).status().unwrap().success());
-    // On host 0 a program stands between the kernel's sockets and the port; on host 1 another sends
+    // On host 0 a program stands between the kernel's sockets and the port; on host 1 another one sends
     // everything back.
     let devices = ["net_tap0,iface=eth0,mac=02:00:00:00:07:01".to_owned(), virtio(0)];
     let _near = Testpmd::start(&trial, 0, "io", &devices);

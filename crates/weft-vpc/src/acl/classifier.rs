@@ -1,14 +1,10 @@
-//! The search for the first of many rules that matches a packet: tuple space search (Srinivasan, Suri and
-//! Varghese,
+//! The search for the first of many rules that matches a packet: tuple space search (Srinivasan, Suri and Varghese,
 //! SIGCOMM 1999), as in Open vSwitch.
 //!
 //! Rules whose prefixes have the same lengths form one tuple: one lookup in a hash table, under the packet's
-//! addresses
-//! cut to these lengths, finds those of them that the packet can match. The search visits tuples in the order
-//! of their
-//! first rules and stops when no later tuple can have an earlier rule than the one found. Rules under the
-//! same addresses
-//! are distinguished by their ports, by bisection where there are many.
+//! addresses cut to these lengths, finds those of them that the packet can match. The search visits tuples in the
+//! order of their first rules and stops when no later tuple can have an earlier rule than the one found. Rules
+//! under the same addresses are distinguished by their ports, by bisection where there are many.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -121,9 +117,8 @@ impl Version {
     }
 }
 
-/// The values that packets of a tuple's rules share: addresses cut to the tuple's lengths, aligned to the
-/// word's high
-/// bits, and zero in fields that do not matter.
+/// The values that packets of a tuple's rules share: addresses cut to the tuple's lengths, aligned to the word's
+/// high bits, and zero in fields that do not matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Key {
     protocol: u8,
@@ -240,9 +235,8 @@ pub(super) struct Classifier {
 }
 
 impl Classifier {
-    /// Adds a rule after all others, for one prefix on each side. Prefixes of different versions match
-    /// nothing and are
-    /// not added.
+    /// Adds a rule after all others, for one prefix on each side. Prefixes of different versions match nothing and
+    /// are not added.
     pub(super) fn add(
         &mut self,
         rule: u32,

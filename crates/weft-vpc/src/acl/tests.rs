@@ -71,7 +71,7 @@ fn what_finds_neighbours_passes_and_what_is_no_ip_gets_the_default() {
 }
 
 #[test]
-fn icmp_is_told_apart_by_type_and_code() {
+fn icmp_is_distinguished_by_type_and_code() {
     let acl = acl(&["allow ingress icmp type 8", "allow ingress icmpv6 type 1 code 4"]);
     let ping = |kind, code| parsed(&packet("10.0.0.1", "10.0.0.2", 1, &icmp(kind, code, 0, &[])));
     let v6 =
@@ -129,7 +129,7 @@ fn sets_stand_for_their_prefixes() {
     assert_eq!(error, AclError::TooMany { list: "edge".into() });
 }
 
-/// A rule as the text says it, without any index.
+/// Returns `true` if a rule matches by its definition, without any index.
 fn matches(rule: &Rule, headers: &Headers) -> bool {
     let net = |net: &Net, address| match net {
         Net::Any => true,
@@ -165,7 +165,7 @@ fn matches(rule: &Rule, headers: &Headers) -> bool {
         && upper
 }
 
-/// Few addresses and ports, so that rules overlap and packets hit them.
+/// Returns one of few addresses, so that rules overlap and packets hit them.
 fn address(v4: bool, rng: &mut Rng) -> core::net::IpAddr {
     let bits = rng.next_u32() & 0x0101_0301;
     if v4 {
@@ -207,7 +207,7 @@ fn random_rule(rng: &mut Rng) -> Rule {
     }
 }
 
-/// The index finds what asking every rule in order finds.
+/// Checks that the index finds the same rule as a search over every rule in order.
 #[test]
 fn the_rule_that_is_found_is_the_first_that_matches() {
     let mut found = 0;

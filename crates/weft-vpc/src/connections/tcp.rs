@@ -30,9 +30,8 @@ enum Phase {
 const LARGEST_WINDOW: u32 = 1 << 30;
 
 impl TcpState {
-    /// Creates the state from a connection's first segment. A connection that was open before, as after a
-    /// restart of
-    /// the switch, counts as established: the rules have allowed the segment.
+    /// Creates the state from a connection's first segment. A connection that was open before, as after a restart
+    /// of the switch, counts as established: the rules have allowed the segment.
     pub(super) fn begin(tcp: &Tcp) -> Self {
         let phase = match tcp.flags.any(TcpFlags::SYN) {
             true => Phase::Opening,

@@ -30,8 +30,7 @@ impl Tuple {
         }
     }
 
-    /// Returns the tuple of a packet and its sender's side; `None` for later fragments and for ICMP messages
-    /// that
+    /// Returns the tuple of a packet and its sender's side; `None` for later fragments and for ICMP messages that
     /// are neither request nor reply.
     pub(crate) fn of(ip: &Ip) -> Option<(Self, Side)> {
         let (source, destination) = match ip.transport {
@@ -94,8 +93,7 @@ const fn is_error(protocol: u8, icmp: Icmp) -> bool {
     }
 }
 
-/// Returns the connection of the packet that an ICMP error quotes, if the receiver of the error sent that
-/// packet:
+/// Returns the connection of the packet that an ICMP error quotes, if the receiver of the error sent that packet:
 /// the error is of no use to any other receiver.
 pub(crate) fn quoted(ip: &Ip, bytes: &[u8]) -> Option<Tuple> {
     let Transport::Icmp(icmp) = ip.transport else { return None };

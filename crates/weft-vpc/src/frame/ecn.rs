@@ -11,9 +11,8 @@ const TAG: usize = 4;
 const V4: usize = 20;
 const V4_CHECKSUM: usize = 10;
 
-/// Sets CE (congestion experienced) in the IPv4 or IPv6 packet of the frame that begins with `frame`, if the
-/// packet is ECN-capable. Returns the range of changed bytes; `None` if nothing changed because the frame has
-/// another
+/// Sets CE (congestion experienced) in the IPv4 or IPv6 packet of the frame that begins with `frame`, if the packet
+/// is ECN-capable. Returns the range of changed bytes; `None` if nothing changed because the frame has another
 /// protocol, is not ECN-capable, is marked already or is truncated.
 pub(crate) fn mark(frame: &mut [u8]) -> Option<Range<usize>> {
     let tagged = frame.get(12..14)? == EtherType::VLAN.0.to_be_bytes();

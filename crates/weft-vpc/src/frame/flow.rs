@@ -5,8 +5,7 @@ use core::net::IpAddr;
 use super::{Frame, Transport};
 
 impl Frame {
-    /// Returns a hash of the frame's addresses, protocol and ports: equal for all frames of a tenant's flow
-    /// in one
+    /// Returns a hash of the frame's addresses, protocol and ports: equal for all frames of a tenant's flow in one
     /// direction, and seldom for two flows. Fragments are hashed without ports, which only the first has.
     pub fn flow_hash(&self) -> u32 {
         // FNV-1a: a frame hashes few bytes, and an attacker gains nothing by a collision.

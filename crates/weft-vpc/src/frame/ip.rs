@@ -55,9 +55,8 @@ impl Ip {
     pub const MAX_EXTENSIONS: usize = 8;
 }
 
-/// Returns those of the given bytes that belong to a packet of `packet_len` bytes at `offset`; before the
-/// packet the
-/// frame's bytes are kept.
+/// Returns those of the given bytes that belong to a packet of `packet_len` bytes at `offset`; before the packet
+/// the frame's bytes are kept.
 #[inline]
 fn packet<'a>(
     first: &'a [u8],

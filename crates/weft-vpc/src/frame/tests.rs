@@ -9,7 +9,7 @@ fn transport(bytes: &[u8]) -> Transport {
     parsed(bytes).ip().unwrap().transport
 }
 
-/// Extension header of `kind` before `next`.
+/// Returns an extension header of `kind` before `next`.
 fn extension(next: u8, kind: u8, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![next, 0, kind, 0, 0, 0, 0, 0];
     bytes.extend_from_slice(payload);
@@ -97,7 +97,7 @@ fn a_long_frame_is_known_by_its_first_bytes() {
 #[test]
 fn every_length_that_reaches_too_far_is_refused() {
     let [v4, v6] = syn();
-    // IPv4 total length, one more than there is; and less than its header.
+    // IPv4 total length: one more than available, and less than its header.
     for (len, least) in [(41_u8, 20), (19, 20)] {
         let mut bytes = v4.clone();
         bytes[17] = len;
@@ -137,7 +137,7 @@ fn every_length_that_reaches_too_far_is_refused() {
         bytes[39] = len;
         assert_eq!(refused(&bytes).reason(), "wrong_length");
     }
-    // Every cut of a frame.
+    // Every truncation of a frame.
     for bytes in [v4, v6] {
         for len in 0..bytes.len() {
             assert!(Frame::parse(&bytes[..len], bytes.len()).is_err(), "{len}");
@@ -148,7 +148,7 @@ fn every_length_that_reaches_too_far_is_refused() {
 }
 
 #[test]
-fn fragments_are_told_from_wholes() {
+fn fragments_are_distinguished_from_whole_packets() {
     let datagram = udp(5000, 53, &[0; 64]);
     let ends = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
     let part = |range: core::ops::Range<usize>| {
@@ -171,7 +171,7 @@ fn fragments_are_told_from_wholes() {
 
 #[test]
 fn fragments_that_hide_or_overwrite_a_header_are_refused() {
-    // RFC 3128: the first part ends within the TCP header, the second brings its flags.
+    // RFC 3128: the first fragment ends within the TCP header, the second brings its flags.
     let segment = tcp((40_000, 80), TcpFlags::SYN, &[], &[]);
     let ends = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
     let mut header = v4(ends.0, ends.1, protocol::TCP, 8);
@@ -197,7 +197,7 @@ fn extension_headers_lead_to_the_transport() {
     let ip = *parsed(&v6(0, &chain)).ip().unwrap();
     assert_eq!((ip.protocol, ip.transport), (protocol::ICMPV6, expected));
     assert_eq!((ip.transport_offset, ip.transport_len), (54 + 28, 8));
-    // A fragment that is the whole packet (RFC 6946), the first part and a later one.
+    // A fragment that is the whole packet (RFC 6946), a first fragment and a later one.
     for (offset_more, fragment, transport) in [
         (0, None, expected),
         (1, Some(Fragment { identification: 9, offset: 0, more: true }), expected),
@@ -211,7 +211,7 @@ fn extension_headers_lead_to_the_transport() {
         let ip = *parsed(&v6(44, &header)).ip().unwrap();
         assert_eq!((ip.fragment, ip.transport), (fragment, transport));
     }
-    // Nothing follows; a segment-routing header is passed, a source route is not.
+    // No header follows; a segment-routing header is accepted, a source route is not.
     assert_eq!(transport(&v6(59, &[])), Transport::Other);
     let mut routing = extension(58, 4, &echo);
     routing[3] = 1;
@@ -232,7 +232,7 @@ fn a_chain_of_extension_headers_has_an_end() {
     let datagram = Transport::Udp(Udp { source: 1, destination: 2, len: 8 });
     assert_eq!(transport(&chain(Ip::MAX_EXTENSIONS)), datagram);
     assert_eq!(refused(&chain(Ip::MAX_EXTENSIONS + 1)), FrameError::TooManyExtensions);
-    // One whose length leads past the packet.
+    // An extension header whose length leads past the packet.
     let mut payload = extension(protocol::UDP, 0, &udp(1, 2, &[]));
     payload[1] = 200;
     let past = refused(&packet("2001:db8::1", "2001:db8::2", 60, &payload));

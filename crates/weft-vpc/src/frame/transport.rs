@@ -111,9 +111,8 @@ impl fmt::Debug for TcpFlags {
     }
 }
 
-/// Parses the transport at `offset` of `bytes`. It has `len` bytes in the packet, of which `bytes` may hold
-/// only the
-/// first.
+/// Parses the transport at `offset` of `bytes`. It has `len` bytes in the packet, of which `bytes` may hold only
+/// the first.
 #[inline]
 pub(super) fn parse(
     bytes: &[u8],

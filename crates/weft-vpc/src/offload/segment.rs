@@ -111,9 +111,8 @@ impl<'a> Segments<'a> {
         Some(Segment { header_len, payload: start..end })
     }
 
-    /// Writes the length, and for IPv4 the identification and the checksum. Each packet has an identification
-    /// of its
-    /// own, as its sender would have assigned it.
+    /// Writes the length, and for IPv4 the identification and the checksum. Each packet has an identification of
+    /// its own, as its sender would have assigned it.
     fn write_network(&self, headers: &mut [u8], before: usize, payload_len: usize) {
         let packet_len = headers.len() - self.network_offset + payload_len;
         let index = before / usize::from(self.segmentation.size);

@@ -7,11 +7,9 @@ use crate::Frame;
 use weft_wire::VirtioNetHeader;
 
 /// Does the work that the tenant left to its device: completes the checksum of the frame after the virtio-net
-/// header
-/// that `bytes` begin with, or cuts the frame into `piece`, and passes each resulting Ethernet frame to
-/// `send` with
-/// the tenant's parsed frame. Returns `None` and sends nothing if the virtio-net header does not match its
-/// frame.
+/// header that `bytes` begin with, or cuts the frame into `piece`, and passes each resulting Ethernet frame to
+/// `send` with the tenant's parsed frame. Returns `None` and sends nothing if the virtio-net header does not match
+/// its frame.
 pub fn on_wire(
     bytes: &mut [u8],
     piece: &mut Vec<u8>,

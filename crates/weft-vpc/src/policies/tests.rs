@@ -6,10 +6,10 @@ use super::*;
 use crate::example::{packet, parsed, tcp};
 use crate::{Action, Direction, Pass, Refusal, TcpFlags, protocol};
 
-/// The page for people, whose files are what is tested here.
+/// The page of documentation whose files are tested here.
 const PAGE: &str = include_str!("../../../../docs/policies.md");
 
-/// The TOML of the page, block by block.
+/// Returns the TOML blocks of the page.
 fn blocks() -> Vec<&'static str> {
     let parts: Vec<_> = PAGE.split("```toml\n").skip(1).collect();
     parts.into_iter().map(|part| part.split("```").next().unwrap()).collect()
@@ -39,7 +39,7 @@ fn the_page_says_what_its_file_does() {
     let web = port("web-1");
     let mut acl = policies.acl_of(&web).unwrap().unwrap();
     let mut groups = policies.security_groups_of(&web, (1, 2)).unwrap().unwrap();
-    // Each line of the page's table: who, from where, to where, what both say.
+    // Each row of the page's table: source, destination, port, decisions of list and group.
     let rows: Vec<Vec<_>> = PAGE
         .lines()
         .skip_while(|line| !line.starts_with("| from"))

@@ -1,4 +1,4 @@
-//! A rule in a file: a text, or a table with the same words as keys.
+//! The form of a rule in a file: a text, or a table with the same words as keys.
 
 use alloc::string::{String, ToString};
 use core::fmt;
@@ -43,7 +43,7 @@ impl<'de> Visitor<'de> for TextOrTable {
     }
 }
 
-/// The parts by name.
+/// The parts of a rule by key.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Table {
@@ -61,7 +61,7 @@ struct Table {
     icmp_code: Option<u8>,
 }
 
-/// `80` or `"80-90"`.
+/// The ports in a table: `80` or `"80-90"`.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "a port such as 80 or a range such as \"80-90\"")]
 enum PortsText {

@@ -9,7 +9,7 @@ use crate::{TcpFlags, protocol};
 
 const IN: Direction = Direction::Ingress;
 const OUT: Direction = Direction::Egress;
-/// The tenant, and somebody else.
+/// The addresses of the tenant and of another machine.
 const HERE: &str = "10.0.0.1";
 const THERE: &str = "10.9.0.2";
 
@@ -44,7 +44,7 @@ fn datagram(source: (&str, u16), destination: (&str, u16)) -> Vec<u8> {
     packet(source.0, destination.0, protocol::UDP, &udp(source.1, destination.1, &[]))
 }
 
-/// A segment between 10.9.0.2:40000, who begins, and 10.0.0.1:80.
+/// Returns a segment between 10.9.0.2:40000, the originator, and 10.0.0.1:80.
 fn segment(direction: Direction, flags: TcpFlags, sequence: u32, acknowledgement: u32) -> Vec<u8> {
     let numbers = (sequence, acknowledgement);
     match direction {
@@ -71,7 +71,7 @@ const RST: TcpFlags = TcpFlags::RST;
 
 const WEB: &[&str] = &["allow ingress tcp to any port 80 name http"];
 
-/// A connection that both sides opened at 0.
+/// Returns groups with a connection that both sides opened at 0.
 fn established() -> SecurityGroups {
     let mut groups = groups(WEB);
     assert_eq!(judge(&mut groups, IN, &segment(IN, SYN, 100, 0), 0), Ok(Pass::Rule(0)));
@@ -88,7 +88,7 @@ fn answers_pass_where_questions_did_and_nothing_else() {
     let other = packet(HERE, THERE, 6, &tcp_numbered((80, 40_001), SYN_ACK, (0, 0), &[], &[]));
     assert_eq!(judge(&mut groups, OUT, &other, 1), denied);
     assert_eq!(groups.connections(), 1);
-    // The tenant cannot speak as the other end.
+    // The tenant cannot send as the other end.
     assert_eq!(judge(&mut groups, OUT, &segment(IN, ACK, 101, 501), 1), denied);
     let explanation = groups.explain(IN, &parsed(&segment(IN, SYN, 0, 0))).to_string();
     assert_eq!(explanation, "allow by web: 1000 allow ingress tcp to any port 80 name web/http");
@@ -102,14 +102,14 @@ fn tcp_is_remembered_as_long_as_rfc_5382_asks() {
     let open = |millis| judge(&mut established(), OUT, &ack, millis);
     assert_eq!(open(7_439_999), Ok(Pass::Connection));
     assert_eq!(open(7_440_000), Err(Refusal::Denied(None)));
-    // Opened by one side only: four minutes.
+    // A connection opened by one side only expires after four minutes.
     let half = |millis| {
         let mut groups = groups(WEB);
         judge(&mut groups, IN, &segment(IN, SYN, 100, 0), 0).unwrap();
         judge(&mut groups, OUT, &segment(OUT, SYN_ACK, 500, 101), millis)
     };
     assert_eq!((half(239_999).is_ok(), half(240_000).is_ok()), (true, false));
-    // Closed by one side: as long as an open one. By both: four minutes.
+    // A connection closed by one side lives as long as an open one, one closed by both four minutes.
     let mut groups = established();
     judge(&mut groups, IN, &segment(IN, FIN_ACK, 101, 501), 0).unwrap();
     assert!(judge(&mut groups, OUT, &ack, 7_000_000).is_ok());
@@ -123,7 +123,7 @@ fn the_same_ports_may_be_used_again() {
     let mut groups = established();
     judge(&mut groups, IN, &segment(IN, FIN_ACK, 101, 501), 0).unwrap();
     judge(&mut groups, OUT, &segment(OUT, FIN_ACK, 501, 102), 0).unwrap();
-    // The answerer may not begin, the originator may, by the rule.
+    // The responder may not begin a connection; the originator may, by the rule.
     assert_eq!(judge(&mut groups, OUT, &segment(OUT, SYN, 9, 0), 1), Err(Refusal::Denied(None)));
     assert_eq!(judge(&mut groups, IN, &segment(IN, SYN, 9000, 0), 1), Ok(Pass::Rule(0)));
     assert_eq!(judge(&mut groups, OUT, &segment(OUT, SYN_ACK, 1, 9001), 2), Ok(Pass::Connection));
@@ -133,16 +133,16 @@ fn the_same_ports_may_be_used_again() {
 #[test]
 fn only_a_reset_that_its_receiver_believes_ends_a_connection() {
     let ack = segment(OUT, ACK, 501, 101);
-    // The tenant expects 101 next; what lies before that, or a window after, is not believed.
-    for (sequence, believed) in [(101, true), (50_000, true), (100, false), (1 << 31, false)] {
+    // The tenant expects 101 next; a reset before that, or a window after, is not accepted.
+    for (sequence, trusted) in [(101, true), (50_000, true), (100, false), (1 << 31, false)] {
         let mut groups = established();
         assert!(judge(&mut groups, IN, &segment(IN, RST, sequence, 0), 0).is_ok());
         assert!(judge(&mut groups, OUT, &ack, 9_999).is_ok());
         let mut groups = established();
         judge(&mut groups, IN, &segment(IN, RST, sequence, 0), 0).unwrap();
-        assert_eq!(judge(&mut groups, OUT, &ack, 10_000).is_err(), believed, "{sequence}");
+        assert_eq!(judge(&mut groups, OUT, &ack, 10_000).is_err(), trusted, "{sequence}");
     }
-    // A refused one: the reset answers the first segment.
+    // A refused connection: the reset answers the first segment.
     let mut groups = groups(WEB);
     judge(&mut groups, IN, &segment(IN, SYN, 100, 0), 0).unwrap();
     assert!(judge(&mut groups, OUT, &segment(OUT, TcpFlags(0x14), 0, 101), 0).is_ok());
@@ -197,13 +197,14 @@ fn errors_pass_to_who_sent_what_they_are_about() {
     let v4 = datagram((HERE, 5000), (THERE, 53));
     let mut groups = groups(&["allow egress udp to any port 53"]);
     let error = |to: &str, quote: &[u8]| {
-        // From a router that has no connection with the tenant.
+        // The sender is a router that has no connection with the tenant.
         packet("10.0.0.254", to, protocol::ICMP, &icmp(3, 1, 0, quote))
     };
     assert!(judge(&mut groups, IN, &error(HERE, &v4[14..]), 0).is_err());
     judge(&mut groups, OUT, &v4, 0).unwrap();
     assert_eq!(judge(&mut groups, IN, &error(HERE, &v4[14..]), 0), Ok(Pass::Related));
-    // Quoted as short as RFC 792 allows; shorter; about another's; to another; in the other version.
+    // A quote as short as RFC 792 allows; a shorter one; one of another connection; an error to another machine;
+    // one in the other IP version.
     assert_eq!(judge(&mut groups, IN, &error(HERE, &v4[14..42]), 0), Ok(Pass::Related));
     assert!(judge(&mut groups, IN, &error(HERE, &v4[14..37]), 0).is_err());
     let other = datagram((HERE, 5001), (THERE, 53));
@@ -244,12 +245,12 @@ fn later_parts_pass_after_their_first_part() {
     assert_eq!(judge(&mut groups, IN, &part(1, 3), 59_999), Ok(Pass::Fragment));
     assert_eq!(judge(&mut groups, IN, &part(2, 3), 59_999), Err(Refusal::NoFirstPart));
     assert_eq!(judge(&mut groups, IN, &part(1, 3), 60_000), Err(Refusal::NoFirstPart));
-    // As many as are remembered.
+    // As many first fragments as the table keeps.
     for identification in 0..=255 {
         judge(&mut groups, IN, &part(identification, 0), 60_000).unwrap();
     }
     assert!((0..=255).all(|id| judge(&mut groups, IN, &part(id, 3), 60_000).is_ok()));
-    assert_eq!(groups.first_parts.len(), MOST_FIRST_PARTS);
+    assert_eq!(groups.first_fragments.len(), MAX_FIRST_FRAGMENTS);
 }
 
 #[test]
@@ -266,7 +267,7 @@ fn a_flood_of_questions_does_not_end_what_was_answered() {
     assert!(
         (0..50).all(|port| judge(&mut groups, OUT, &answer(port), 1000) == Ok(Pass::Connection))
     );
-    // Answered ones fill the table, and then there is no room until they are over.
+    // Connections with a reply fill the table, and then it has no room until they expire.
     for port in 20_000..20_050 {
         assert!(judge(&mut groups, IN, &question(port), 2000).is_ok());
         assert!(judge(&mut groups, OUT, &answer(port), 2000).is_ok());
@@ -294,13 +295,13 @@ fn other_rules_end_what_they_would_not_have_let_begin() {
     assert_eq!(judge(&mut groups, OUT, &ack, 1), Ok(Pass::Connection));
 }
 
-/// Datagrams at random between few ends, against a plain list of what was said when.
+/// Compares random datagrams between few ends with a plain list of the connections.
 #[test]
 fn a_datagram_passes_by_a_rule_or_by_what_was_said_before() {
     for seed in 0..100 {
         let mut rng = Seed(seed).child("groups", 0).rng();
         let mut groups = groups(&["allow egress udp", "allow ingress udp to any port 1"]);
-        // By the two ports: who began, whether it was answered, and until when it holds.
+        // By the two ports: the originator's direction, `true` after a reply, and the expiry.
         let mut said: BTreeMap<(u16, u16), (Direction, bool, u64)> = BTreeMap::new();
         let mut now = 0;
         for _ in 0..500 {

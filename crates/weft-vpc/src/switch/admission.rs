@@ -1,4 +1,4 @@
-//! What the owner, which encrypts, and the transport have to say to each other.
+//! The calls by which the owner, which encrypts, and the transport agree on connections and keys.
 
 use weft_transport::{Admission, Arrival, ConnectionId, Forgotten, Named};
 use weft_units::Instant;
@@ -7,13 +7,14 @@ use weft_wire::{SetupHeader, SetupKind};
 use super::{DropCause, Switch};
 
 impl Switch {
-    /// Returns what a packet of set-up is about ([`weft_transport::Endpoint::named`]).
+    /// Returns the connection or request that a set-up packet refers to ([`weft_transport::Endpoint::named`]).
     pub fn named(&self, now: Instant, arrival: &Arrival, header: &SetupHeader) -> Named {
         self.endpoint.named(now, arrival, header)
     }
 
-    /// Does with a packet of set-up that is for this thread what the owner's encryption says of it. `sealed` says whether
-    /// there are keys for the connection that it names. To be called after [`leave_packet`](Self::leave_packet).
+    /// Handles a set-up packet of this thread with the decision of the owner's encryption. `sealed` is `true` if
+    /// there are keys for the connection that it names. The owner calls this after
+    /// [`leave_packet`](Self::leave_packet).
     pub fn handle_admission(
         &mut self,
         now: Instant,
@@ -25,12 +26,12 @@ impl Switch {
         if sealed && header.kind == SetupKind::Accept {
             self.sealed.insert(ConnectionId(header.destination_cid));
         }
-        // A packet of set-up has no payload that would have to be placed.
+        // A set-up packet has no payload to place.
         let _ = self.endpoint.handle_admission(now, arrival, header, admission);
     }
 
-    /// Answers a peer's encrypted packet of a connection that is not known here, whose number ends in `iv`: the peer finds
-    /// out that the connection is no more.
+    /// Answers a peer's encrypted packet of a connection that is unknown here, whose packet number ends in `iv`, so
+    /// that the peer learns that the connection has ended.
     pub fn handle_unopened(&mut self, arrival: &Arrival, connection: ConnectionId, iv: u32) {
         if !self.hosts.contains(&arrival.from.ip()) {
             return self.counters.drop_frame(DropCause::UnknownPeer);
@@ -38,7 +39,8 @@ impl Switch {
         self.endpoint.handle_unopened(arrival.from, connection, iv);
     }
 
-    /// Returns the next connection that is no more and whose last packet has left: its keys are of no use any more.
+    /// Returns the next connection that has ended and whose last packet has left: its keys are no longer
+    /// needed.
     #[inline]
     pub fn poll_forgotten(&mut self) -> Option<Forgotten> {
         self.endpoint.poll_forgotten()

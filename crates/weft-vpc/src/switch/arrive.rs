@@ -1,4 +1,4 @@
-//! What arrives from other hosts.
+//! The ingress of packets from other hosts.
 
 use core::net::SocketAddr;
 
@@ -14,14 +14,14 @@ use super::pieces::Pieces;
 use super::{DropCause, Place, PortId, Slot, Staging, Switch, Tenants, Turn, Vni};
 use crate::frame::ecn;
 
-/// The longest frame with its virtio-net header: an IP packet of 64 KiB less one, an Ethernet header
+/// Largest length of a frame with its virtio-net header, bytes: an IP packet of 64 KiB less one, an Ethernet header
 /// and a tag.
 const MAX_FRAME: u32 = 12 + 18 + 65_535;
-/// The shortest: two headers and nothing.
+/// Smallest length, bytes: the two headers.
 const MIN_FRAME: u32 = 12 + 14;
 
 impl Switch {
-    /// A packet of the transport arrived for a network.
+    /// Handles a packet of the transport that arrived for a network.
     pub fn handle_packet(
         &mut self,
         now: Instant,
@@ -32,12 +32,12 @@ impl Switch {
         tenants: &mut impl Tenants,
     ) {
         if !self.leave_packet(arrival, vni, packet, payload) {
-            self.take_packet(now, arrival, vni, packet, payload, tenants);
+            self.ingest_packet(now, arrival, vni, packet, payload, tenants);
         }
     }
 
-    /// Leaves a packet of the transport to the thread that it is for. Returns `true` if there is nothing more to do with
-    /// it here: it was left, or dropped because its sender is no peer.
+    /// Redirects a packet of the transport to the thread of its connection. Returns `true` if this thread is done
+    /// with it: the packet was redirected, or dropped because its sender is no peer.
     #[inline]
     pub fn leave_packet(
         &mut self,
@@ -62,8 +62,8 @@ impl Switch {
         false
     }
 
-    /// A packet of the transport that is for this thread.
-    pub(super) fn take_packet(
+    /// Handles a packet of the transport that belongs to this thread.
+    pub(super) fn ingest_packet(
         &mut self,
         now: Instant,
         arrival: &Arrival,
@@ -72,23 +72,23 @@ impl Switch {
         payload: &[u8],
         tenants: &mut impl Tenants,
     ) {
-        // A payload past 64 KiB cannot come out of a UDP datagram.
+        // A UDP datagram has no payload past 64 KiB.
         let len = u16::try_from(payload.len()).unwrap_or(u16::MAX);
         let verdict = self.endpoint.handle_packet(now, arrival, packet, len);
         let Verdict::Place(placement) = verdict else { return };
         let (connection, psn) = (placement.connection, placement.psn);
         let payload = &payload[..usize::from(placement.len)];
-        let taken = match self.take_in(now, arrival, vni, &placement, payload, tenants) {
-            Taken::Placed => self.endpoint.placed(now, connection, psn),
-            Taken::Declined => self.endpoint.decline(connection, psn),
-            Taken::Shed => self.endpoint.shed(now, connection, psn),
-            Taken::Refused => return self.endpoint.close(now, connection),
+        let outcome = match self.ingest(now, arrival, vni, &placement, payload, tenants) {
+            Ingested::Placed => self.endpoint.placed(now, connection, psn),
+            Ingested::Declined => self.endpoint.decline(connection, psn),
+            Ingested::Shed => self.endpoint.shed(now, connection, psn),
+            Ingested::Refused => return self.endpoint.close(now, connection),
         };
-        taken.expect("the engine has just asked for this packet to be placed");
+        outcome.expect("the engine has just asked for this packet to be placed");
     }
 
-    /// Gives a whole frame to a port of this host, if its tenant may have it.
-    pub(super) fn give(
+    /// Delivers a whole frame to a port of this host, if its tenant may receive it.
+    pub(super) fn deliver(
         &mut self,
         now: Instant,
         port: PortId,
@@ -112,8 +112,8 @@ impl Switch {
         tenants.complete(port, slot);
     }
 
-    /// Puts a packet's payload where it belongs.
-    fn take_in(
+    /// Places a packet's payload in the buffer of its frame.
+    fn ingest(
         &mut self,
         now: Instant,
         arrival: &Arrival,
@@ -121,32 +121,32 @@ impl Switch {
         placement: &Placement,
         payload: &[u8],
         tenants: &mut impl Tenants,
-    ) -> Taken {
+    ) -> Ingested {
         let (connection, number) = (placement.connection, placement.message);
         if placement.opcode == opcode::HELLO {
-            return self.take_hello(now, connection, vni, placement, payload);
+            return self.ingest_hello(now, connection, vni, placement, payload);
         }
         let window = self.config.transport.reorder_window;
         let Self { pairs, ports, networks, .. } = self;
-        // Frames that overtook their hello come again.
-        let Some(pair) = pairs.get_mut(connection) else { return Taken::Declined };
+        // Frames that overtook their hello are retransmitted.
+        let Some(pair) = pairs.get_mut(connection) else { return Ingested::Declined };
         let id = pair.port;
         let (Some(port), Some(network)) = (ports.get_mut(&id), networks.get_mut(&pair.vni)) else {
-            return Taken::Declined;
+            return Ingested::Declined;
         };
         let turn = pair.arriving.turn(number);
         let Some(message) = pair.arriving.message(number, window).copied() else {
-            return Taken::Declined;
+            return Ingested::Declined;
         };
         if pair.vni != vni || placement.opcode != opcode::FRAME {
             port.counters.drop_frame(DropCause::Misdirected);
-            return Taken::Declined;
+            return Ingested::Declined;
         }
         let mut frame = match message {
-            Message::Done => return Taken::Placed,
+            Message::Done => return Ingested::Placed,
             Message::Claimed(frame) => frame,
             Message::Missing if !(MIN_FRAME..=MAX_FRAME).contains(&placement.length) => {
-                return self.give_up(now, placement, None, DropCause::Malformed, tenants);
+                return self.abandon(now, placement, None, DropCause::Malformed, tenants);
             }
             Message::Missing => {
                 let (after, pieces) = (After::from_tag(placement.tag), Pieces::new(placement));
@@ -154,13 +154,13 @@ impl Switch {
                 let staging = inspection.staging();
                 let Some(slot) = tenants.claim(id, placement.length, turn, staging) else {
                     port.counters.declined += 1;
-                    return Taken::Declined;
+                    return Ingested::Declined;
                 };
                 Claimed { slot, pieces, after, inspection, marked: false }
             }
         };
         if let Err(cause) = port.admit_piece(&mut frame, placement, payload, pair, network, now) {
-            return self.give_up(now, placement, Some(frame.slot), cause, tenants);
+            return self.abandon(now, placement, Some(frame.slot), cause, tenants);
         }
         tenants.place(id, frame.slot, placement.offset, payload);
         frame.marked |= arrival.congestion_experienced;
@@ -168,21 +168,21 @@ impl Switch {
             *message = Message::Claimed(frame);
         }
         if frame.pieces.are_whole() {
-            self.show(now, connection, number, tenants);
+            self.complete_ready(now, connection, number, tenants);
         }
-        Taken::Placed
+        Ingested::Placed
     }
 
-    /// Drops a frame of which `piece` has come: the rest of it will be acknowledged and thrown away.
+    /// Drops a frame of which `piece` has arrived: its remaining pieces are acknowledged and discarded.
     #[cold]
-    fn give_up(
+    fn abandon(
         &mut self,
         now: Instant,
         piece: &Placement,
         slot: Option<Slot>,
         cause: DropCause,
         tenants: &mut impl Tenants,
-    ) -> Taken {
+    ) -> Ingested {
         let window = self.config.transport.reorder_window;
         if let Some(pair) = self.pairs.get_mut(piece.connection) {
             let port = pair.port;
@@ -194,13 +194,13 @@ impl Switch {
             }
             self.count(port).drop_frame(cause);
         }
-        self.show(now, piece.connection, piece.message, tenants);
-        if cause == DropCause::RateLimited { Taken::Shed } else { Taken::Placed }
+        self.complete_ready(now, piece.connection, piece.message, tenants);
+        if cause == DropCause::RateLimited { Ingested::Shed } else { Ingested::Placed }
     }
 
-    /// A frame is whole, or will never be: the tenant sees what it may now see, this one and those that
-    /// waited for it.
-    fn show(
+    /// Completes the frames that the tenant may now see after `message` became whole or was dropped: that frame and
+    /// those that waited for it.
+    fn complete_ready(
         &mut self,
         now: Instant,
         connection: ConnectionId,
@@ -220,40 +220,41 @@ impl Switch {
         }
     }
 
-    /// The peer says which vNICs its connection joins. One that names none of ours is closed.
-    fn take_hello(
+    /// Handles the peer's hello, which names the vNICs that its connection joins. A connection for no vNIC of this
+    /// host is closed.
+    fn ingest_hello(
         &mut self,
         now: Instant,
         connection: ConnectionId,
         vni: Vni,
         placement: &Placement,
         payload: &[u8],
-    ) -> Taken {
+    ) -> Ingested {
         let window = self.config.transport.reorder_window;
         let hello = Hello::parse(payload).filter(|hello| hello.vni == vni);
         let Some(hello) = hello else {
             self.counters.drop_frame(DropCause::Malformed);
-            return Taken::Refused;
+            return Ingested::Refused;
         };
         if self.pairs.get(connection).is_none() {
             let peer = self.endpoint.peer(connection).expect("its packet was accepted").address;
             let Some(port) = self.port_of(now, &hello, peer) else {
                 self.counters.drop_frame(DropCause::Misdirected);
-                return Taken::Refused;
+                return Ingested::Refused;
             };
             let mut pair = Pair::new(vni, port, (hello.destination, hello.source), peer, State::Up);
             pair.peer_thread = self.endpoint.peer(connection).map(|peer| peer.thread_id);
             self.pairs.insert(connection, pair);
-            self.peers.speaks_weft(peer);
+            self.peers.on_weft_answer(peer);
         }
         let pair = self.pairs.get_mut(connection).expect("there, or inserted just now");
         if let Some(message) = pair.arriving.message(placement.message, window) {
             *message = Message::Done;
         }
-        Taken::Placed
+        Ingested::Placed
     }
 
-    /// The port that a hello of `peer` means.
+    /// Returns the port that `peer`'s hello names.
     fn port_of(&self, now: Instant, hello: &Hello, peer: SocketAddr) -> Option<PortId> {
         let network = self.networks.get(&hello.vni)?;
         if !network.peers.iter().any(|known| known.ip() == peer.ip()) {
@@ -265,7 +266,7 @@ impl Switch {
         }
     }
 
-    /// Has the tenant see a whole frame, which is inspected first unless it has been.
+    /// Completes a whole frame for the tenant, after an inspection if it had none.
     fn finish(
         &mut self,
         now: Instant,
@@ -304,11 +305,11 @@ impl Switch {
     }
 }
 
-/// Sets CE in the tenant's packet if its sender said that it is ECN-capable (RFC 6040, section 4.2).
+/// Sets CE in the tenant's packet if its sender marked it ECN-capable (RFC 6040, section 4.2).
 ///
-/// A packet that is not ECN-capable stays as it is and is not dropped: the transport below retransmits
-/// losses and has slowed down by the mark itself. `head` are the frame's first bytes, in the buffer at `slot`; a tenant
-/// that has changed them there is given what it made of them.
+/// A packet that is not ECN-capable stays unchanged and is not dropped: the transport below retransmits losses and
+/// has slowed down on the mark itself. `head` are the frame's first bytes, in the buffer at `slot`; a tenant that
+/// has changed them there gets its own changes back.
 fn pass_mark_on(port: PortId, slot: Slot, head: &mut [u8], tenants: &mut impl Tenants) {
     let Some(header) = head.split_at_mut_checked(VirtioNetHeader::LEN).map(|(_, frame)| frame)
     else {
@@ -319,11 +320,11 @@ fn pass_mark_on(port: PortId, slot: Slot, head: &mut [u8], tenants: &mut impl Te
     tenants.place(port, slot, offset, &header[changed]);
 }
 
-/// What becomes of a packet.
-enum Taken {
+/// The result for a packet.
+enum Ingested {
     Placed,
     Declined,
     Shed,
-    /// Its connection is to end.
+    /// The packet's connection is to be closed.
     Refused,
 }

@@ -1,4 +1,4 @@
-//! What a switch, its networks and its ports are set up with.
+//! The configuration of a switch, its networks and its ports.
 
 use alloc::vec::Vec;
 
@@ -8,60 +8,60 @@ use weft_wire::MacAddr;
 
 use crate::TableConfig;
 
-/// A tenant's network: 24 bits (RFC 7348, section 5).
+/// The identifier of a tenant's network, 24 bits (RFC 7348, section 5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Vni(pub(super) u32);
 
 impl Vni {
-    /// `None` past 24 bits.
+    /// Returns the identifier; `None` for a number past 24 bits.
     pub const fn new(number: u32) -> Option<Self> {
         if number < 1 << 24 { Some(Self(number)) } else { None }
     }
 
-    /// Its number.
+    /// Returns the number.
     pub const fn get(self) -> u32 {
         self.0
     }
 }
 
-/// Which frames may travel in the clear. Packets of connections are the owner's, which encrypts them.
+/// The frames that may travel unencrypted. The owner encrypts the packets of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum InClear {
-    /// Any: nothing is encrypted here.
+    /// All frames: nothing is encrypted here.
     #[default]
     Any,
-    /// Those to and from hosts that were found not to encrypt.
+    /// Frames to and from hosts that do not encrypt.
     Unable,
-    /// None.
+    /// No frames.
     Nothing,
 }
 
-/// How a switch behaves.
+/// The configuration of a switch.
 #[derive(Clone, Debug)]
 pub struct SwitchConfig {
-    /// How its connections behave.
+    /// The configuration of its connections.
     pub transport: TransportConfig,
     /// UDP port on which it receives.
     pub receive_port: u16,
-    /// Its thread, told to peers (BIFROST, section 5.2).
+    /// The index of its thread, which peers learn (BIFROST, section 5.2).
     pub thread_id: u8,
-    /// Threads of this host, each with a switch of its own. At least one.
+    /// Number of threads of this host, at least one, each with a switch of its own.
     pub threads: u8,
-    /// Connections at most: pairs of vNICs.
+    /// Largest number of connections, one for each pair of vNICs.
     pub max_connections: u32,
-    /// Frames that may wait for a connection to be set up; more are dropped.
+    /// Largest number of frames that wait for a connection to be set up; more are dropped.
     pub waiting_frames: usize,
-    /// How long a peer that does not speak Weft, or whose paths have all failed, is spoken to in plain
-    /// VXLAN before it is asked again.
+    /// The time after which a peer that is sent plain VXLAN, because it does not speak Weft or all its paths have
+    /// failed, is sent a connection request again.
     pub plain_for: Duration,
-    /// Which frames that no pair's connection carries may leave and arrive in the clear.
+    /// The frames that may leave and arrive unencrypted if no pair's connection carries them.
     pub in_clear: InClear,
-    /// How long and how much each network's table learns.
+    /// The limits of each network's table.
     pub table: TableConfig,
 }
 
 impl SwitchConfig {
-    /// A switch whose connections behave as `transport` says, on the port of VXLAN.
+    /// Returns the configuration of a switch with this `transport`, on the port of VXLAN.
     pub fn new(transport: TransportConfig) -> Self {
         Self {
             transport,
@@ -77,12 +77,12 @@ impl SwitchConfig {
     }
 }
 
-/// How a tenant's network is carried.
+/// The configuration of a tenant's network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NetworkConfig {
-    /// Whether frames are sent again when they are lost. Without, the network is a plain VXLAN.
+    /// `true` if lost frames are retransmitted. Otherwise the network is a plain VXLAN.
     pub reliable: bool,
-    /// Whether tenants see frames in the order they were sent. Guests with RACK-TLP may do without
+    /// `true` if tenants see frames in the order they were sent. Guests with RACK-TLP may work without it
     /// (BIFROST, section 7.3).
     pub in_order: bool,
 }
@@ -93,11 +93,11 @@ impl Default for NetworkConfig {
     }
 }
 
-/// A tenant's interface, as the switch sees it.
+/// The configuration of a tenant's interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PortConfig {
     /// Its network.
     pub vni: Vni,
-    /// Addresses it may send from; empty allows any.
+    /// The addresses that its tenant may send from; empty allows any.
     pub addresses: Vec<MacAddr>,
 }

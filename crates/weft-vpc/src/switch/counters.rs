@@ -1,15 +1,15 @@
-//! What happened to frames.
+//! Counters of frames.
 
 macro_rules! drop_causes {
     ($($(#[doc = $doc:literal])+ $cause:ident => $name:literal;)+) => {
-        /// Why a frame went no further.
+        /// The reason that a frame was dropped.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum DropCause { $($(#[doc = $doc])+ $cause),+ }
 
         impl DropCause {
-            /// Every cause, in the order of the counters.
+            /// All causes, in the order of the counters.
             pub const ALL: &[Self] = &[$(Self::$cause),+];
-            /// The counter's name.
+            /// Returns the counter's name.
             pub const fn name(self) -> &'static str { match self { $(Self::$cause => $name),+ } }
         }
     };
@@ -18,73 +18,74 @@ macro_rules! drop_causes {
 drop_causes! {
     /// Its headers contradict themselves.
     Malformed => "malformed";
-    /// Sent from an address that is not the port's.
+    /// It was sent from an address that is not the port's.
     Spoofed => "spoofed";
     /// An access list or security group forbids it.
     Denied => "denied";
-    /// A security group would allow it, and has no room to remember its connection.
+    /// A security group would allow it but has no room for its connection.
     TableFull => "connection_table_full";
-    /// A later part of a packet whose first part no security group has let pass.
+    /// It is a later fragment of a packet whose first fragment no security group has passed.
     NoFirstPart => "no_first_part";
-    /// Faster than the port may send or receive.
+    /// It exceeds the port's rate limit.
     RateLimited => "rate_limited";
-    /// A packet for the gateway that may pass no more routers.
+    /// It is for the gateway, and its hop limit is used up.
     HopLimit => "hop_limit";
-    /// Nobody has its address.
+    /// Its destination is unknown.
     NoRoute => "no_route";
-    /// More frames wait for a connection than may.
+    /// The queue of frames that wait for a connection is full.
     QueueFull => "queue_full";
-    /// The tenant it is for has no room, on this host or in a plain VXLAN, where nobody sends it again.
+    /// Its tenant has no buffer, on this host or in a plain VXLAN, where it is not retransmitted.
     NoBuffer => "no_buffer";
     /// It came from a host that is no peer of its network.
     UnknownPeer => "unknown_peer";
-    /// It came on a connection of another network, or for an address that the connection is not for.
+    /// It came on a connection of another network, or for an address that the connection does not join.
     Misdirected => "misdirected";
-    /// It came as plain VXLAN, from a host that was not found to speak nothing else, or not to encrypt: anyone
-    /// could have sent it.
+    /// It came as plain VXLAN from a host that may speak Weft or encrypt: anyone could have sent it.
     Unproven => "unproven";
-    /// It came in the clear from a host that encrypts, or where everything must be encrypted.
+    /// It came unencrypted from a host that encrypts, or where everything must be encrypted.
     InClear => "in_clear";
-    /// The host that it is for cannot encrypt and everything must be, or refuses this host's keys.
+    /// Its destination host cannot encrypt and everything must be encrypted, or it refuses this host's keys.
     NotEncrypted => "not_encrypted";
     /// Its connection ended before it was acknowledged.
     ConnectionLost => "connection_lost";
 }
 
-/// Counters since the switch or port began. All of them only grow.
+/// Counters since the start of the switch or port. All of them only grow.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SwitchCounters {
-    /// Frames sent on connections.
+    /// Number of frames sent on connections.
     pub reliable_sent: u64,
-    /// Frames sent as plain VXLAN, or under the keys of a connection to their host.
+    /// Number of frames sent as plain VXLAN, or under the keys of a connection to their host.
     pub plain_sent: u64,
-    /// Frames for a port of the same host, or for everybody there.
+    /// Number of frames sent to one or all ports of the same host.
     pub local_sent: u64,
-    /// Frames that came on connections.
+    /// Number of frames received on connections.
     pub reliable_received: u64,
-    /// Frames that came so.
+    /// Number of frames received as plain VXLAN, or under the keys of a connection to this host.
     pub plain_received: u64,
-    /// Packets that came again because the tenant had no room for them.
+    /// Number of packets declined, which the peer retransmits, because the tenant had no room for them.
     pub declined: u64,
-    /// Frames dropped, by [`DropCause`] in the order of [`DropCause::ALL`].
+    /// Number of frames dropped, by [`DropCause`] in the order of [`DropCause::ALL`].
     pub dropped: [u64; DropCause::ALL.len()],
 }
 
-/// What went to other threads of the host. All of it only grows.
+/// Counters of work handed over to other threads of the host. All of them only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HandedOver {
-    /// Packets that set connections up or end them: a request is for whom its address belongs to.
+    /// Number of packets that set up or end connections: a request belongs to the thread of its destination's
+    /// port.
     pub setups: u64,
-    /// Other packets of the transport. Many mean that the kernel does not steer by their connection.
+    /// Number of other packets of the transport. A high number means that the kernel does not steer by
+    /// connection.
     pub packets: u64,
-    /// Findings about paths to other hosts, each to one thread.
+    /// Number of findings about paths to other hosts, each counted once a thread.
     pub path_news: u64,
-    /// Tenants' frames, from other hosts in plain VXLAN or from ports of this one.
+    /// Number of tenants' frames, from other hosts in plain VXLAN or from ports of this one.
     pub frames: u64,
 }
 
 impl SwitchCounters {
-    /// Frames dropped for `cause`.
+    /// Returns the number of frames dropped for `cause`.
     pub fn dropped_for(&self, cause: DropCause) -> u64 {
         self.dropped[cause as usize]
     }

@@ -1,4 +1,4 @@
-//! What the transport says of connections.
+//! The handlers of the transport's events about connections.
 
 use weft_transport::{CloseReason, ConnectionId, Event};
 use weft_units::Instant;
@@ -13,7 +13,7 @@ impl Switch {
             Event::Connected { connection } => self.on_connected(now, connection, tenants),
             Event::Sent { connection, token } => {
                 let Some((port, token)) = frame_of(token) else {
-                    return self.on_greeted(now, connection);
+                    return self.on_hello_acked(now, connection);
                 };
                 if let Some(pair) = self.pairs.get_mut(connection) {
                     pair.acknowledged(token);
@@ -28,11 +28,11 @@ impl Switch {
             Event::Closed { connection, reason } => {
                 self.sealed.remove(&connection);
                 if let Some(peer) = self.peer_of(connection) {
-                    self.note_end(now, peer, reason);
+                    self.on_request_ended(now, peer, reason);
                 }
                 self.on_host_closed(connection, tenants);
                 if let Some(pair) = self.pairs.get(connection) {
-                    // A machine that its host no longer has may be at another.
+                    // A machine that its host no longer has may have moved to another.
                     if let (CloseReason::Peer, Some(network)) =
                         (reason, self.networks.get_mut(&pair.vni))
                     {
@@ -57,21 +57,21 @@ impl Switch {
         let Some(pair) = self.pairs.get_mut(connection) else { return };
         (pair.state, pair.peer_thread) = (State::Up, peer.map(|peer| peer.thread_id));
         let waiting = core::mem::take(&mut pair.waiting);
-        self.greet(now, connection);
+        self.send_hello(now, connection);
         for frame in waiting {
             self.submit(now, connection, frame, tenants);
         }
     }
 
-    /// The peer took our hello: it has the machine that the hello is for.
-    fn on_greeted(&mut self, now: Instant, connection: ConnectionId) {
+    /// Handles the acknowledgement of our hello: the peer has the machine that the hello names.
+    fn on_hello_acked(&mut self, now: Instant, connection: ConnectionId) {
         let Some(pair) = self.pairs.get(connection) else { return };
         if let Some(network) = self.networks.get_mut(&pair.vni) {
             network.table.learn_place(pair.remote, Place::Peer(pair.peer), now);
         }
     }
 
-    /// Ends a connection: its peer is not to be spoken to any more.
+    /// Closes a connection: nothing more is sent to its peer on it.
     pub fn close(&mut self, now: Instant, connection: ConnectionId, tenants: &mut impl Tenants) {
         self.close_pair(now, connection, tenants);
     }
@@ -87,7 +87,7 @@ impl Switch {
         self.forget_pair(connection, tenants);
     }
 
-    /// A connection is no more: whatever it held goes back to where it came from.
+    /// Removes the pair of a connection that has ended and returns its buffers and tokens to the port.
     pub(super) fn forget_pair(&mut self, connection: ConnectionId, tenants: &mut impl Tenants) {
         let Some(mut pair) = self.pairs.remove(connection) else { return };
         let port = pair.port;

@@ -1,4 +1,4 @@
-//! What a port's tenant may send and receive: its addresses, access lists, security groups and rate
+//! The checks on a port's traffic: its addresses, access lists, security groups and rate
 //! limits.
 
 use weft_units::{ByteCount, Instant};
@@ -8,7 +8,7 @@ use crate::{
     Acl, Action, Direction, Frame, Limit, LimitError, Limiter, Refusal, SecurityGroups, SourceGuard,
 };
 
-/// A port's rules. Everything passes a fresh one.
+/// The rules of a port. A new gate passes everything.
 #[derive(Debug, Default)]
 pub(super) struct Gate {
     acl: Option<Acl>,
@@ -34,8 +34,8 @@ impl Gate {
         self.sources = sources;
     }
 
-    /// Whether the tenant sends as itself.
-    pub(super) fn is_honest(&self, frame: &Frame, bytes: &[u8]) -> bool {
+    /// Returns `true` if the tenant sends from its own addresses.
+    pub(super) fn has_own_source(&self, frame: &Frame, bytes: &[u8]) -> bool {
         self.sources.as_ref().is_none_or(|sources| sources.allows(frame, bytes))
     }
 
@@ -57,17 +57,17 @@ impl Gate {
         Ok(())
     }
 
-    /// Returns `true` if there are rules about what the tenant receives.
+    /// Returns `true` if there are rules for traffic to the tenant.
     pub(super) fn has_rules(&self) -> bool {
         self.acl.is_some() || self.groups.is_some()
     }
 
-    /// Returns `true` if whether a frame is allowed depends on those before it.
+    /// Returns `true` if the decision on a frame depends on earlier frames.
     pub(super) fn tracks_connections(&self) -> bool {
         self.groups.is_some()
     }
 
-    /// Whether a frame that begins with `bytes` is allowed.
+    /// Decides on a frame that begins with `bytes`.
     pub(super) fn judge(
         &mut self,
         direction: Direction,
@@ -88,7 +88,7 @@ impl Gate {
         }
     }
 
-    /// Whether there is room for `bytes` more of `frames` more frames.
+    /// Returns `true` if the rate limit has room for `frames` frames of `bytes` bytes together.
     pub(super) fn admit(
         &mut self,
         direction: Direction,

@@ -1,7 +1,7 @@
-//! What one thread of a host leaves to another (BIFROST, section 5.2, flow redirect).
+//! The handover of work from one thread of a host to another (BIFROST, section 5.2, flow redirect).
 //!
-//! A port belongs to one thread, and with it its connections, its rules and its counters. What arrives or
-//! leaves elsewhere is handed over whole and once: who gets it either uses it or drops it.
+//! A port belongs to one thread, together with its connections, rules and counters. A packet or frame that another
+//! thread receives is handed over whole and once: the receiving thread either uses it or drops it.
 
 use alloc::vec::Vec;
 use core::net::SocketAddr;
@@ -14,48 +14,48 @@ use weft_wire::{Packet, SetupKind, VirtioNetHeader};
 use super::{DropCause, Place, PortId, Switch, SwitchConfig, Tenants, Vni};
 use crate::Frame;
 
-/// Something for another thread of this host, with its bytes.
+/// A unit of work for another thread of this host, with its bytes.
 #[derive(Clone, Debug)]
 pub enum Handover {
     /// A frame that a tenant of this host sent.
     Frame {
-        /// Whose.
+        /// The sending port.
         from: PortId,
-        /// In which network.
+        /// The frame's network.
         vni: Vni,
-        /// For whom; for everybody in the network if absent.
+        /// The destination port; all ports of the network if `None`.
         to: Option<PortId>,
         /// The frame with its virtio-net header.
         bytes: Vec<u8>,
     },
     /// A frame of another host that came outside a pair's connection.
     Plain {
-        /// Which host.
+        /// The sending host.
         from: SocketAddr,
-        /// `true` if it is certain that it is from there.
+        /// `true` if the sender is authenticated.
         proven: bool,
-        /// In which network.
+        /// The frame's network.
         vni: Vni,
         /// The frame.
         ethernet: Vec<u8>,
     },
     /// A packet of the transport.
     Packet {
-        /// How it arrived.
+        /// The path and marks with which it arrived.
         arrival: Arrival,
-        /// Under which network.
+        /// The network that it was addressed to.
         vni: Vni,
-        /// Its headers.
+        /// The packet's headers.
         packet: Packet,
-        /// What follows them.
+        /// The payload.
         payload: Vec<u8>,
     },
-    /// A datagram that names a connection of that thread, as it arrived: what encrypts is the owner's, which takes it
-    /// in there ([`Switch::leave_datagram`]).
+    /// A datagram that names a connection of that thread, as it arrived: only the owner, which encrypts, can read
+    /// it there ([`Switch::leave_datagram`]).
     Datagram {
-        /// How it arrived.
+        /// The path and marks with which it arrived.
         arrival: Arrival,
-        /// Its bytes.
+        /// The datagram's bytes.
         bytes: Vec<u8>,
     },
     /// A finding of the transport about a path to another host.
@@ -63,7 +63,7 @@ pub enum Handover {
 }
 
 impl Switch {
-    /// Another thread of this host leaves this to us.
+    /// Handles work that another thread of this host handed over.
     pub fn handle_handover(
         &mut self,
         now: Instant,
@@ -72,21 +72,21 @@ impl Switch {
     ) {
         match handover {
             Handover::Frame { from, vni, to, bytes } => {
-                self.take_frame(now, from, vni, to, &bytes, tenants);
+                self.ingest_frame(now, from, vni, to, &bytes, tenants);
             }
             Handover::Plain { from, proven, vni, ethernet } => {
-                self.take_plain(now, (from, proven), vni, &ethernet, tenants);
+                self.ingest_plain(now, (from, proven), vni, &ethernet, tenants);
             }
             Handover::Packet { arrival, vni, packet, payload } => {
-                self.take_packet(now, &arrival, vni, &packet, &payload, tenants);
+                self.ingest_packet(now, &arrival, vni, &packet, &payload, tenants);
             }
             Handover::Path(news) => self.endpoint.handle_path_news(now, &news),
             Handover::Datagram { .. } => self.counters.drop_frame(DropCause::Malformed),
         }
     }
 
-    /// Leaves a datagram that names a connection to the thread that has it. Returns `false` if that is this one, or no
-    /// thread of this host.
+    /// Hands a datagram that names a connection over to the thread that has the connection. Returns `false` if that
+    /// is this thread, or no thread of this host.
     #[inline]
     pub fn leave_datagram(
         &mut self,
@@ -102,8 +102,8 @@ impl Switch {
         thread.is_some()
     }
 
-    /// A frame of another thread's tenant, for ports of this one.
-    fn take_frame(
+    /// Delivers a frame of another thread's tenant to ports of this thread.
+    fn ingest_frame(
         &mut self,
         now: Instant,
         from: PortId,
@@ -116,16 +116,16 @@ impl Switch {
         let Ok(frame) = Frame::parse(ethernet, ethernet.len()) else { return };
         self.table(vni).learn(&frame, ethernet, Place::Port(from), now);
         let to = match to {
-            // It may have gone meanwhile.
+            // The port may have been removed meanwhile.
             Some(port) => Vec::from_iter(self.ports.contains_key(&port).then_some(port)),
             None => self.others(vni, Some(from)).collect(),
         };
         for port in to {
-            self.give(now, port, header, ethernet, tenants);
+            self.deliver(now, port, header, ethernet, tenants);
         }
     }
 
-    /// The other thread that a packet of the transport is for, if it is not this one.
+    /// Returns the thread that a packet of the transport belongs to, if it is not this one.
     #[inline]
     pub(super) fn belongs_to(&self, vni: Vni, packet: &Packet) -> Option<u8> {
         if self.config.threads <= 1 {
@@ -135,7 +135,7 @@ impl Switch {
             Packet::Data(header, _) => header.destination_cid,
             Packet::Ack(header) => header.destination_cid,
             Packet::Setup(header) if header.kind == SetupKind::Request => {
-                return self.others.asked_for(vni, header.terms?.service);
+                return self.others.thread_of_service(vni, header.terms?.service);
             }
             Packet::Setup(header)
                 if header.kind == SetupKind::Reset || header.destination_cid == 0 =>
@@ -147,7 +147,7 @@ impl Switch {
         self.other_thread_of(cid)
     }
 
-    /// The other thread that has a connection of this id.
+    /// Returns the thread that has the connection `cid`, if it is not this one.
     #[inline]
     fn other_thread_of(&self, cid: u32) -> Option<u8> {
         if self.config.threads <= 1 || cid == 0 {
@@ -157,7 +157,7 @@ impl Switch {
         (thread != self.config.thread_id && thread < self.config.threads).then_some(thread)
     }
 
-    /// Leaves a packet of the transport to another thread.
+    /// Hands a packet of the transport over to another thread.
     #[cold]
     pub(super) fn redirect(
         &mut self,
@@ -175,7 +175,8 @@ impl Switch {
         self.hand_over(thread, Handover::Packet { arrival, vni, packet, payload });
     }
 
-    /// A reset names a connection by its peer's id, which does not say whose it is here: all look.
+    /// Copies a reset to all other threads: it names a connection by its peer's id, which does not identify
+    /// the thread.
     #[cold]
     pub(super) fn spread_reset(&mut self, arrival: &Arrival, vni: Vni, packet: &Packet) {
         let SwitchConfig { thread_id: own, threads, .. } = self.config;
@@ -184,7 +185,8 @@ impl Switch {
         }
     }
 
-    /// Tells all other threads what this one's transport learned of a path: they send from the same ports.
+    /// Copies a finding of this thread's transport about a path to all other threads: they send from the same
+    /// ports.
     #[cold]
     pub(super) fn spread_path_news(&mut self, news: PathNews) {
         let SwitchConfig { thread_id: own, threads, .. } = self.config;

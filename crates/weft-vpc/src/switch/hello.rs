@@ -1,4 +1,4 @@
-//! The first message of each direction of a connection: which two vNICs it joins (BIFROST, 5.2).
+//! The first message of each direction of a connection, which names the two vNICs it joins (BIFROST, 5.2).
 
 use weft_wire::MacAddr;
 
@@ -12,8 +12,8 @@ pub(super) mod opcode {
     pub(crate) const FRAME: u8 = 2;
 }
 
-/// What a request for a connection says of the vNIC it is for, so that the thread that has its port can be
-/// found before the [`Hello`] comes: FNV-1a of its address.
+/// Returns the service number of a vNIC in a request for a connection, the FNV-1a hash of its address. With it a
+/// host finds the thread that has the port before the [`Hello`] comes.
 pub(super) fn service_of(address: MacAddr) -> u32 {
     address
         .0
@@ -21,13 +21,13 @@ pub(super) fn service_of(address: MacAddr) -> u32 {
         .fold(0x811c_9dc5, |hash: u32, &byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
 }
 
-/// Names a pair of vNICs.
+/// The names of a pair of vNICs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Hello {
     pub(super) vni: Vni,
-    /// The vNIC of whoever says it.
+    /// The vNIC of the hello's sender.
     pub(super) source: MacAddr,
-    /// That of whoever hears it.
+    /// The vNIC of the hello's receiver.
     pub(super) destination: MacAddr,
 }
 
@@ -42,7 +42,7 @@ impl Hello {
         bytes
     }
 
-    /// `None` for bytes that are no hello.
+    /// Parses a hello; `None` for other bytes.
     pub(super) fn parse(bytes: &[u8]) -> Option<Self> {
         let &[v0, v1, v2, v3, s0, s1, s2, s3, s4, s5, d0, d1, d2, d3, d4, d5] =
             <&[u8; Self::LEN as usize]>::try_from(bytes).ok()?;

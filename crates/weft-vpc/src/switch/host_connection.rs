@@ -1,7 +1,7 @@
-//! Frames that no pair's connection carries, where hosts encrypt: broadcasts, networks without reliable delivery, and
-//! what is left when all paths of a pair have failed. Each leaves under the keys of a connection to the host that it is
-//! for, which is made for its keys alone: no message is sent on it. Until it is set up frames wait, as many as for a
-//! pair; a host that was found not to encrypt is sent them in the clear where that is allowed.
+//! Frames outside pairs' connections between hosts that encrypt: broadcasts, networks without reliable delivery,
+//! and frames of a pair whose paths have all failed. Each leaves under the keys of a connection to its destination
+//! host, which exists only for its keys: no message is sent on it. Frames wait until it is set up, as many as for a
+//! pair; a host that does not encrypt receives them unencrypted if that is allowed.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -12,41 +12,41 @@ use weft_units::Instant;
 
 use super::{DropCause, InClear, Plain, PortId, Switch, Tenants, Token, speaks_plain};
 
-/// Keys that a frame leaves under.
+/// The keys under which a frame leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Keys {
-    /// The connection that has them.
+    /// The connection that has the keys.
     pub connection: ConnectionId,
-    /// The thread of the other host that has its other end.
+    /// The thread of the other host that has the connection's other end.
     pub peer_thread: u8,
 }
 
-/// A connection to a host, for its keys.
+/// A connection to a host, used only for its keys.
 #[derive(Debug)]
 struct HostConnection {
-    /// Once it is set up.
+    /// The way of frames; `None` until the connection is set up.
     way: Option<Way>,
-    /// Frames that wait for that.
+    /// Frames that wait for the set-up.
     waiting: VecDeque<Plain>,
 }
 
-/// How a frame leaves for a host.
+/// The way in which a frame leaves for a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Clear,
     Under(Keys),
-    /// Not yet.
+    /// After the set-up of the connection.
     Later,
-    /// Not at all.
+    /// Dropped for this cause.
     Not(DropCause),
 }
 
-/// All of them.
+/// All connections to hosts.
 #[derive(Debug, Default)]
 pub(super) struct HostConnections {
     by_host: BTreeMap<SocketAddr, HostConnection>,
     by_connection: BTreeMap<ConnectionId, SocketAddr>,
-    /// Frames that leave several times, and how often they still do.
+    /// The number of times that a frame still has to leave, for frames that leave more than once.
     parts: BTreeMap<(PortId, Token), usize>,
 }
 
@@ -55,7 +55,7 @@ impl HostConnections {
         self.by_connection.get(&connection).copied()
     }
 
-    /// Returns `true` if the token of a frame is to be released after this part of it.
+    /// Returns `true` if the frame's token is released after this part of it.
     fn is_last_part(&mut self, plain: &Plain) -> bool {
         let key = (plain.port, plain.token);
         let Some(parts) = self.parts.get_mut(&key) else { return true };
@@ -69,7 +69,7 @@ impl HostConnections {
 }
 
 impl Switch {
-    /// The next frame to be sent outside a pair's connection.
+    /// Returns the next frame to send outside a pair's connection.
     pub fn poll_plain(&mut self) -> Option<Plain> {
         let mut plain = self.plain.pop_front()?;
         plain.is_last = self.host_connections.is_last_part(&plain);
@@ -107,7 +107,7 @@ impl Switch {
         }
     }
 
-    /// Has a frame wait for the connection to a host. Returns `false` if as many do as may.
+    /// Queues a frame for the connection to a host. Returns `false` if the queue is full.
     fn wait(&mut self, peer: SocketAddr, plain: &Plain) -> bool {
         let Some(host) = self.host_connections.by_host.get_mut(&peer) else { return false };
         let fits = host.waiting.len() < self.config.waiting_frames;
@@ -117,10 +117,10 @@ impl Switch {
         fits
     }
 
-    /// How a frame leaves for a host now. One of which it is not known whether it encrypts is asked.
+    /// Returns the way of a frame to a host. Requests a connection if it is unknown whether the host encrypts.
     fn way_to(&mut self, now: Instant, peer: SocketAddr) -> Way {
-        // Until it answers, one that was found to speak nothing but VXLAN is sent nothing else.
-        let plain = self.peers.spoken_to_in_plain_until(peer);
+        // Until it answers, a host known to speak only VXLAN is sent only VXLAN.
+        let plain = self.peers.plain_until(peer);
         let known = self.host_connections.by_host.get(&peer);
         match (known.map(|host| host.way), plain) {
             (Some(Some(way)), _) => way,
@@ -138,7 +138,7 @@ impl Switch {
         }
     }
 
-    /// Asks a host for a connection, unless it was. Returns `false` if there are as many connections as there may be.
+    /// Requests a connection to a host if there is none. Returns `false` at the limit of connections.
     pub(super) fn connect_to_host(&mut self, now: Instant, peer: SocketAddr) -> bool {
         if self.host_connections.by_host.contains_key(&peer) {
             return true;
@@ -150,7 +150,7 @@ impl Switch {
         true
     }
 
-    /// A connection is set up. Returns `false` if it is not one to a host.
+    /// Handles a connection that is set up. Returns `false` if it is not one to a host.
     pub(super) fn on_host_connected(
         &mut self,
         connection: ConnectionId,
@@ -173,11 +173,12 @@ impl Switch {
         true
     }
 
-    /// A connection has ended, perhaps one to a host. Frames that waited for it leave in the clear where they may.
+    /// Handles a connection that ended, if it is one to a host. Its waiting frames leave unencrypted if that
+    /// is allowed.
     pub(super) fn on_host_closed(&mut self, connection: ConnectionId, tenants: &mut impl Tenants) {
         let Some(peer) = self.host_connections.by_connection.remove(&connection) else { return };
         let Some(host) = self.host_connections.by_host.remove(&peer) else { return };
-        let way = match self.peers.spoken_to_in_plain_until(peer) {
+        let way = match self.peers.plain_until(peer) {
             Some(_) => Way::Clear,
             None => Way::Not(DropCause::NotEncrypted),
         };
@@ -198,8 +199,8 @@ impl Switch {
         }
     }
 
-    /// Notes what the end of a connection that this host asked for says of its peer.
-    pub(super) fn note_end(&mut self, now: Instant, peer: SocketAddr, reason: CloseReason) {
+    /// Records the finding about the peer of a connection that this host requested and that ended.
+    pub(super) fn on_request_ended(&mut self, now: Instant, peer: SocketAddr, reason: CloseReason) {
         let until = now + self.config.plain_for;
         let must_encrypt = match self.config.in_clear {
             InClear::Any => false,
@@ -218,7 +219,7 @@ impl Switch {
         }
     }
 
-    /// Closes connections to hosts that are peers of no network any more.
+    /// Closes connections to hosts that are no longer peers of any network.
     pub(super) fn close_host_connections(&mut self, now: Instant) {
         let connections = &self.host_connections.by_connection;
         let gone = connections.iter().filter(|(_, peer)| !self.hosts.contains(&peer.ip()));
@@ -227,7 +228,7 @@ impl Switch {
         }
     }
 
-    /// Forgets what a port has sent and has not left yet.
+    /// Drops the plain frames of a port that have not left yet.
     pub(super) fn drop_plain_of(&mut self, port: PortId, tenants: &mut impl Tenants) {
         let mut all = core::mem::take(&mut self.plain);
         for host in self.host_connections.by_host.values_mut() {
@@ -254,7 +255,7 @@ impl Switch {
 }
 
 impl Plain {
-    /// The same frame for one of the hosts.
+    /// Returns the same frame for one of its hosts.
     fn to_one(&self, peer: SocketAddr, under: Option<Keys>) -> Self {
         Self { to: Vec::from([peer]), under, ..*self }
     }

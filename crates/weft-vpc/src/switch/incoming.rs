@@ -1,28 +1,28 @@
-//! Frames that arrive on a connection: each packet is put where it belongs at once, each frame is
-//! shown to the tenant in its flow's order (BIFROST, section 4.2).
+//! Frames that arrive on a connection: each packet is placed in its buffer at once, each frame is
+//! completed for the tenant in its flow's order (BIFROST, section 4.2).
 //!
-//! The paper keeps the order of all frames between two vNICs, so that one lost packet holds back every
-//! flow. Here the sender says of each frame after which other it must be seen ([`After`]); only frames of
-//! the flow that lost a packet wait for it.
+//! The paper keeps the order of all frames between two vNICs, so that one lost packet holds back every flow. Here
+//! the sender names for each frame the frame that must be completed before it ([`After`]); only frames of the flow
+//! that lost a packet wait for it.
 
 use alloc::collections::VecDeque;
 
 use super::pieces::Pieces;
 use super::{PortId, Slot, Staging, Tenants, Turn};
 
-/// After what a frame may be seen: the tag of its message.
+/// The frames that must be completed before a frame: the tag of its message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum After {
-    /// All messages before it. The tag of owners that say nothing.
+    /// All messages before it. The tag of senders that set none.
     Everything,
-    /// The message this many before it, which was seen after the one before it in its flow.
+    /// The message this many before it, which itself comes after the one before it in its flow.
     Back(u16),
-    /// Nothing that its sender has not heard of yet.
+    /// No message: all earlier ones of its flow were acknowledged when it was sent.
     Nothing,
 }
 
 impl After {
-    /// What message `number` waits for, if `predecessor` is the last of its flow that was not
+    /// Returns the tag of message `number` if `predecessor` is the last message of its flow that was not
     /// acknowledged when it was sent.
     pub(super) fn of(number: u32, predecessor: Option<u32>) -> Self {
         let Some(predecessor) = predecessor else { return Self::Nothing };
@@ -49,18 +49,19 @@ impl After {
     }
 }
 
-/// When a frame is inspected, which decides where it lies until then.
+/// The time of a frame's inspection, which decides where the frame is stored until then.
 ///
-/// A tenant that can read its buffers reads what is denied, and one that can write to them chooses what is inspected. So
-/// a frame is inspected as it came, before any of it is in the tenant's memory, wherever there are rules.
+/// A tenant that can read its buffers could read denied frames, and one that can write to them could choose the
+/// inspected bytes. So wherever there are rules a frame is inspected as it arrived, before any of it is in the
+/// tenant's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Inspection {
-    /// When its first packet comes, before that is placed. Others may be in the tenant's memory already: there are
-    /// no rules that could deny them.
+    /// When its first packet arrives, before that is placed. Other packets may be in the tenant's memory already:
+    /// there are no rules that could deny them.
     OnHead,
-    /// When all of it is there and it is its turn. Until then it lies where the tenant does not reach it.
+    /// When all of it has arrived and it is next in order. Until then it is stored outside the tenant's reach.
     OnWhole,
-    /// It has been, and the tenant may have it.
+    /// The frame has been inspected, and the tenant may receive it.
     Passed,
 }
 
@@ -73,25 +74,25 @@ impl Inspection {
     }
 }
 
-/// A frame that lies in the tenant's buffer, whole or in part.
+/// A frame of which the tenant's buffer holds some or all bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Claimed {
     pub(super) slot: Slot,
     pub(super) pieces: Pieces,
     pub(super) after: After,
     pub(super) inspection: Inspection,
-    /// `true` if a packet of it was marked on the way (CE, RFC 3168).
+    /// `true` if a packet of it carried a congestion mark (CE, RFC 3168).
     pub(super) marked: bool,
 }
 
 /// The state of one message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Message {
-    /// None of it has come.
+    /// No packet of it has arrived.
     Missing,
-    /// Some or all of it has.
+    /// Some or all packets have arrived.
     Claimed(Claimed),
-    /// The tenant has it already, or is not to see it.
+    /// The tenant has it already, or it was dropped.
     Done,
 }
 
@@ -109,16 +110,16 @@ impl Message {
     }
 }
 
-/// Messages from the first one not delivered on.
+/// The messages from the first undelivered one on.
 #[derive(Debug, Default)]
 pub(super) struct Arriving {
-    /// Number of the first.
+    /// The number of the first message.
     first: u32,
     messages: VecDeque<Message>,
 }
 
 impl Arriving {
-    /// The state of message `number`; `None` where it lies outside the next `window` messages.
+    /// Returns the state of message `number`; `None` outside the next `window` messages.
     pub(super) fn message(&mut self, number: u32, window: u16) -> Option<&mut Message> {
         let index = usize::try_from(number.wrapping_sub(self.first)).ok()?;
         if index >= usize::from(window) {
@@ -130,13 +131,13 @@ impl Arriving {
         Some(&mut self.messages[index])
     }
 
-    /// Whether message `number` is the next to be delivered.
+    /// Returns the turn of message `number`: the next to be delivered, or early.
     pub(super) fn turn(&self, number: u32) -> Turn {
         if number == self.first { Turn::Next } else { Turn::Early }
     }
 
     /// Returns the next whole frame from message `number` on that the tenant may see now, `in_order` or at once.
-    /// It counts as seen, and `number` is moved past it.
+    /// Marks it as done and moves `number` past it.
     pub(super) fn take_ready(&mut self, number: &mut u32, in_order: bool) -> Option<Claimed> {
         let from = usize::try_from(number.wrapping_sub(self.first)).ok()?;
         for index in from..self.messages.len() {
@@ -153,25 +154,25 @@ impl Arriving {
         None
     }
 
-    /// Returns `true` if all those that message `number` comes after have been inspected.
+    /// Returns `true` if all messages that `number` comes after have been inspected.
     pub(super) fn may_be_inspected(&self, number: u32, after: After) -> bool {
         let index = usize::try_from(number.wrapping_sub(self.first));
         index.is_ok_and(|index| self.all_before(index, after, Message::is_inspected))
     }
 
-    /// Returns `true` if `holds` does of all messages that the one at `index` comes after.
+    /// Returns `true` if `holds` is true of all messages that the one at `index` comes after.
     fn all_before(&self, index: usize, after: After, holds: impl Fn(&Message) -> bool) -> bool {
         match after {
             After::Everything => self.messages.iter().take(index).all(holds),
             After::Nothing => true,
-            // What lies before the first was delivered.
+            // A message before the first was delivered.
             After::Back(back) => {
                 index.checked_sub(back.into()).is_none_or(|other| holds(&self.messages[other]))
             }
         }
     }
 
-    /// The first message is placed whole, and goes.
+    /// Removes the first message, of which every packet is placed.
     pub(super) fn deliver(&mut self) {
         self.first = self.first.wrapping_add(1);
         self.messages.pop_front();
@@ -181,7 +182,7 @@ impl Arriving {
         }
     }
 
-    /// Gives every buffer back.
+    /// Returns every buffer to the port.
     pub(super) fn cancel(self, port: PortId, tenants: &mut impl Tenants) {
         for message in self.messages {
             if let Message::Claimed(frame) = message {
@@ -206,7 +207,7 @@ mod tests {
         claimed(slot, after, Pieces::of(60, 60))
     }
 
-    /// Slots that may be seen once message `number` has changed.
+    /// Returns the slots that may be seen once message `number` has changed.
     fn ready(arriving: &mut Arriving, mut number: u32) -> Vec<u32> {
         core::iter::from_fn(|| arriving.take_ready(&mut number, true))
             .map(|frame| frame.slot.0)
@@ -231,7 +232,7 @@ mod tests {
     #[test]
     fn only_the_flow_that_lost_a_packet_waits() {
         let mut arriving = Arriving::default();
-        // Two flows in turn; the second frame of the even one is missing.
+        // Two flows alternate; the second frame of the even one is missing.
         for number in [0, 1, 3, 4, 5, 6] {
             let after = if number < 2 { After::Nothing } else { After::Back(2) };
             *arriving.message(number, 16).unwrap() = whole(number, after);

@@ -1,7 +1,7 @@
-//! Inspection of frames for a port's tenant, by the frame's first bytes as they arrived in the packet.
+//! Inspection of frames for a port's tenant, on the frame's first bytes as they arrived in the packet.
 //!
-//! The bytes in the tenant's memory decide nothing: a guest that writes there during the inspection would pass every rule,
-//! and teach its network other machines' addresses.
+//! No decision uses the bytes in the tenant's memory: a guest that writes there during the inspection would pass
+//! every rule, and teach its network other machines' addresses.
 
 use weft_transport::Placement;
 use weft_units::Instant;
@@ -12,11 +12,11 @@ use super::pair::Pair;
 use super::{DropCause, Network, Place, Port};
 use crate::{Direction, Frame};
 
-/// Bytes of a frame that are inspected, its virtio-net header included.
+/// Number of a frame's first bytes that are inspected, with its virtio-net header.
 pub(super) const HEAD: usize = VirtioNetHeader::LEN + Frame::LOOK_AHEAD;
 
 impl Port {
-    /// Decides when a frame is inspected of which `piece` is the first to come.
+    /// Decides when to inspect a frame whose first piece to arrive is `piece`.
     pub(super) fn inspection_of(
         &self,
         piece: &Placement,
@@ -34,7 +34,7 @@ impl Port {
         if piece.offset == 0 && in_turn() { Inspection::OnHead } else { Inspection::OnWhole }
     }
 
-    /// Decides whether a piece of a frame may be placed, which inspects the frame if the piece is its head.
+    /// Decides whether a piece of a frame may be placed, and inspects the frame if the piece is its head.
     pub(super) fn admit_piece(
         &mut self,
         frame: &mut Claimed,
@@ -44,7 +44,7 @@ impl Port {
         network: &mut Network,
         now: Instant,
     ) -> Result<(), DropCause> {
-        // A packet carries about what a frame of the network below does, so a super-frame counts as the
+        // A packet carries about as much as a frame of the network below, so a super-frame counts as the
         // frames it is cut into.
         if !self.gate.admit(Direction::Ingress, piece.len.into(), 1, now) {
             return Err(DropCause::RateLimited);
@@ -60,7 +60,7 @@ impl Port {
     }
 
     /// Decides whether the tenant may see a frame of `len` bytes that came on a pair's connection and begins with
-    /// `head`, and learns from it where its sender is.
+    /// `head`, and learns its sender's place.
     pub(super) fn inspect(
         &mut self,
         head: &[u8],
@@ -82,7 +82,7 @@ impl Port {
         Ok(())
     }
 
-    /// Decides whether the tenant may have a whole frame of `len` bytes.
+    /// Decides whether the tenant may receive a whole frame of `len` bytes.
     pub(super) fn admit_whole(
         &mut self,
         header: &[u8],

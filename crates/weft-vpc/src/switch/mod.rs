@@ -1,7 +1,8 @@
-//! The virtual switch: tenants' frames in, messages of the transport and plain frames out, and back.
+//! The virtual switch between tenants' frames and the transport's messages and plain frames, in both
+//! directions.
 //!
-//! A frame's way out is [`Switch::handle_frame`] → `outgoing.rs` → a pair's connection
-//! ([`Switch::poll_burst`]) or a plain frame ([`Switch::poll_plain`]); a packet's way in is
+//! A frame leaves by [`Switch::handle_frame`] → `outgoing.rs` → a pair's connection
+//! ([`Switch::poll_burst`]) or a plain frame ([`Switch::poll_plain`]); a packet enters by
 //! [`Switch::handle_packet`] or [`Switch::handle_plain`] → `arrive.rs` → the tenant's buffer.
 //! The switch never waits and holds no payload: bytes stay in the tenants' memory.
 
@@ -52,34 +53,35 @@ use pair::{Pair, Pairs, State};
 use plain::KnownPeers;
 pub use tenants::{PortId, Reading, Slot, Staging, Tenants, Token, Turn};
 
-/// Where an address is.
+/// The place of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Behind a port of this host.
+    /// A port of this host.
     Port(PortId),
-    /// On another host, at this address and port.
+    /// Another host, at this address and port.
     Peer(SocketAddr),
 }
 
-/// A frame of one network for other hosts, to be sent outside pairs' connections. Whoever polls it reads the frame, sends
-/// it, and releases the token, unless the frame leaves again.
+/// A frame of one network for other hosts, to be sent outside pairs' connections. The owner polls it, reads the
+/// frame, sends it, and releases the token, unless the frame leaves again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plain {
-    /// Which network.
+    /// The frame's network.
     pub vni: Vni,
-    /// Whose frame.
+    /// The port that sent the frame.
     pub port: PortId,
-    /// Which frame.
+    /// The frame's token at the port.
     pub token: Token,
-    /// Its length with its virtio-net header, bytes.
+    /// Length of the frame with its virtio-net header, bytes.
     pub len: u32,
-    /// The machine that it is for, where the gateway sends it on ([`gateway::pass_on`](crate::gateway::pass_on)).
+    /// The destination machine, if the gateway forwards the frame
+    /// ([`gateway::pass_on`](crate::gateway::pass_on)).
     pub next: Option<MacAddr>,
-    /// Who gets it.
+    /// The hosts that receive it.
     pub to: Vec<SocketAddr>,
-    /// The keys that it leaves under, for one host then; `None` in the clear.
+    /// The keys under which it leaves, then for one host only; `None` if it leaves unencrypted.
     pub under: Option<Keys>,
-    /// `false` if the frame leaves again for other hosts, so that its token is not to be released yet.
+    /// `false` if the frame leaves again for other hosts: its token must not be released yet.
     pub is_last: bool,
 }
 
@@ -94,12 +96,12 @@ struct Port {
 struct Network {
     config: NetworkConfig,
     table: Table<Place>,
-    /// Hosts that frames for everybody go to.
+    /// The hosts that receive broadcasts.
     peers: Vec<SocketAddr>,
 }
 
-/// One thread's switch. Where a host has several, each has the ports that are its own, with all that
-/// belongs to them, and knows of the others' ports only where they are ([`set_elsewhere`](Self::set_elsewhere)).
+/// The switch of one thread. On a host with several threads each has its own ports with all their state, and
+/// knows only the place of the others' ports ([`set_elsewhere`](Self::set_elsewhere)).
 #[derive(Debug)]
 pub struct Switch {
     endpoint: Endpoint,
@@ -108,25 +110,26 @@ pub struct Switch {
     ports: BTreeMap<PortId, Port>,
     others: OtherThreads,
     networks: BTreeMap<Vni, Network>,
-    /// The peers of all networks: from others nothing is taken.
+    /// The peers of all networks; packets from other hosts are dropped.
     hosts: BTreeSet<IpAddr>,
     pairs: Pairs,
     peers: KnownPeers,
     plain: VecDeque<Plain>,
     host_connections: HostConnections,
-    /// Connections that this host asked for, whose accept has come with keys and is not heard of yet.
+    /// Connections that this host requested, whose accept came with keys and whose `Connected` event has not
+    /// come yet.
     sealed: BTreeSet<ConnectionId>,
-    /// `true` if some network has other peers than when [`handle_timeout`](Self::handle_timeout) was last called.
+    /// `true` if the peers of some network changed since the last [`handle_timeout`](Self::handle_timeout).
     peers_changed: bool,
-    /// What no port can be blamed for.
+    /// Counters that belong to no port.
     counters: SwitchCounters,
-    /// A frame on its way between two ports of this host.
+    /// A buffer for a frame between two ports of this host.
     scratch: Vec<u8>,
 }
 
 impl Switch {
-    /// A switch without ports. `seed` decides which paths packets take; `secret` is
-    /// [`Endpoint::new`]'s.
+    /// Creates a switch without ports. `seed` determines the paths of packets; `secret` is as for
+    /// [`Endpoint::new`].
     ///
     /// # Errors
     /// A field of the transport's configuration is out of its range.
@@ -164,21 +167,21 @@ impl Switch {
         })
     }
 
-    /// What requests for connections say of the vNIC that they are for. Ports of one network whose addresses have
-    /// it in common are to be one thread's: a request cannot tell them apart.
+    /// Returns the number that requests for connections carry to identify the destination vNIC. Ports of one
+    /// network with the same number must belong to one thread: a request cannot distinguish them.
     pub fn service_of(address: MacAddr) -> u32 {
         hello::service_of(address)
     }
 
     // Commands from the owner.
 
-    /// Sets how a network is carried, and makes it if there is none.
+    /// Sets a network's configuration, and creates the network if there is none.
     pub fn set_network(&mut self, vni: Vni, config: NetworkConfig) {
         self.network(vni).config = config;
     }
 
-    /// Hosts that have ports of a network: they get the frames that are for everybody, and only
-    /// from them frames are taken.
+    /// Sets the hosts that have ports of a network: they receive its broadcasts, and only their
+    /// packets are accepted.
     pub fn set_peers(&mut self, vni: Vni, peers: Vec<SocketAddr>) {
         self.network(vni).peers = peers;
         let peers = self.networks.values().flat_map(|network| &network.peers);
@@ -186,13 +189,13 @@ impl Switch {
         self.peers_changed = true;
     }
 
-    /// The table of a network: where its addresses are, and who has which.
+    /// Returns the table of a network with its addresses' places and neighbours.
     pub fn table(&mut self, vni: Vni) -> &mut Table<Place> {
         &mut self.network(vni).table
     }
 
-    /// Says for good where a machine is; `None` takes that back. Connections that lead to it at another place are
-    /// closed: who has them could go on to receive and send in its name.
+    /// Sets the permanent place of a machine; `None` removes it. Connections that join it at another place are
+    /// closed: that host could go on to receive and send in the machine's name.
     pub fn set_place(
         &mut self,
         now: Instant,
@@ -212,7 +215,7 @@ impl Switch {
         }
     }
 
-    /// Adds a port, or changes one.
+    /// Adds a port, or changes its configuration.
     pub fn set_port(&mut self, port: PortId, config: PortConfig) {
         self.network(config.vni);
         match self.ports.get_mut(&port) {
@@ -224,36 +227,36 @@ impl Switch {
         }
     }
 
-    /// Holds a port's packets against an access list, or no longer. Whether there is such a port.
+    /// Sets or removes a port's access list. Returns `false` if there is no such port.
     pub fn set_acl(&mut self, port: PortId, acl: Option<Acl>) -> bool {
         self.ports.get_mut(&port).map(|port| port.gate.set_acl(acl)).is_some()
     }
 
-    /// Holds a port's connections against security groups, or no longer. Whether there is such a port.
+    /// Sets or removes a port's security groups. Returns `false` if there is no such port.
     pub fn set_groups(&mut self, port: PortId, groups: Option<SecurityGroups>) -> bool {
         self.ports.get_mut(&port).map(|port| port.gate.set_groups(groups)).is_some()
     }
 
-    /// Holds what a port's tenant sends against its IP addresses, or no longer. Whether there is such a
-    /// port.
+    /// Sets or removes the guard on the IP addresses that a port's tenant sends from. Returns `false` if there is
+    /// no such port.
     pub fn set_sources(&mut self, port: PortId, sources: Option<SourceGuard>) -> bool {
         self.ports.get_mut(&port).map(|port| port.gate.set_sources(sources)).is_some()
     }
 
-    /// The security groups of a port.
+    /// Returns the security groups of a port.
     pub fn groups_mut(&mut self, port: PortId) -> Option<&mut SecurityGroups> {
         self.ports.get_mut(&port)?.gate.groups_mut()
     }
 
-    /// The access list of a port.
+    /// Returns the access list of a port.
     pub fn acl(&self, port: PortId) -> Option<&Acl> {
         self.ports.get(&port)?.gate.acl()
     }
 
-    /// Limits what passes a port one way, or no longer. Whether there is such a port.
+    /// Sets or removes a port's rate limit in one direction. Returns `false` if there is no such port.
     ///
     /// # Errors
-    /// A limit that cannot be kept.
+    /// A limit that [`Limit::check`] refuses.
     pub fn set_limit(
         &mut self,
         now: Instant,
@@ -265,8 +268,8 @@ impl Switch {
         port.gate.set_limit(direction, limit, now).map(|()| true)
     }
 
-    /// Says which other thread of this host has a port, or that none has it any more. Its address in the
-    /// network's [`table`](Self::table) is that of a port like any other.
+    /// Sets the other thread of this host that has a port; `None` if no thread has it any more. The network's
+    /// [`table`](Self::table) gives the port's address like any other.
     pub fn set_elsewhere(&mut self, port: PortId, elsewhere: Option<Elsewhere>) {
         if let Some(before) = self.others.set(port, elsewhere)
             && elsewhere.is_none()
@@ -275,7 +278,7 @@ impl Switch {
         }
     }
 
-    /// Takes a port away: its connections close, what it sent is released.
+    /// Removes a port: its connections close, and the tokens of its frames are released.
     pub fn remove_port(&mut self, now: Instant, port: PortId, tenants: &mut impl Tenants) {
         let Some(removed) = self.ports.remove(&port) else { return };
         for connection in self.pairs.of_port(port) {
@@ -287,21 +290,20 @@ impl Switch {
 
     // Outputs.
 
-    /// The next thing that another thread has to deal with, and which thread that is. Whoever polls it brings
-    /// it to that thread's [`handle_handover`](Self::handle_handover), in this order, or drops it where there
-    /// is no room.
+    /// Returns the next handover and the thread that it is for. The owner passes it to that thread's
+    /// [`handle_handover`](Self::handle_handover), in this order, or drops it if there is no room.
     pub fn poll_handover(&mut self) -> Option<(u8, Handover)> {
         self.others.waiting.pop_front()
     }
 
-    /// Connections that may have something to send ([`Endpoint::wanting_to_send`]): frames that are taken from
-    /// tenants while that is many wait here for as many turns.
+    /// Returns the number of connections that may have something to send ([`Endpoint::wanting_to_send`]): while it
+    /// is high, frames taken from tenants wait here for that many turns.
     pub fn wanting_to_send(&self) -> usize {
         self.endpoint.wanting_to_send()
     }
 
-    /// Hands the packets that may be sent now to `send`, at most `most`; says how many there were.
-    /// Each one's headers are put into `packet`.
+    /// Passes the packets that may be sent now to `send`, at most `most`, and returns their number.
+    /// `packet` is the buffer for each one's headers.
     pub fn poll_burst(
         &mut self,
         now: Instant,
@@ -321,12 +323,12 @@ impl Switch {
         })
     }
 
-    /// When [`handle_timeout`](Self::handle_timeout) must be called next.
+    /// Returns the time at which [`handle_timeout`](Self::handle_timeout) must be called next.
     pub fn poll_timeout(&self) -> Option<Instant> {
         self.endpoint.poll_timeout()
     }
 
-    /// Does what is due, and hears what the transport has to say. Call it once a turn, after
+    /// Handles due timers and the transport's events. The owner calls it once a turn, after
     /// everything that arrived.
     pub fn handle_timeout(&mut self, now: Instant, tenants: &mut impl Tenants) {
         if core::mem::take(&mut self.peers_changed) {
@@ -345,28 +347,28 @@ impl Switch {
 
     // Getters.
 
-    /// What the transport counted.
+    /// Returns the transport's counters.
     pub fn transport(&self) -> &Stats {
         self.endpoint.stats()
     }
 
-    /// What a port's frames went through.
+    /// Returns the counters of a port's frames.
     pub fn port_counters(&self, port: PortId) -> Option<&SwitchCounters> {
         self.ports.get(&port).map(|port| &port.counters)
     }
 
-    /// What no port can be blamed for.
+    /// Returns the counters that belong to no port.
     pub fn counters(&self) -> &SwitchCounters {
         &self.counters
     }
 
-    /// What went to other threads of this host.
+    /// Returns the counters of work handed over to other threads of this host.
     pub fn handed_over(&self) -> HandedOver {
         self.others.counters
     }
 
-    /// Each pair of vNICs: its network, port, remote address and host, and what its connection went
-    /// through.
+    /// Returns each pair of vNICs: its network, port, remote address and host, and its connection's
+    /// statistics.
     pub fn pairs(&self) -> impl Iterator<Item = PairView<'_>> {
         self.pairs.iter().map(|(connection, pair)| PairView {
             connection,
@@ -380,12 +382,12 @@ impl Switch {
         })
     }
 
-    /// How many pairs of vNICs there are.
+    /// Returns the number of pairs of vNICs.
     pub fn pair_count(&self) -> usize {
         self.pairs.len()
     }
 
-    /// Where the addresses of a network are, and whether that was set.
+    /// Returns the addresses of a network with their places; the flag is `true` if the place was set.
     pub fn addresses(&self, vni: Vni) -> impl Iterator<Item = (MacAddr, Place, bool)> {
         self.networks.get(&vni).into_iter().flat_map(|network| network.table.iter())
     }
@@ -401,7 +403,7 @@ impl Switch {
         })
     }
 
-    /// The host that this one has asked for a connection, or that a pair's connection leads to.
+    /// Returns the host that a connection requested here, or a pair's connection, leads to.
     fn peer_of(&self, connection: ConnectionId) -> Option<SocketAddr> {
         let pair = self.pairs.get(connection).map(|pair| pair.peer);
         pair.or_else(|| self.host_connections.peer_of(connection))
@@ -411,7 +413,7 @@ impl Switch {
         self.ports.get_mut(&port).map_or(&mut self.counters, |port| &mut port.counters)
     }
 
-    /// Drops a frame a tenant sent.
+    /// Drops a frame that a tenant sent.
     fn drop_frame(
         &mut self,
         port: PortId,
@@ -424,7 +426,7 @@ impl Switch {
     }
 }
 
-/// A pair of vNICs, for whoever looks.
+/// A view of a pair of vNICs, for status output.
 #[derive(Debug)]
 pub struct PairView<'a> {
     /// Its connection.
@@ -433,19 +435,20 @@ pub struct PairView<'a> {
     pub vni: Vni,
     /// The port of this host.
     pub port: PortId,
-    /// The vNIC of the other.
+    /// The vNIC of the other host.
     pub remote: MacAddr,
     /// The other host.
     pub peer: SocketAddr,
-    /// Whether it is set up.
+    /// `true` if the connection is set up.
     pub up: bool,
-    /// Frames not acknowledged.
+    /// Number of frames not acknowledged.
     pub waiting: usize,
-    /// What the connection's payload went through.
+    /// The statistics of the connection.
     pub flow: Option<Flow<'a>>,
 }
 
-/// Whether a connection that ended so says that its peer speaks no Weft, or cannot be reached by it.
+/// Returns `true` if this end of a connection shows that its peer does not speak Weft, or cannot be reached
+/// by it.
 fn speaks_plain(reason: CloseReason) -> bool {
     matches!(
         reason,

@@ -1,4 +1,4 @@
-//! Frames that tenants send.
+//! The egress of frames that tenants send.
 
 use alloc::vec::Vec;
 use core::net::SocketAddr;
@@ -13,43 +13,43 @@ use super::{DropCause, Handover, Place, Plain, PortId, Reading, Switch, Tenants,
 use crate::gateway::pass_on;
 use crate::{Direction, Frame, GATEWAY, Offload};
 
-/// The token of a hello, which is no frame of a tenant.
+/// The token of a hello, which is no tenant's frame.
 const HELLO_TOKEN: u64 = u64::MAX;
 
 fn token_of(port: PortId, token: Token) -> u64 {
     u64::from(port.0) << 32 | u64::from(token.0)
 }
 
-/// The frame a message's token names; `None` for a hello.
+/// Returns the frame that a message's token names; `None` for a hello.
 #[expect(clippy::cast_possible_truncation, reason = "the two halves of a number")]
 pub(super) fn frame_of(token: u64) -> Option<(PortId, Token)> {
     (token != HELLO_TOKEN).then_some((PortId((token >> 32) as u32), Token(token as u32)))
 }
 
-/// A packet of the transport on its way out.
+/// A packet of the transport that is about to be sent.
 #[derive(Debug)]
 pub struct Leaving<'a> {
-    /// The network it belongs to; zero where it sets a connection up.
+    /// The packet's network; zero for a packet that sets a connection up.
     pub vni: Vni,
-    /// To whom, on which path.
+    /// The destination and path.
     pub departure: &'a Departure,
-    /// Its headers.
+    /// The packet's headers.
     pub packet: &'a Packet,
     pub(super) pair: Option<&'a Pair>,
 }
 
 impl Leaving<'_> {
-    /// The thread of the other host that it is for; `None` while that is not known.
+    /// Returns the thread of the other host that the packet is for; `None` while that is unknown.
     pub fn peer_thread(&self) -> Option<u8> {
         self.pair?.peer_thread
     }
 
-    /// Bytes that follow its headers.
+    /// Returns the length of the payload after the headers, bytes.
     pub fn payload_len(&self) -> u16 {
         self.departure.payload_len()
     }
 
-    /// Copies what follows its headers to `out`, which is as long as [`payload_len`](Self::payload_len).
+    /// Copies the payload to `out`, which has the length [`payload_len`](Self::payload_len).
     pub fn read(&self, tenants: &mut impl Tenants, out: &mut [u8]) {
         let Some(payload) = self.departure.payload else { return out.fill(0) };
         if let Some((port, token)) = frame_of(payload.token) {
@@ -69,7 +69,7 @@ impl Leaving<'_> {
 }
 
 impl super::Port {
-    /// Whether the tenant may send this frame.
+    /// Decides whether the tenant may send a frame.
     fn admit(
         &mut self,
         virtio: &VirtioNetHeader,
@@ -79,11 +79,11 @@ impl super::Port {
     ) -> Result<(), DropCause> {
         let allowed = &self.config.addresses;
         let own_mac = allowed.is_empty() || allowed.contains(&frame.source);
-        if !own_mac || !self.gate.is_honest(frame, bytes) {
+        if !own_mac || !self.gate.has_own_source(frame, bytes) {
             return Err(DropCause::Spoofed);
         }
         self.gate.judge(Direction::Egress, frame, bytes, now)?;
-        // What does not fit the frame does not leave the host, and is not counted by what it says.
+        // A frame whose offload is inconsistent does not leave the host, and its segments are not counted.
         let offload = Offload::check(virtio, frame).map_err(|_| DropCause::Malformed)?;
         let frames = offload.segmentation.map_or(1, |cut| cut.count() as u64);
         match self.gate.admit(Direction::Egress, frame.len, frames, now) {
@@ -94,9 +94,9 @@ impl super::Port {
 }
 
 impl Switch {
-    /// A tenant sent a frame of `len` bytes, its virtio-net header included, that begins with `head`:
-    /// all of it, or at least [`Frame::LOOK_AHEAD`] bytes. The switch releases the token when it is
-    /// done with it.
+    /// Handles a frame that a tenant sent. It has `len` bytes with its virtio-net header and begins with `head`:
+    /// all of it, or at least [`Frame::LOOK_AHEAD`] bytes. The switch releases the token when it no longer needs
+    /// the frame.
     pub fn handle_frame(
         &mut self,
         now: Instant,
@@ -119,7 +119,7 @@ impl Switch {
         table.learn(&frame, bytes, Place::Port(port), now);
         if let Some(answer) = table.answer(&frame, bytes, now) {
             tenants.release(port, token);
-            return self.give(now, port, &[0; VirtioNetHeader::LEN], &answer, tenants);
+            return self.deliver(now, port, &[0; VirtioNetHeader::LEN], &answer, tenants);
         }
         let (next, place) = match self.next(vni, &frame, now) {
             Ok(found) => found,
@@ -145,14 +145,14 @@ impl Switch {
         }
     }
 
-    /// Returns the host that a connection for this pair of vNICs leads to: evidence enough of where a machine is that
-    /// has not been heard for long.
+    /// Returns the host that a connection for this pair of vNICs leads to: sufficient evidence for the place of a
+    /// machine whose learned address has expired.
     fn joined(&self, port: PortId, remote: MacAddr) -> Option<Place> {
         let pair = self.pairs.get(self.pairs.sending((port, remote))?)?;
         (pair.state == State::Up).then_some(Place::Peer(pair.peer))
     }
 
-    /// The machine that a frame is for, and where that is: its destination, or where the gateway sends it.
+    /// Returns the machine that receives a frame, and its place: the destination, or the gateway's next hop.
     fn next(
         &mut self,
         vni: Vni,
@@ -172,7 +172,7 @@ impl Switch {
         Ok((next, Some(place)))
     }
 
-    /// Gives a frame to everybody else in its network.
+    /// Sends a frame to all other ports and hosts of its network.
     fn flood(
         &mut self,
         now: Instant,
@@ -182,19 +182,19 @@ impl Switch {
         vni: Vni,
         tenants: &mut impl Tenants,
     ) {
-        let heard = self.carry_locally(now, (port, token, len), vni, None, tenants);
+        let delivered_locally = self.carry_locally(now, (port, token, len), vni, None, tenants);
         let to = self.network(vni).peers.clone();
         if !to.is_empty() {
             let plain = Plain { vni, port, token, len, next: None, to, under: None, is_last: true };
             return self.carry_plain(now, plain, tenants);
         }
-        match heard {
+        match delivered_locally {
             true => tenants.release(port, token),
             false => self.drop_frame(port, token, DropCause::NoRoute, tenants),
         }
     }
 
-    /// The ports of a network but one.
+    /// Returns the ports of a network except `but`.
     pub(super) fn others(
         &self,
         vni: Vni,
@@ -206,8 +206,8 @@ impl Switch {
         self.ports.iter().filter_map(wanted)
     }
 
-    /// Copies a frame to another port of this host, for this machine, or to all others of its network; whether there
-    /// is any.
+    /// Copies a frame to another port of this host, for this machine, or to all others of its network. Returns
+    /// `false` if there is none.
     fn carry_locally(
         &mut self,
         now: Instant,
@@ -236,7 +236,7 @@ impl Switch {
         self.count(port).local_sent += 1;
         for to in own {
             let (header, ethernet) = frame.split_at(VirtioNetHeader::LEN);
-            self.give(now, to, header, ethernet, tenants);
+            self.deliver(now, to, header, ethernet, tenants);
         }
         for thread in threads {
             self.hand_over(thread, Handover::Frame { from: port, vni, to, bytes: frame.clone() });
@@ -245,7 +245,7 @@ impl Switch {
         true
     }
 
-    /// Sends a frame to another host: on its pair's connection, which is made if there is none.
+    /// Sends a frame to another host on its pair's connection, and requests that connection if there is none.
     fn carry_to_peer(
         &mut self,
         now: Instant,
@@ -265,7 +265,7 @@ impl Switch {
             None if self.peers.refuses(now, peer) => {
                 return self.drop_frame(port, token, DropCause::NotEncrypted, tenants);
             }
-            None if self.peers.is_spoken_to(now, peer) => None,
+            None if self.peers.is_plain(now, peer) => None,
             None => self.connect(now, vni, port, (local, remote), peer),
         };
         let Some(connection) = connection else {
@@ -274,11 +274,11 @@ impl Switch {
         let limit = self.config.waiting_frames;
         let pair = self.pairs.get_mut(connection).expect("looked up just now");
         if !pair.leads_to(Place::Peer(peer)) {
-            // The machine has moved. Another connection may lead to where it is now.
+            // The machine has moved. Another connection may lead to its new place.
             self.close_pair(now, connection, tenants);
             return self.carry_to_peer(now, (port, frame), vni, (local, remote), peer, tenants);
         }
-        // A connection that rests has forgotten its paths, and what became of them.
+        // A connection at rest keeps no paths and no state of them.
         let paths = self.endpoint.flow(connection).and_then(|flow| flow.paths);
         if paths.is_some_and(|paths| paths.up_count() == 0) {
             return self.carry_plain(now, plain, tenants);
@@ -292,7 +292,7 @@ impl Switch {
         self.submit(now, connection, frame, tenants);
     }
 
-    /// Asks for a pair's connection. `None` where there are as many as there may be.
+    /// Requests a pair's connection. Returns `None` at the limit of connections.
     pub(super) fn connect(
         &mut self,
         now: Instant,
@@ -307,11 +307,11 @@ impl Switch {
         Some(connection)
     }
 
-    /// Says which vNICs a connection joins.
-    pub(super) fn greet(&mut self, now: Instant, connection: ConnectionId) {
+    /// Sends the hello that names the vNICs which a connection joins.
+    pub(super) fn send_hello(&mut self, now: Instant, connection: ConnectionId) {
         let message =
             Message { token: HELLO_TOKEN, opcode: opcode::HELLO, tag: 0, length: Hello::LEN };
-        // A connection that ends meanwhile says so by an event.
+        // A connection that ended meanwhile reports it by an event.
         if self.endpoint.submit(now, connection, message).is_ok()
             && let Some(pair) = self.pairs.get_mut(connection)
         {

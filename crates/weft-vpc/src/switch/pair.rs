@@ -1,5 +1,5 @@
-//! Connections, one for each pair of vNICs (BIFROST, section 7.2): what waits for them, what is under
-//! way on them, and what arrives on them.
+//! Connections, one for each pair of vNICs (BIFROST, section 7.2): their waiting frames, their frames in
+//! flight, and their arriving frames.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -12,29 +12,29 @@ use weft_wire::MacAddr;
 use super::incoming::{After, Arriving};
 use super::{Place, PortId, Token, Vni};
 
-/// A vNIC of this host and one of another.
+/// A vNIC of this host and one of another host.
 pub(super) type PairKey = (PortId, MacAddr);
 
-/// How far a pair has come.
+/// The state of a pair's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// The peer was asked.
+    /// A request was sent.
     Connecting,
-    /// Messages flow.
+    /// The connection is set up.
     Up,
 }
 
-/// A frame on its way out.
+/// A frame to be sent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outgoing {
     pub(super) token: Token,
-    /// Its length with its virtio-net header, bytes.
+    /// Length of the frame with its virtio-net header, bytes.
     pub(super) len: u32,
-    /// What it has in common with the other frames of its flow.
+    /// A hash that the frames of its flow share.
     pub(super) flow: u16,
 }
 
-/// Both ends of a connection.
+/// The two vNICs that a connection joins, and their frames.
 #[derive(Debug)]
 pub(super) struct Pair {
     pub(super) vni: Vni,
@@ -43,20 +43,20 @@ pub(super) struct Pair {
     pub(super) local: MacAddr,
     pub(super) remote: MacAddr,
     pub(super) peer: SocketAddr,
-    /// The peer's thread, once it has said so.
+    /// The peer's thread; `None` until the peer has sent it.
     pub(super) peer_thread: Option<u8>,
     pub(super) state: State,
     /// Frames that wait for the connection.
     pub(super) waiting: VecDeque<Outgoing>,
-    /// Frames submitted and not acknowledged, and the numbers of their messages, the oldest first.
+    /// Frames submitted and not acknowledged, with their messages' numbers, the oldest first.
     pub(super) sent: VecDeque<(Outgoing, u32)>,
-    /// Number of the next message.
+    /// The number of the next message.
     pub(super) next: u32,
     pub(super) arriving: Arriving,
 }
 
 impl Pair {
-    /// A pair of the vNICs `local` and `remote`, on whose connection nothing has happened.
+    /// Creates a pair of the vNICs `local` and `remote` with an unused connection.
     pub(super) fn new(
         vni: Vni,
         port: PortId,
@@ -79,41 +79,41 @@ impl Pair {
         }
     }
 
-    /// Returns `true` if `place` is the host at its other end.
+    /// Returns `true` if `place` is the host at the connection's other end.
     pub(super) fn leads_to(&self, place: Place) -> bool {
         matches!(place, Place::Peer(peer) if peer.ip() == self.peer.ip())
     }
 
-    /// After what the peer's tenant may see the next frame of a flow: the last of the same flow of which
-    /// it is not known that the tenant has seen it. A frame that was acknowledged waits at most for one
-    /// that was not, and that one is found here.
+    /// Returns the message after which the peer's tenant may see the next frame of a flow: the flow's last
+    /// unacknowledged one. An acknowledged frame waits at most for one that is not acknowledged, which this search
+    /// finds.
     pub(super) fn after(&self, flow: u16) -> After {
         let same = self.sent.iter().rev().find(|(frame, _)| frame.flow == flow);
         After::of(self.next, same.map(|&(_, number)| number))
     }
 
-    /// The frame was acknowledged.
+    /// Removes a frame that was acknowledged.
     pub(super) fn acknowledged(&mut self, token: Token) {
         if let Some(index) = self.sent.iter().position(|(sent, _)| sent.token == token) {
             self.sent.remove(index);
         }
     }
 
-    /// Everything that the port must have back.
+    /// Returns the tokens of all frames, which the port must release.
     pub(super) fn into_tokens(self) -> impl Iterator<Item = Token> {
         let sent = self.sent.into_iter().map(|(frame, _)| frame);
         sent.chain(self.waiting).map(|frame| frame.token)
     }
 }
 
-/// All pairs.
+/// All pairs of a switch.
 #[derive(Debug, Default)]
 pub(super) struct Pairs {
     by_connection: BTreeMap<ConnectionId, Pair>,
-    /// The connection to send on.
+    /// The connection on which each pair sends.
     sending: BTreeMap<PairKey, ConnectionId>,
-    /// Other connections that join the same vNICs, where both ends asked at once; each end then sends on the
-    /// one it asked for.
+    /// Other connections that join the same vNICs, if both ends requested one at once; each end then sends on the
+    /// one it requested.
     spare: BTreeSet<(PortId, MacAddr, ConnectionId)>,
 }
 
@@ -126,12 +126,12 @@ impl Pairs {
         self.by_connection.get_mut(&connection)
     }
 
-    /// The connection frames of a pair go out on.
+    /// Returns the connection on which a pair sends.
     pub(super) fn sending(&self, key: PairKey) -> Option<ConnectionId> {
         self.sending.get(&key).copied()
     }
 
-    /// Keeps a pair, and sends on it unless another connection joins the same vNICs already.
+    /// Adds a pair, and sends on its connection unless another one joins the same vNICs already.
     pub(super) fn insert(&mut self, connection: ConnectionId, pair: Pair) {
         let (port, remote) = (pair.port, pair.remote);
         if *self.sending.entry((port, remote)).or_insert(connection) != connection {
@@ -140,7 +140,7 @@ impl Pairs {
         self.by_connection.insert(connection, pair);
     }
 
-    /// Forgets a pair. Another connection that joins the same vNICs is sent on from here on.
+    /// Removes a pair. If another connection joins the same vNICs, the pair sends on that one from here on.
     pub(super) fn remove(&mut self, connection: ConnectionId) -> Option<Pair> {
         let pair = self.by_connection.remove(&connection)?;
         let (port, remote) = (pair.port, pair.remote);
@@ -163,7 +163,7 @@ impl Pairs {
         self.sending((port, remote)).into_iter().chain(spare).collect()
     }
 
-    /// The connections of a port.
+    /// Returns the connections of a port.
     pub(super) fn of_port(&self, port: PortId) -> Vec<ConnectionId> {
         let (first, last) = (MacAddr([0; 6]), MacAddr([0xff; 6]));
         let sending = self.sending.range((port, first)..=(port, last)).map(|row| *row.1);
@@ -189,8 +189,8 @@ mod tests {
 
     use super::*;
 
-    /// Whatever comes and goes: each pair of vNICs that has connections is sent on over one of them, on the
-    /// same as long as it is there, and a port finds all of its own.
+    /// Checks under random additions and removals that each pair of vNICs with connections sends on one of them, on
+    /// the same while it exists, and that a port finds all its connections.
     #[test]
     fn connections_that_join_the_same_vnics_take_over_from_each_other() {
         let vni = Vni::new(7).unwrap();

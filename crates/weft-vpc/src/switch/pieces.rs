@@ -1,27 +1,27 @@
-//! Which bytes of a frame have come.
+//! The record of a frame's arrived bytes.
 //!
-//! A frame counts as whole once each of its bytes has come, and not once as many have: a peer that sends some bytes
-//! twice would otherwise have the tenant see what its buffer held before, or exchange a head that was inspected.
+//! A frame is whole once each of its bytes has arrived, not once as many bytes as it has: a peer that sends some
+//! bytes twice could otherwise show the tenant the buffer's old content, or replace a head that was inspected.
 
 use weft_transport::Placement;
 
-/// The pieces of a frame. A sender cuts it into pieces of one length, of which only the last may be shorter, and sends
-/// them in packets with consecutive numbers. The transport places each packet once, so pieces whose numbers and
-/// offsets agree cannot overlap.
+/// The pieces of a frame. A sender cuts it into pieces of one length, of which only the last may be shorter, and
+/// sends them in packets with consecutive numbers. The transport places each packet once, so pieces whose numbers
+/// and offsets agree cannot overlap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Pieces {
-    /// Bytes of the frame.
+    /// Length of the frame, bytes.
     len: u32,
-    /// Bytes of it that have come.
+    /// Number of its bytes that have arrived.
     placed: u32,
-    /// Bytes of a piece that is not the last; zero until one has come.
+    /// Length of a piece that is not the last, bytes; zero until one has arrived.
     cut: u32,
-    /// The packet number and offset of the piece that came first.
+    /// The packet number and offset of the piece that arrived first.
     first: (u32, u32),
 }
 
 impl Pieces {
-    /// Returns a frame of which `piece` is the first to come, and has not been [`add`](Self::add)ed.
+    /// Returns the record of a frame whose first piece to arrive is `piece`, without [`add`](Self::add)ing it.
     pub(super) const fn new(piece: &Placement) -> Self {
         Self { len: piece.length, placed: 0, cut: 0, first: (piece.psn, piece.offset) }
     }
@@ -31,12 +31,12 @@ impl Pieces {
         self.len
     }
 
-    /// Returns `true` if every byte has come.
+    /// Returns `true` if every byte has arrived.
     pub(super) const fn are_whole(&self) -> bool {
         self.placed == self.len
     }
 
-    /// Adds a piece. Returns `false`, and adds nothing, if it contradicts those that came before it.
+    /// Adds a piece. Returns `false`, and adds nothing, if it contradicts earlier ones.
     pub(super) fn add(&mut self, piece: &Placement) -> bool {
         let len = u32::from(piece.len);
         let (number, offset) = self.first;
@@ -48,7 +48,8 @@ impl Pieces {
         };
         let follows = match self.placed {
             0 => true,
-            // Only what came first can have been the last piece while there is no cut.
+            // While the length of pieces is unknown only the first piece to arrive can be the last of the
+            // frame.
             _ if self.cut == 0 => cut > 0 && self.len - offset <= cut,
             _ if is_last => len <= cut,
             _ => len == cut,
@@ -76,7 +77,7 @@ mod tests {
     use super::*;
 
     impl Pieces {
-        /// A frame of `len` bytes of which `placed` have come.
+        /// Returns the record of a frame of `len` bytes of which `placed` have arrived.
         pub(in crate::switch) const fn of(placed: u32, len: u32) -> Self {
             Self { len, placed, cut: 0, first: (0, 0) }
         }
@@ -87,7 +88,7 @@ mod tests {
         Placement { connection, psn, opcode: 2, tag: 0, message: 0, offset, len, length }
     }
 
-    /// The pieces of a frame, the first in packet `psn`.
+    /// Returns the pieces of a frame, the first in packet `psn`.
     fn cut(psn: u32, length: u32, cut: u16) -> Vec<Placement> {
         let offsets = (0..length).step_by(cut.into());
         let numbered = offsets.zip(0..);
@@ -120,7 +121,7 @@ mod tests {
         }
     }
 
-    /// Whatever a peer says, a frame is whole only when each byte has come.
+    /// Checks that a frame is whole only when each byte has arrived, for any pieces of a peer.
     #[test]
     fn pieces_that_overlap_are_refused() {
         let mut refused = 0;

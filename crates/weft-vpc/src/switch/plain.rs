@@ -1,11 +1,12 @@
-//! Plain VXLAN from other hosts: frames that anyone can send who can forge a peer's address (RFC 7348, section 7).
+//! Plain VXLAN from other hosts: frames that anyone who can forge a peer's address can send (RFC 7348,
+//! section 7).
 //!
-//! So a frame for a machine of this host is taken from a peer only if that peer was found to speak nothing else. Another
-//! is asked for a connection, and has what it has to say come on that. Frames for everybody have no other way: they are
-//! taken, and teach what is not known, but nothing that a connection has proved.
+//! So a frame for a machine of this host is accepted only from a peer that is known to speak only VXLAN. Any other
+//! peer is sent a connection request and has to send its frames on that connection. Broadcasts have no other way:
+//! they are accepted, and teach unknown places, but none that a connection has proved.
 //!
-//! A host that encrypts takes them, for whomever they are, only from peers that were found not to encrypt. Frames under
-//! a connection's keys (`host_connection.rs`) prove their sender.
+//! A host that encrypts accepts plain frames of every kind only from peers that are known not to encrypt. Frames
+//! under a connection's keys (`host_connection.rs`) prove their sender.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -19,94 +20,95 @@ use super::pair::State;
 use super::{DropCause, Handover, InClear, Place, PortId, Switch, Tenants, Vni};
 use crate::{Frame, GATEWAY};
 
-/// How often one peer is asked for a connection because of what came in plain, in parts of how long one is spoken to in
-/// plain: once a second by default. Forged frames cost no more.
-const ASKED_MEANWHILE: u64 = 10;
+/// Number of connection requests that plain frames may cause for one peer within
+/// [`plain_for`](super::SwitchConfig::plain_for): one per second by default. Forged frames cost no more.
+const PROBES_WITHIN_PLAIN_PERIOD: u64 = 10;
 
-/// What was found out about peers.
+/// The findings about peers.
 #[derive(Debug, Default)]
 pub(super) struct KnownPeers {
-    /// Peers that speak nothing but VXLAN, and until when each is spoken to so. From then on it is asked again, and still
-    /// believed until it answers.
+    /// Peers that speak only VXLAN, and the time at which each is sent a request again; it counts as such until it
+    /// answers.
     until: BTreeMap<SocketAddr, Instant>,
-    /// Peers that have accepted a connection, and whether the last one is encrypted.
+    /// Peers that have accepted a connection; `true` if the last one is encrypted.
     encrypts: BTreeMap<SocketAddr, bool>,
-    /// Peers that refuse connections, and until when they are asked for none.
+    /// Peers that refuse connections, and the time before which they are sent no request.
     refused: BTreeMap<SocketAddr, Instant>,
-    /// When each peer was last asked because of a plain frame.
-    asked: BTreeMap<SocketAddr, Instant>,
+    /// The time of the last request that a plain frame caused, by peer.
+    probed: BTreeMap<SocketAddr, Instant>,
 }
 
 impl KnownPeers {
-    /// A peer did not answer as Weft. It is asked again at `until`.
+    /// Records that a peer did not answer as Weft. It is sent a request again at `until`.
     pub(super) fn speaks_plain(&mut self, peer: SocketAddr, until: Instant) {
         self.until.insert(peer, until);
     }
 
-    /// A peer answered as Weft.
-    pub(super) fn speaks_weft(&mut self, peer: SocketAddr) {
+    /// Records that a peer answered as Weft.
+    pub(super) fn on_weft_answer(&mut self, peer: SocketAddr) {
         self.until.remove(&peer);
         self.refused.remove(&peer);
     }
 
-    /// A peer accepted a connection.
+    /// Records that a peer accepted a connection; `sealed` is `true` if it is encrypted.
     pub(super) fn accepted(&mut self, peer: SocketAddr, sealed: bool) {
-        self.speaks_weft(peer);
+        self.on_weft_answer(peer);
         self.encrypts.insert(peer, sealed);
     }
 
-    /// Returns whether the last connection that a peer accepted is encrypted; `None` if it has accepted none.
+    /// Returns `true` if the last connection that a peer accepted is encrypted; `None` if it has accepted none.
     pub(super) fn encrypts(&self, peer: SocketAddr) -> Option<bool> {
         self.encrypts.get(&peer).copied()
     }
 
-    /// A peer refused a connection. It is asked for none before `until`.
+    /// Records that a peer refused a connection. It is sent no request before `until`.
     pub(super) fn refused(&mut self, peer: SocketAddr, until: Instant) {
         self.refused.insert(peer, until);
     }
 
-    /// Returns `true` if a peer is not to be asked for a connection, as it has just refused one.
+    /// Returns `true` if a peer has refused a connection too recently for another request.
     pub(super) fn refuses(&self, now: Instant, peer: SocketAddr) -> bool {
         self.refused.get(&peer).is_some_and(|&until| now < until)
     }
 
-    /// Returns until when a peer that speaks nothing but VXLAN is spoken to so; `None` of another.
-    pub(super) fn spoken_to_in_plain_until(&self, peer: SocketAddr) -> Option<Instant> {
+    /// Returns the time until which a peer that speaks only VXLAN is sent no request; `None` for other peers.
+    pub(super) fn plain_until(&self, peer: SocketAddr) -> Option<Instant> {
         self.until.get(&peer).copied()
     }
 
-    /// Returns `true` if a peer is to be spoken to in plain VXLAN, and not to be asked.
-    pub(super) fn is_spoken_to(&self, now: Instant, peer: SocketAddr) -> bool {
+    /// Returns `true` if a peer is sent plain VXLAN now, and no request.
+    pub(super) fn is_plain(&self, now: Instant, peer: SocketAddr) -> bool {
         self.until.get(&peer).is_some_and(|&until| now < until)
     }
 
-    /// Returns `true` if a peer may be asked because of a plain frame, at most once in `every`. It counts as asked then.
-    fn may_ask(&mut self, now: Instant, peer: SocketAddr, every: Duration) -> bool {
-        let asked = self.asked.get(&peer).copied();
-        let may = asked.is_none_or(|asked| now.since(asked) >= every);
+    /// Returns `true`, and records the request, if a plain frame may cause a request to a peer, at most once
+    /// in `every`.
+    fn may_probe(&mut self, now: Instant, peer: SocketAddr, every: Duration) -> bool {
+        let probed = self.probed.get(&peer).copied();
+        let may = probed.is_none_or(|probed| now.since(probed) >= every);
         if may {
-            self.asked.insert(peer, now);
+            self.probed.insert(peer, now);
         }
         may
     }
 }
 
-/// A plain frame, and the decision of its network.
+/// A plain frame with its place and the trust in its source.
 struct PlainFrame<'a> {
     vni: Vni,
     peer: SocketAddr,
     frame: Frame,
     ethernet: &'a [u8],
-    /// The place of its destination; `None` of a broadcast.
+    /// The place of its destination; `None` for a broadcast.
     place: Option<Place>,
-    /// `true` if its source is believed.
-    believed: bool,
-    /// `true` if its peer is to be asked for a connection.
-    ask: bool,
+    /// `true` if its source is trusted.
+    trusted: bool,
+    /// `true` if its peer is to be sent a connection request.
+    needs_probe: bool,
 }
 
 impl Switch {
-    /// A frame arrived as plain VXLAN, from the host at `from`.
+    /// Handles a frame that arrived as plain VXLAN from the host at `from`.
     pub fn handle_plain(
         &mut self,
         now: Instant,
@@ -121,7 +123,7 @@ impl Switch {
         }
     }
 
-    /// A frame arrived under the keys of a connection: its peer has sent it.
+    /// Handles a frame that arrived under the keys of a connection, which prove that its peer sent it.
     pub fn handle_sealed(
         &mut self,
         now: Instant,
@@ -136,8 +138,8 @@ impl Switch {
         }
     }
 
-    /// Returns an error for a frame in the clear that must not be, or of a host of which it is not known yet whether it
-    /// encrypts. Such a host is asked.
+    /// Returns an error for an unencrypted frame that must be encrypted, or whose host may encrypt. Sends such a
+    /// host a connection request.
     fn allows_in_clear(
         &mut self,
         now: Instant,
@@ -152,7 +154,7 @@ impl Switch {
         let network = self.networks.get(&vni).ok_or(DropCause::UnknownPeer)?;
         let known = network.peers.iter().find(|peer| peer.ip() == from.ip());
         let peer = *known.ok_or(DropCause::UnknownPeer)?;
-        match (self.peers.encrypts(peer), self.peers.spoken_to_in_plain_until(peer)) {
+        match (self.peers.encrypts(peer), self.peers.plain_until(peer)) {
             (Some(true), _) => Err(DropCause::InClear),
             (Some(false), _) => Ok(()),
             (None, until) => {
@@ -164,7 +166,7 @@ impl Switch {
         }
     }
 
-    /// A frame arrived outside a pair's connection. `proven` says whether it is certain that `from` sent it.
+    /// Handles a frame that arrived outside a pair's connection. `proven` is `true` if `from` is authenticated.
     fn handle_frame_of(
         &mut self,
         now: Instant,
@@ -188,11 +190,11 @@ impl Switch {
             let ethernet = ethernet.to_vec();
             self.hand_over(thread, Handover::Plain { from, proven, vni, ethernet });
         }
-        self.give_plain(now, &plain, tenants);
+        self.deliver_plain(now, &plain, tenants);
     }
 
-    /// A plain frame that arrived at another thread, which has counted it.
-    pub(super) fn take_plain(
+    /// Delivers a plain frame that arrived at another thread, which has counted it.
+    pub(super) fn ingest_plain(
         &mut self,
         now: Instant,
         (from, proven): (SocketAddr, bool),
@@ -201,11 +203,11 @@ impl Switch {
         tenants: &mut impl Tenants,
     ) {
         if let Ok(plain) = self.learn_plain(now, from, proven, vni, ethernet) {
-            self.give_plain(now, &plain, tenants);
+            self.deliver_plain(now, &plain, tenants);
         }
     }
 
-    /// Finds the destination of a plain frame, and learns its source where that is believed.
+    /// Finds the destination of a plain frame, and learns its source if that is trusted.
     fn learn_plain<'a>(
         &mut self,
         now: Instant,
@@ -221,82 +223,83 @@ impl Switch {
         let place = network.table.find(&frame, now);
         let until = self.peers.until.get(&peer);
         let proved = proven || !network.config.reliable;
-        let believed = proved || until.is_some();
-        let ask = !proved && until.is_none_or(|&until| until <= now);
-        if believed {
+        let trusted = proved || until.is_some();
+        let needs_probe = !proved && until.is_none_or(|&until| until <= now);
+        if trusted {
             network.table.learn(&frame, ethernet, Place::Peer(peer), now);
         } else if place.is_none()
             && !network.table.introduce(&frame, ethernet, Place::Peer(peer), now)
         {
-            self.ask_for_moved(now, vni, frame.source, peer);
+            self.probe_moved(now, vni, frame.source, peer);
         }
-        Ok(PlainFrame { vni, peer, frame, ethernet, place, believed, ask })
+        Ok(PlainFrame { vni, peer, frame, ethernet, place, trusted, needs_probe })
     }
 
-    /// Gives a plain frame to those of this thread's ports that it is for.
-    fn give_plain(&mut self, now: Instant, plain: &PlainFrame<'_>, tenants: &mut impl Tenants) {
+    /// Delivers a plain frame to the ports of this thread that it is for.
+    fn deliver_plain(&mut self, now: Instant, plain: &PlainFrame<'_>, tenants: &mut impl Tenants) {
         let ports = match plain.place {
             Some(Place::Port(port)) if !self.ports.contains_key(&port) => Vec::new(),
             Some(Place::Port(port)) => {
-                let may_answer = plain.ask && self.ask_for_pair(now, port, plain);
-                if may_answer && !plain.believed {
+                let may_answer = plain.needs_probe && self.request_pair(now, port, plain);
+                if may_answer && !plain.trusted {
                     return self.count(port).drop_frame(DropCause::Unproven);
                 }
                 Vec::from([port])
             }
-            // It goes to no third host: two that took each other for the way would never stop.
+            // It is forwarded to no third host: two hosts that name each other as its place would forward it
+            // for ever.
             Some(Place::Peer(_)) => return self.counters.drop_frame(DropCause::NoRoute),
             None => self.others(plain.vni, None).collect(),
         };
         for port in ports {
-            self.give(now, port, &[0; VirtioNetHeader::LEN], plain.ethernet, tenants);
+            self.deliver(now, port, &[0; VirtioNetHeader::LEN], plain.ethernet, tenants);
         }
     }
 
-    /// Asks a peer for the connection that a frame of its machine for `port` should have come on. Returns `false` if
-    /// there is no room here for another connection, so that there is no other way than in plain.
-    fn ask_for_pair(&mut self, now: Instant, port: PortId, plain: &PlainFrame<'_>) -> bool {
+    /// Requests the connection on which a peer's machine should have sent a frame for `port`. Returns `false` at
+    /// the limit of connections, when plain VXLAN is the only way.
+    fn request_pair(&mut self, now: Instant, port: PortId, plain: &PlainFrame<'_>) -> bool {
         let PlainFrame { vni, peer, frame, .. } = *plain;
-        // A frame that a gateway passed on does not say whose it is.
+        // A frame that a gateway forwarded does not name its sender.
         if frame.source == GATEWAY {
             return true;
         }
-        let every = self.config.plain_for / ASKED_MEANWHILE;
+        let every = self.config.plain_for / PROBES_WITHIN_PLAIN_PERIOD;
         match self.pairs.sending((port, frame.source)) {
-            None if self.peers.may_ask(now, peer, every) => {
+            None if self.peers.may_probe(now, peer, every) => {
                 let pair = (frame.destination, frame.source);
-                let asked = self.connect(now, vni, port, pair, peer).is_some();
-                if !asked {
-                    self.peers.asked.remove(&peer);
+                let probed = self.connect(now, vni, port, pair, peer).is_some();
+                if !probed {
+                    self.peers.probed.remove(&peer);
                 }
-                asked
+                probed
             }
             None => true,
-            // The peer may have forgotten the connection, or its paths have failed: a message finds out.
+            // The peer may have lost the connection, or its paths have failed: a message shows which.
             Some(connection) => {
                 let pair = self.pairs.get(connection);
                 let is_its = |pair: &super::Pair| {
                     pair.state == State::Up && pair.leads_to(Place::Peer(peer))
                 };
-                if pair.is_some_and(is_its) && self.peers.may_ask(now, peer, every) {
-                    self.greet(now, connection);
+                if pair.is_some_and(is_its) && self.peers.may_probe(now, peer, every) {
+                    self.send_hello(now, connection);
                 }
                 true
             }
         }
     }
 
-    /// A frame that nothing proves the sender of says that a machine is at `peer`, which is known at another place. If the
-    /// peer takes a connection for it, it has moved ([`on_greeted`](Self::on_greeted)).
-    fn ask_for_moved(&mut self, now: Instant, vni: Vni, mac: MacAddr, peer: SocketAddr) {
+    /// Sends a request to `peer` after an unproven frame placed a machine there that is known at another place. If
+    /// the peer accepts a connection for it, the machine has moved ([`on_hello_acked`](Self::on_hello_acked)).
+    fn probe_moved(&mut self, now: Instant, vni: Vni, mac: MacAddr, peer: SocketAddr) {
         let joined = |&&port: &&PortId| self.pairs.sending((port, mac)).is_some();
         let ports: Vec<PortId> = self.others(vni, None).collect();
         let Some(&port) = ports.iter().find(joined).or_else(|| ports.first()) else {
             return;
         };
-        let every = self.config.plain_for / ASKED_MEANWHILE;
+        let every = self.config.plain_for / PROBES_WITHIN_PLAIN_PERIOD;
         let own = self.ports.get(&port).and_then(|port| port.config.addresses.first().copied());
-        if let Some(own) = own.filter(|_| self.peers.may_ask(now, peer, every)) {
+        if let Some(own) = own.filter(|_| self.peers.may_probe(now, peer, every)) {
             self.connect(now, vni, port, (own, mac), peer);
         }
     }
@@ -313,9 +316,9 @@ mod tests {
         let mut peers = KnownPeers::default();
         let peer = |last| SocketAddr::from((Ipv4Addr::new(10, 0, 0, last), 4789));
         let at = |millis: u64| Instant::from_nanos(millis * 1_000_000);
-        let asked =
-            (0..3_000).filter(|&millis| peers.may_ask(at(millis), peer(1), Duration::from_secs(1)));
-        assert_eq!(asked.collect::<Vec<_>>(), [0, 1_000, 2_000]);
-        assert!(peers.may_ask(at(2_500), peer(2), Duration::from_secs(1)));
+        let probed = (0..3_000)
+            .filter(|&millis| peers.may_probe(at(millis), peer(1), Duration::from_secs(1)));
+        assert_eq!(probed.collect::<Vec<_>>(), [0, 1_000, 2_000]);
+        assert!(peers.may_probe(at(2_500), peer(2), Duration::from_secs(1)));
     }
 }

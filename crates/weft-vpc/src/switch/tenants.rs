@@ -1,71 +1,71 @@
-//! What the switch asks of whoever owns the tenants' interfaces.
+//! The interface through which the switch reaches the tenants' ports; its owner implements it.
 
-/// Names a tenant's interface on this host.
+/// The number of a tenant's interface on this host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PortId(pub u32);
 
-/// Names a frame that a tenant sent, at its port, until it is released.
+/// The number of a frame that a tenant sent, unique at its port until it is released.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(pub u32);
 
-/// Names a buffer that was claimed for a frame on its way to a tenant, at its port, until it is
+/// The number of a buffer that was claimed for a frame to a tenant, unique at its port until it is
 /// completed or cancelled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Slot(pub u32);
 
-/// Whether a piece of a frame is read for the first time.
+/// The distinction between the first and later reads of a piece of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reading {
-    /// These bytes have not left yet.
+    /// These bytes have not been sent yet.
     First,
-    /// These bytes leave again.
+    /// These bytes are retransmitted.
     Again,
 }
 
-/// Whether a frame is the next that the tenant will see of its sender's.
+/// The position of a frame in the order in which the tenant sees its sender's frames.
 ///
-/// Frames that come early could otherwise fill all buffers, be acknowledged, and wait for ever for a
+/// Frames that arrive early could otherwise fill all buffers, be acknowledged, and wait for ever for a
 /// frame that finds no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// It is; it may have the last buffer.
+    /// The frame is next; it may take the last buffer.
     Next,
-    /// It came before another; room for one frame of any length must stay.
+    /// Another frame comes before it; room for one frame of any length must remain.
     Early,
 }
 
-/// The memory in which a frame may lie until it is complete.
+/// The memory in which a frame is stored until it is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Staging {
-    /// In the tenant's own memory, where the tenant may read and change it at any time.
+    /// The tenant's own memory, which the tenant may read and change at any time.
     InPlace,
-    /// In memory that the tenant reaches only once the frame is complete: what decides whether the tenant
-    /// may have it has not come yet.
+    /// Memory that the tenant reaches only once the frame is complete, because the decision on the frame needs
+    /// bytes that have not arrived yet.
     Private,
 }
 
 /// The tenants' interfaces. Frames have a virtio-net header of 12 bytes before them in both
-/// directions. Nothing here waits, and nothing fails: what a tenant does wrong its port counts.
+/// directions. No method waits or fails: the port counts a tenant's errors.
 pub trait Tenants {
-    /// Copies a piece of a frame that a tenant sent; zeros where it is gone.
+    /// Copies a piece of a frame that a tenant sent; zeros if the frame is gone.
     fn read(&mut self, port: PortId, token: Token, offset: u32, out: &mut [u8], reading: Reading);
 
-    /// The switch needs the frame no longer.
+    /// Releases a frame that the switch no longer needs.
     fn release(&mut self, port: PortId, token: Token);
 
-    /// Returns a buffer for a frame of `len` bytes; `None` where the tenant has no room.
+    /// Returns a buffer for a frame of `len` bytes; `None` if the tenant has no room.
     fn claim(&mut self, port: PortId, len: u32, turn: Turn, staging: Staging) -> Option<Slot>;
 
-    /// Copies a piece of a frame to where it belongs. Pieces come in any order.
+    /// Copies a piece of a frame to `offset` of its buffer. Pieces come in any order.
     fn place(&mut self, port: PortId, slot: Slot, offset: u32, bytes: &[u8]);
 
-    /// Copies the first bytes of a buffer to `out` and returns how many there were. Of a buffer that is
-    /// [`InPlace`](Staging::InPlace) these are what its tenant made of them.
+    /// Copies the first bytes of a buffer to `out` and returns their number. Bytes of a buffer that is
+    /// [`InPlace`](Staging::InPlace) may have been changed by its tenant.
     fn peek(&mut self, port: PortId, slot: Slot, out: &mut [u8]) -> usize;
 
-    /// The frame is whole. The tenant sees frames in the order of these calls.
+    /// Completes a whole frame. The tenant sees frames in the order of these calls.
     fn complete(&mut self, port: PortId, slot: Slot);
 
-    /// The frame is not to be seen.
+    /// Discards a frame that the tenant must not see.
     fn cancel(&mut self, port: PortId, slot: Slot);
 }

@@ -23,7 +23,7 @@ fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// An ARP packet from `mac` to everybody.
+/// Returns an ARP broadcast from `mac`.
 fn arp(operation: u8, mac: MacAddr, sender: [u8; 4], target: [u8; 4]) -> Vec<u8> {
     let mut payload = vec![0, 1, 8, 0, 6, 4, 0, operation];
     payload.extend(mac.0.into_iter().chain(sender));
@@ -31,7 +31,7 @@ fn arp(operation: u8, mac: MacAddr, sender: [u8; 4], target: [u8; 4]) -> Vec<u8>
     between(mac, MacAddr::BROADCAST, EtherType::ARP, &payload)
 }
 
-/// A solicitation from `mac` for `target`, with its option.
+/// Returns a solicitation from `mac` for `target`, with its option.
 fn solicitation(mac: MacAddr, sender: &str, target: &str) -> Vec<u8> {
     let target: Ipv6Addr = target.parse().unwrap();
     let mut payload = icmp(135, 0, 0, &target.octets());
@@ -71,7 +71,7 @@ fn an_address_is_where_it_was_heard_and_for_a_while() {
     assert_eq!((counters.learned, counters.moved, counters.aged), (1, 1, 0));
     table.sweep(at(700));
     assert_eq!((table.counters().aged, table.iter().count()), (1, 0));
-    // After it was forgotten it has not moved.
+    // After it expired, an address counts as learned and not as moved.
     learn(&mut table, &from_alice, HERE, at(700));
     assert_eq!((table.counters().learned, table.counters().moved), (2, 1));
 }
@@ -86,7 +86,7 @@ fn what_was_set_is_believed_whatever_is_heard() {
     assert_eq!((table.counters().contradicted, table.counters().learned), (1, 0));
     learn(&mut table, &syn()[0], HERE, at(0));
     assert_eq!(table.counters().contradicted, 1);
-    // The other way round: heard first, then set.
+    // The other order: first learned, then set.
     table.set_mac(ALICE, None);
     learn(&mut table, &syn()[0], THERE, at(0));
     table.set_mac(ALICE, Some(HERE));
@@ -109,9 +109,9 @@ fn the_longest_route_says_whose_machine_the_gateway_sends_to() {
     table.set_route("2001:db8::/64".parse().unwrap(), Some(Hop::Direct));
     assert_eq!(next(&table, "10.0.0.2"), Some(ALICE));
     assert_eq!(next(&table, "2001:db8::2"), Some(ALICE));
-    // Nobody has the address, or the next hop's.
+    // No machine has the address, or the next hop's.
     assert_eq!((next(&table, "10.0.0.3"), next(&table, "192.0.2.1")), (None, None));
-    // It is heard, and that is believed for a while.
+    // The machine is learned, and expires after a lifetime.
     learn(&mut table, &arp(1, BOB, [10, 0, 0, 9], [10, 0, 0, 8]), THERE, at(0));
     assert_eq!(next(&table, "192.0.2.1"), Some(BOB));
     assert_eq!(table.next_machine(ip("192.0.2.1"), at(300)), None);
@@ -144,18 +144,18 @@ fn a_table_has_an_end() {
     }
     assert_eq!((table.iter().count(), table.neighbours().count()), (100, 100));
     assert_eq!((table.counters().learned, table.counters().full), (200, 200));
-    // Those who are in it may move and stay.
+    // Known addresses may move and stay.
     learn(&mut table, &arp(1, MacAddr([2, 0, 0, 0, 1, 7]), [10, 0, 1, 7], [10, 0, 0, 1]), 2, at(9));
     assert_eq!(table.counters().moved, 1);
-    // Room is made for others when nobody hears of the old ones.
-    let stranger = MacAddr([2, 0, 0, 0, 2, 1]);
-    let question = arp(1, stranger, [10, 0, 2, 1], [10, 0, 0, 1]);
+    // Room is made for others when the old ones expire.
+    let newcomer = MacAddr([2, 0, 0, 0, 2, 1]);
+    let question = arp(1, newcomer, [10, 0, 2, 1], [10, 0, 0, 1]);
     learn(&mut table, &question, HERE, at(299));
     assert_eq!((table.iter().count(), table.counters().full), (100, 202));
     learn(&mut table, &question, HERE, at(301));
     assert_eq!((table.iter().count(), table.neighbours().count()), (2, 2));
     table.sweep(at(310));
-    assert_eq!(table.iter().map(|(mac, ..)| mac).collect::<Vec<_>>(), [stranger]);
+    assert_eq!(table.iter().map(|(mac, ..)| mac).collect::<Vec<_>>(), [newcomer]);
 }
 
 #[test]
@@ -176,11 +176,11 @@ fn arp_is_answered_for_who_is_known() {
         (ip("10.0.0.2"), ip("10.0.0.1")),
         (arp_answer.sender.into(), arp_answer.target.into())
     );
-    // It has the question's tag.
+    // The reply has the request's tag.
     let tagged = [&question[..12], &[0x81, 0, 0, 42], &question[12..]].concat();
     let answer = parsed(&table.answer(&parsed(&tagged), &tagged, at(1)).unwrap());
     assert_eq!((answer.vlan, answer.network), (Some(42), Network::Arp(arp_answer)));
-    // Not after its time; not to who has the address; not to one that asks a machine itself.
+    // No reply after the lifetime, to the owner of the address, or to a request for one machine.
     assert_eq!(table.answer(&frame, &question, at(300)), None);
     for silent in [
         arp(1, BOB, [10, 0, 0, 9], [10, 0, 0, 2]),
@@ -198,7 +198,7 @@ fn solicitations_are_answered_for_who_is_known() {
     let question = solicitation(ALICE, "2001:db8::1", "2001:db8::2");
     let frame = parsed(&question);
     assert_eq!(table.answer(&frame, &question, at(0)), None);
-    // Bob is known from a question of its own.
+    // Bob is learned from its own request.
     learn(&mut table, &solicitation(BOB, "2001:db8::2", "2001:db8::9"), THERE, at(0));
     let bytes = table.answer(&frame, &question, at(0)).unwrap();
     let answer = parsed(&bytes);
@@ -206,19 +206,19 @@ fn solicitations_are_answered_for_who_is_known() {
     assert_eq!((answer.source, answer.destination), (BOB, ALICE));
     let packet = answer.ip().unwrap();
     assert_eq!((packet.source, packet.destination), (ip("2001:db8::2"), ip("2001:db8::1")));
-    // Advertisement, solicited and overriding, target, its link-layer address.
+    // Advertisement, solicited and override flags, target, link-layer address.
     assert_eq!(bytes[54..56], [136, 0]);
     assert_eq!(bytes[58..62], [0x60, 0, 0, 0]);
     assert_eq!(bytes[62..78], "2001:db8::2".parse::<Ipv6Addr>().unwrap().octets());
     assert_eq!(bytes[78..], [2, 1, 2, 0, 0, 0, 0, 0xb]);
-    // Who asks whether an address is free is told before everybody (RFC 4861, section 7.2.4).
+    // A check for a duplicate address is answered to all nodes (RFC 4861, section 7.2.4).
     let question = solicitation(ALICE, "::", "2001:db8::2");
     let bytes = table.answer(&parsed(&question), &question, at(0)).unwrap();
     let answer = parsed(&bytes);
     assert_eq!(answer.destination, MacAddr([0x33, 0x33, 0, 0, 0, 1]));
     assert_eq!(answer.ip().unwrap().destination, ip("ff02::1"));
     assert_eq!(bytes[58], 0x20);
-    // The answer teaches whoever hears it.
+    // Every receiver learns from the reply.
     let mut other = self::table();
     learn(&mut other, &bytes, THERE, at(0));
     assert_eq!(other.neighbour(ip("2001:db8::2"), at(0)), Some(BOB));
@@ -241,19 +241,19 @@ fn messages_that_do_not_count_teach_nothing() {
     learn(&mut heard, &good, HERE, at(0));
     assert_eq!(heard.neighbours().count(), 1);
     for bytes in [
-        // From beyond a router; damaged; an option of no length, and of another machine.
+        // From beyond a router; damaged; an option of length zero, and one of another machine.
         with(|bytes| bytes[21] = 254),
         with(|bytes| bytes[60] ^= 1),
         refill(with(|bytes| bytes[79] = 0)),
         refill(with(|bytes| bytes[80] = 6)),
         refill(with(|bytes| bytes[79] = 2)),
-        // A code that means nothing; a group as target.
+        // An undefined code; a group as target.
         refill(with(|bytes| bytes[55] = 1)),
         refill(with(|bytes| bytes[62] = 0xff)),
-        // Looking whether an address is free does not take it.
+        // A check for a duplicate address does not claim it.
         solicitation(ALICE, "::", "2001:db8::1"),
         arp(1, ALICE, [0; 4], [10, 0, 0, 1]),
-        // Speaking for another machine.
+        // An announcement for another machine.
         between(
             BOB,
             MacAddr::BROADCAST,
@@ -267,8 +267,8 @@ fn messages_that_do_not_count_teach_nothing() {
     }
 }
 
-/// Tables of several networks hear the same addresses at random. Each knows what a plain list of what
-/// was heard and set in its own network says, and answers with nothing of another's.
+/// Checks that tables of several networks with random, equal addresses each match a plain list of the addresses set
+/// and learned in their own network, and find nothing of another's.
 #[test]
 fn networks_with_the_same_addresses_never_meet() {
     const NETWORKS: usize = 3;
@@ -276,14 +276,14 @@ fn networks_with_the_same_addresses_never_meet() {
         let mut rng = Seed(seed).child("networks", 0).rng();
         let mut tables: Vec<_> =
             (0..NETWORKS).map(|_| Table::new(TableConfig::default())).collect();
-        // What was last said of each address in each network: place, set or heard, and when.
+        // By network and address: the last place, `true` if it was set, and the time.
         let mut said: Vec<BTreeMap<MacAddr, (usize, bool, u64)>> = vec![BTreeMap::new(); NETWORKS];
         let mut now = 0;
         for _ in 0..500 {
             now += rng.below(60);
             let (network, host) = (rng.index(NETWORKS), u8::try_from(rng.below(8)).unwrap());
             let mac = MacAddr([2, 0, 0, 0, 0, host]);
-            // A place belongs to one network: its number says which.
+            // A place belongs to one network, given by its number.
             let place = network + NETWORKS * rng.index(4);
             let known = said[network].get(&mac).copied();
             match rng.below(8) {

@@ -1,4 +1,4 @@
-//! The golden files: frames behind their virtio-net headers, in hexadecimal, annotated.
+//! The golden files: frames after their virtio-net headers, in hexadecimal, annotated.
 #![allow(dead_code, reason = "each test binary uses what it needs")]
 
 macro_rules! golden {
@@ -7,7 +7,7 @@ macro_rules! golden {
     };
 }
 
-/// Name and text of every golden file.
+/// The name and text of every golden file.
 pub(crate) const FILES: &[(&str, &str)] = golden![
     "tcp_v4_super",
     "udp_v6_super",
@@ -21,7 +21,7 @@ pub(crate) const FILES: &[(&str, &str)] = golden![
     "chain_v6",
 ];
 
-/// The bytes of the golden file `name`.
+/// Returns the bytes of the golden file `name`.
 ///
 /// # Panics
 /// If there is no such file or if it is not hexadecimal.
@@ -30,7 +30,7 @@ pub(crate) fn golden(name: &str) -> Vec<u8> {
     decode(text)
 }
 
-/// The bytes of every golden file.
+/// Returns the bytes of every golden file.
 ///
 /// # Panics
 /// If one is not hexadecimal.

@@ -1,4 +1,4 @@
-//! What holds for every input of what reads tenants' bytes. The deterministic mutation test and the
+//! Properties that hold for every input of the parsers of tenants' bytes. The deterministic mutation test and the
 //! fuzz targets both call these.
 #![allow(dead_code, unreachable_pub, reason = "each user of this file calls what it needs")]
 
@@ -10,10 +10,10 @@ use weft_vpc::{
 };
 use weft_wire::{MacAddr, VirtioNetHeader};
 
-/// Feeds bytes to a function, holds its promises, and says by a short name what became of them.
+/// A function that checks properties for some bytes and returns a short name of the outcome.
 pub type Property = fn(&[u8]) -> &'static str;
 
-/// Every property by the name of its fuzz target.
+/// All properties by the name of their fuzz targets.
 pub const PROPERTIES: &[(&str, Property)] = &[
     ("tenant_frame", tenant_frame),
     ("offload", offload),
@@ -21,7 +21,7 @@ pub const PROPERTIES: &[(&str, Property)] = &[
     ("security_groups", security_groups),
 ];
 
-/// A frame behind its virtio-net header.
+/// Checks a frame after its virtio-net header.
 pub fn tenant_frame(bytes: &[u8]) -> &'static str {
     match parsed(bytes) {
         Ok(_) => "accepted",
@@ -32,7 +32,7 @@ pub fn tenant_frame(bytes: &[u8]) -> &'static str {
     }
 }
 
-/// Parses a whole frame, and holds that what was found lies within it and that its first bytes say
+/// Parses a whole frame, and checks that its headers lie within it and that its first bytes parse to
 /// the same.
 fn parsed(bytes: &[u8]) -> Result<Frame, FrameError> {
     let (_, frame) = Frame::parse_virtio(bytes, bytes.len())?;
@@ -63,7 +63,7 @@ fn parsed(bytes: &[u8]) -> Result<Frame, FrameError> {
     Ok(frame)
 }
 
-/// What a frame's virtio-net header asks for, done.
+/// Checks the work that a frame's virtio-net header requests.
 pub fn offload(bytes: &[u8]) -> &'static str {
     let Ok((header, frame)) = Frame::parse_virtio(bytes, bytes.len()) else {
         return "no_frame";
@@ -110,8 +110,8 @@ pub fn offload(bytes: &[u8]) -> &'static str {
     }
 }
 
-/// A frame that a table learns from and is asked with. Its checksums are right, which chance would not
-/// find.
+/// Checks a frame from which a table learns and which the table answers. Its checksums are filled in, which random
+/// bytes would not have.
 pub fn table(bytes: &[u8]) -> &'static str {
     const NOW: Instant = Instant::EPOCH;
     let Ok((_, frame)) = Frame::parse_virtio(bytes, bytes.len()) else {
@@ -140,8 +140,8 @@ pub fn table(bytes: &[u8]) -> &'static str {
     if table.neighbours().count() > 2 { "announced" } else { "nothing" }
 }
 
-/// A frame that a tenant sends where it may send what it likes, and gets back where nothing may come
-/// unasked.
+/// Checks a frame that a tenant sends where it may send anything, and receives where no unrequested frame may
+/// come.
 pub fn security_groups(bytes: &[u8]) -> &'static str {
     const NOW: Instant = Instant::EPOCH;
     let Ok((_, frame)) = Frame::parse_virtio(bytes, bytes.len()) else {

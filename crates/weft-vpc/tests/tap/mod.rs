@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::process::Command;
 
-/// Leaves the machine's network for one without interfaces.
+/// Moves the thread from the machine's network to one without interfaces.
 pub(crate) fn leave_network() -> Result<()> {
     // SAFETY: the call takes no memory; it concerns this thread and those it will spawn only.
     match unsafe { libc::unshare(libc::CLONE_NEWNET) } {
@@ -27,12 +27,12 @@ pub(crate) fn ip(arguments: &str) -> Result<()> {
     }
 }
 
-/// An interface whose frames are read and written here, behind virtio-net headers of 12 bytes.
+/// An interface whose frames are read and written here, after virtio-net headers of 12 bytes.
 #[derive(Debug)]
 pub(crate) struct Tap(File);
 
 impl Tap {
-    /// Makes one that takes no offload, so that the kernel does all the work itself.
+    /// Creates a TAP that takes no offload, so that the kernel does all the work itself.
     pub(crate) fn open(name: &str) -> Result<Self> {
         let file = OpenOptions::new()
             .read(true)
@@ -48,7 +48,8 @@ impl Tap {
         request.ifr_ifru.ifru_flags = flags.try_into().expect("a flag of 16 bits");
         let (header, little_endian) = (12 as libc::c_int, 1 as libc::c_int);
         let fd = file.as_raw_fd();
-        // SAFETY: each request is given what it reads, which lives until it returns; the last one takes
+        // SAFETY: each request points to the value it reads, which lives until the request returns; the last
+        // one takes
         // a number.
         let results = unsafe {
             [
@@ -64,7 +65,7 @@ impl Tap {
         }
     }
 
-    /// The next frame, if one waits.
+    /// Returns the next frame, if one is available.
     pub(crate) fn read(&mut self) -> Result<Option<Vec<u8>>> {
         let mut frame = vec![0; 1 << 17];
         match self.0.read(&mut frame) {
@@ -77,7 +78,7 @@ impl Tap {
         }
     }
 
-    /// Gives the kernel a frame, as if it had come in.
+    /// Passes the kernel a frame, as if the frame had arrived.
     pub(crate) fn write(&mut self, frame: &[u8]) -> Result<()> {
         self.0.write(frame).map(|len| assert_eq!(len, frame.len(), "a frame is taken whole"))
     }

@@ -1,4 +1,4 @@
-//! One long TCP stream, of which is known to the millisecond when its bytes arrived.
+//! One long TCP stream that records to the millisecond when its bytes arrived.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::Site;
 
-/// A stream from end 0 to end 1 that runs until it is ended.
+/// A stream from end 0 to end 1 that runs until `end` is called.
 pub(crate) struct Bulk {
     stop: Arc<AtomicBool>,
     began: Instant,
@@ -17,7 +17,7 @@ pub(crate) struct Bulk {
     receiver: JoinHandle<Vec<u64>>,
 }
 
-/// Bytes that arrived in each millisecond.
+/// The number of bytes that arrived in each millisecond.
 pub(crate) struct Arrivals(Vec<u64>);
 
 impl Bulk {
@@ -25,7 +25,7 @@ impl Bulk {
         Self::between(site, 0, port)
     }
 
-    /// A stream from another end to end 1.
+    /// Starts a stream from another end to end 1.
     pub(crate) fn between(site: &Site, from: usize, port: u16) -> Self {
         let listen = || TcpListener::bind((Ipv4Addr::UNSPECIFIED, port));
         let listener = weft_lab::enter(&site.namespace(1), listen);
@@ -57,7 +57,7 @@ impl Bulk {
         Self { stop, began, sender, receiver }
     }
 
-    /// Milliseconds since its start.
+    /// Returns the time since the start, ms.
     pub(crate) fn now(&self) -> usize {
         usize::try_from(self.began.elapsed().as_millis()).expect("a short run")
     }
@@ -74,13 +74,13 @@ impl Arrivals {
         self.0.iter().sum()
     }
 
-    /// Between two milliseconds, Mb/s.
+    /// Returns the rate between two milliseconds, Mb/s.
     pub(crate) fn rate(&self, from: usize, to: usize) -> f64 {
         let bytes: u64 = self.0.iter().take(to).skip(from).sum();
         bytes as f64 * 8.0 / 1e3 / (to - from) as f64
     }
 
-    /// The longest time between two milliseconds in which nothing arrived, ms.
+    /// Returns the longest time between two milliseconds in which nothing arrived, ms.
     pub(crate) fn longest_gap(&self, from: usize, to: usize) -> usize {
         let (mut gap, mut longest) = (0, 0);
         for at in from..to {

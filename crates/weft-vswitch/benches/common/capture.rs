@@ -1,4 +1,5 @@
-//! Reads captures back that this project wrote: pcapng as [`weft_trace::pcapng`] has it, headers in network order.
+//! A reader of this project's captures: pcapng as [`weft_trace::pcapng`] writes it, with headers in network
+//! order.
 
 use std::path::Path;
 
@@ -7,7 +8,7 @@ use weft_trace::pcapng::Direction;
 const ENHANCED_PACKET: u32 = 6;
 const OPTION_FLAGS: u16 = 2;
 
-/// A packet of a capture: when, which way, and its first bytes.
+/// A packet of a capture: its time, direction and first bytes.
 pub(crate) struct Captured {
     pub(crate) at_ns: u64,
     pub(crate) direction: Direction,
@@ -18,7 +19,7 @@ fn long(bytes: &[u8], at: usize) -> Option<u32> {
     Some(u32::from_be_bytes(bytes.get(at..at + 4)?.try_into().ok()?))
 }
 
-/// The packets of a file, as far as they were written whole.
+/// Returns the packets of a file that were written whole.
 pub(crate) fn read(file: &Path) -> Vec<Captured> {
     let bytes = std::fs::read(file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
     let mut packets = vec![];
@@ -33,7 +34,7 @@ pub(crate) fn read(file: &Path) -> Vec<Captured> {
     packets
 }
 
-/// What follows the type and the length of a packet's block.
+/// Parses a packet's block after its type and length.
 fn packet(body: &[u8]) -> Option<Captured> {
     let at_ns = u64::from(long(body, 4)?) << 32 | u64::from(long(body, 8)?);
     let kept = long(body, 12)? as usize;

@@ -1,9 +1,9 @@
-//! What the machine spent, and what the kernel of a namespace counted.
+//! The processor time of the machine, and counters of a namespace's kernel.
 
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
-/// Seconds that all processors were busy since the machine started.
+/// Returns the seconds that all processors were busy since the machine started.
 pub(crate) fn busy_seconds() -> f64 {
     let text = fs::read_to_string("/proc/stat").expect("Linux");
     let line = text.lines().next().expect("the sum of all processors");
@@ -14,7 +14,7 @@ pub(crate) fn busy_seconds() -> f64 {
     (ticks[..8].iter().sum::<f64>() - idle) / 100.0
 }
 
-/// TCP segments that the kernel of a namespace sent again.
+/// Returns the number of TCP segments that the kernel of a namespace retransmitted.
 pub(crate) fn retransmitted(namespace: &str) -> u64 {
     let text = weft_lab::enter(namespace, || fs::read_to_string("/proc/thread-self/net/snmp"));
     let text = text.expect("a namespace of the trial").expect("Linux");
@@ -25,8 +25,8 @@ pub(crate) fn retransmitted(namespace: &str) -> u64 {
     found.1.parse().expect("a number")
 }
 
-/// Shares of the time, in percent, that programs which only read the clock, one a processor, spend in pauses longer
-/// than each of `longer`: what the machine takes from everybody, whatever they do.
+/// Returns the share of time, in percent, that programs which only read the clock, one per processor, spend in
+/// pauses longer than each of `longer`: the time that the machine takes from every program.
 pub(crate) fn pauses<const N: usize>(span: Duration, longer: [Duration; N]) -> [f64; N] {
     let processors = thread::available_parallelism().expect("Linux").get();
     let watch = move || {

@@ -1,4 +1,4 @@
-//! Two hosts with many ports each, of which every one of host 0 may speak with every one of host 1.
+//! Two hosts with many ports each; every port of host 0 may send to every port of host 1.
 
 use std::net::IpAddr;
 use std::process::Command;
@@ -23,12 +23,12 @@ fn mac(host: usize, port: usize) -> MacAddr {
     MacAddr([2, 0, 1, u8::try_from(host).expect("two hosts"), high, low])
 }
 
-/// The namespace in which all of a host's tenants are.
+/// Returns the namespace of all tenants of a host.
 fn namespace(trial: &Trial, host: usize) -> String {
     trial.namespace("red", host)
 }
 
-/// Two hosts with as many ports each; every address of the other is known.
+/// Returns two hosts with `ports` ports each that know all addresses of each other.
 pub(crate) fn trial(name: &str, ports: usize, threads: u8) -> Trial {
     let mut config = TrialConfig::named(name);
     config.tenants = vec!["red".into()];
@@ -37,7 +37,7 @@ pub(crate) fn trial(name: &str, ports: usize, threads: u8) -> Trial {
     let mut trial = Trial::up(&config).unwrap_or_else(|error| panic!("{error}"));
     for host in 0..2 {
         trial.stop(host);
-        // Kernels of tenants have nothing to say of their own.
+        // The tenants' kernels must send nothing on their own.
         let namespace = namespace(&trial, host);
         for key in ["all", "default"] {
             let setting = format!("net.ipv6.conf.{key}.disable_ipv6=1");
@@ -80,7 +80,7 @@ fn run(arguments: &[&str]) {
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// What a daemon says of itself.
+/// Returns a daemon's status.
 pub(crate) fn status(trial: &Trial, host: usize) -> Status {
     match ask(&trial.control(host), &Request::Status).expect("the daemon is there") {
         Answer::Status(status) => *status,
@@ -88,12 +88,12 @@ pub(crate) fn status(trial: &Trial, host: usize) -> Status {
     }
 }
 
-/// The tenants: those of host 0 send, those of host 1 hear.
+/// The tenants: those of host 0 send, those of host 1 receive.
 pub(crate) struct Tenants {
     socket: PacketSocket,
     interfaces: Vec<libc::c_int>,
     ear: PacketSocket,
-    /// Frames sent and heard so far.
+    /// Numbers of frames sent and received so far.
     pub(crate) sent: u64,
     pub(crate) heard: u64,
 }
@@ -112,7 +112,7 @@ impl Tenants {
         Self { socket, interfaces, ear, sent: 0, heard: 0 }
     }
 
-    /// A frame of `len` bytes from a port of host 0 to one of host 1, as soon as there is room.
+    /// Sends a frame of `len` bytes from a port of host 0 to one of host 1, as soon as there is room.
     pub(crate) fn send(&mut self, from: usize, to: usize, len: usize) {
         let mut frame = vec![0; len];
         frame[..6].copy_from_slice(&mac(1, to).0);
@@ -124,8 +124,8 @@ impl Tenants {
         self.sent += 1;
     }
 
-    /// Waits until no more than `most` of the frames sent are under way, or nothing more arrives for `patience`;
-    /// how many are under way.
+    /// Waits until at most `most` of the sent frames are in flight, or nothing has arrived for `timeout`.
+    /// Returns the number in flight.
     pub(crate) fn wait_for(&mut self, most: u64, patience: Duration) -> u64 {
         let mut since = Instant::now();
         loop {

@@ -1,4 +1,4 @@
-//! What the benchmarks of the overlay share: ways to carry the same traffic, side by side over one fabric.
+//! The common parts of the overlay's benchmarks: ways to carry the same traffic over one fabric.
 #![allow(dead_code, reason = "each benchmark uses its part")]
 
 pub(crate) mod bulk;
@@ -19,29 +19,29 @@ use weft_vswitch::trial::{Trial, TrialConfig};
 pub(crate) enum Way {
     /// TCP of the hosts themselves, with this congestion control.
     Tcp(&'static str),
-    /// The same with a retransmission timeout of at least 5 ms on both ends: the strongest thing a
-    /// tenant can do for itself.
+    /// TCP of the hosts with a retransmission timeout of at least 5 ms on both ends: the strongest setting that a
+    /// tenant has.
     ShortTimeout,
-    /// Multipath TCP, three subflows.
+    /// Multipath TCP with three subflows.
     Mptcp,
     /// The overlay's daemon with reliability off: a plain VXLAN.
     Vanilla,
     /// The overlay.
     Weft,
-    /// The same with the paper's congestion control (BIFROST, figure F11).
+    /// The overlay with the paper's congestion control (BIFROST, figure F11).
     Swift,
-    /// The same without congestion control: a window that nothing shrinks.
+    /// The overlay without congestion control: a constant window.
     FixedWindow,
-    /// Either with the kernel's times of arrival.
+    /// The overlay with the kernel's arrival times.
     Stamped,
-    /// Likewise.
+    /// The overlay with Swift and the kernel's arrival times.
     StampedSwift,
-    /// The overlay on one path, which hashes choose: what is lost comes again, on the same path.
+    /// The overlay on one path, which hashes choose: lost packets are retransmitted on the same path.
     OnePath,
-    /// The overlay on one path at a time, the one that probes found best, looked for once a second
+    /// The overlay on one path at a time, the one that probes found best, chosen once per second
     /// (BIFROST, section 6: probe and switch).
     Probing,
-    /// Linux's VXLAN between bridges; no daemon.
+    /// Linux's VXLAN between bridges, without a daemon.
     Kernel,
 }
 
@@ -49,7 +49,7 @@ pub(crate) enum Way {
 pub(crate) const TENANT: &str = "red";
 
 impl Way {
-    /// Whether its traffic goes through the overlay's daemon.
+    /// Returns `true` if its traffic goes through the overlay's daemon.
     pub(crate) const fn has_daemon(self) -> bool {
         !matches!(self, Self::Tcp(_) | Self::ShortTimeout | Self::Mptcp | Self::Kernel)
     }
@@ -86,7 +86,7 @@ impl Way {
     }
 }
 
-/// A fabric with a way to carry on it.
+/// A fabric with one way to carry traffic.
 pub(crate) struct Site {
     pub(crate) trial: Trial,
     way: Way,
@@ -98,10 +98,10 @@ impl Site {
         Self::changed(way, spines, |_| ())
     }
 
-    /// A fabric of which something is different.
+    /// Builds a fabric with a changed configuration.
     pub(crate) fn changed(way: Way, spines: usize, change: impl FnOnce(&mut TrialConfig)) -> Self {
         let mut config = TrialConfig::named(name::own());
-        // What is measured is compared with what does not encrypt; `cost` shows the price.
+        // The measurements are compared with ways that do not encrypt; `cost` shows the price of encryption.
         config.host.encryption = Encryption::of_mode("off");
         config.lab = LabSpec { spines, ..config.lab };
         config.tenants = if way.has_daemon() { vec![TENANT.into()] } else { vec![] };
@@ -121,7 +121,7 @@ impl Site {
         site
     }
 
-    /// The namespace of an end.
+    /// Returns the namespace of an end.
     pub(crate) fn namespace(&self, end: usize) -> String {
         if self.way.has_daemon() || self.way == Way::Kernel {
             self.trial.namespace(TENANT, end)
@@ -130,7 +130,7 @@ impl Site {
         }
     }
 
-    /// The namespace of the host of an end.
+    /// Returns the namespace of the host of an end.
     pub(crate) fn host(&self, end: usize) -> String {
         self.trial.lab.fabric().nodes[self.node(end)].namespace.clone()
     }
@@ -140,7 +140,7 @@ impl Site {
         self.trial.lab.fabric().nodes.iter().position(|node| node.name == name).expect("two hosts")
     }
 
-    /// Where the server is reached.
+    /// Returns the server's address.
     pub(crate) fn server(&self) -> String {
         if self.way.has_daemon() || self.way == Way::Kernel {
             Trial::address(1).to_string()
@@ -153,7 +153,7 @@ impl Site {
         if self.way == Way::Kernel {
             (0..2).for_each(|end| self.build_kernel_vxlan(end));
         }
-        // A namespace may choose only what the machine allows.
+        // A namespace may choose only algorithms that the machine allows.
         run("sysctl", &["-qw", "net.ipv4.tcp_allowed_congestion_control=reno bbr cubic"]);
         for end in 0..2 {
             let control = if let Way::Tcp(control) = self.way { control } else { "cubic" };
@@ -172,7 +172,7 @@ impl Site {
         run("ip", &["netns", "exec", &self.namespace(end), "sysctl", "-qw", &setting]);
     }
 
-    /// A tenant behind a bridge that has a VXLAN tunnel to the other host.
+    /// Builds a tenant behind a bridge that has a VXLAN tunnel to the other host.
     fn build_kernel_vxlan(&self, end: usize) {
         let (host, tenant) = (self.host(end), self.namespace(end));
         let fabric = self.trial.lab.fabric();
@@ -196,7 +196,7 @@ impl Site {
         }
     }
 
-    /// Two more addresses for subflows to join.
+    /// Adds two more addresses for subflows to join.
     fn add_addresses(&self, end: usize) {
         let namespace = self.namespace(end);
         let fabric = self.trial.lab.fabric();
@@ -235,7 +235,7 @@ impl Site {
         }
     }
 
-    /// Every packet is lost with this probability, each way.
+    /// Makes every link lose packets with this probability, in each direction.
     pub(crate) fn lose(&mut self, percent: &str) {
         for spine in 0..self.spines {
             let loss = percent.parse().expect("a percentage");
@@ -245,7 +245,7 @@ impl Site {
         }
     }
 
-    /// The links behind the spines carry this much, one for each.
+    /// Sets the rates of the links behind the spines, one for each.
     pub(crate) fn shape(&mut self, rates: &[&str]) {
         for (spine, rate) in rates.iter().enumerate() {
             let rate = Some(rate.parse().expect("a rate"));
@@ -255,7 +255,7 @@ impl Site {
         }
     }
 
-    /// A command at an end, through `mptcpize` where that is the way.
+    /// Returns a command at an end, through `mptcpize` for MPTCP.
     pub(crate) fn command(&self, end: usize, program: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.namespace(end)]);
@@ -266,7 +266,7 @@ impl Site {
         command
     }
 
-    /// What a program at an end prints; it must succeed.
+    /// Returns the output of a program at an end; the program must succeed.
     pub(crate) fn output(&self, end: usize, program: &str, arguments: &[&str]) -> String {
         let output = self.command(end, program, arguments).output().expect("it can be started");
         let errors = String::from_utf8_lossy(&output.stderr);
@@ -274,7 +274,7 @@ impl Site {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Starts a server at end 1, and waits until it takes connections on `port`.
+    /// Starts a server at end 1, and waits until it accepts connections on `port`.
     pub(crate) fn serve(&self, program: &str, arguments: &[&str], port: u16) -> Server {
         let child = self.command(1, program, arguments).stdout(Stdio::null()).spawn();
         let server = Server(child.expect("it can be started"));

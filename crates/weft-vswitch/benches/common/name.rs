@@ -1,6 +1,7 @@
-//! What a benchmark calls what it makes on this machine.
+//! The name of a benchmark's files and namespaces on this machine.
 
-/// A name of this benchmark and this process, `redis-4711`: two at once must not take each other's namespaces.
+/// Returns a name of this benchmark and this process, `redis-4711`: two at once must not use the same
+/// namespaces.
 pub(crate) fn own() -> String {
     let program = std::env::current_exe().expect("a program that runs");
     let stem = program.file_stem().and_then(|stem| stem.to_str()).expect("cargo's name for it");

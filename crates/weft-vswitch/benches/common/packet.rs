@@ -1,4 +1,4 @@
-//! Frames put on an interface as they are, and counted as they come (packet(7)).
+//! Frames sent on an interface as they are, and counted on arrival (packet(7)).
 #![expect(
     unsafe_code,
     reason = "packet sockets have addresses and counters of which safe forms know nothing"
@@ -16,12 +16,12 @@ use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType, socket_with}
 pub(crate) struct PacketSocket(OwnedFd);
 
 impl PacketSocket {
-    /// One that sends, and hears nothing.
+    /// Opens a socket that sends, and receives nothing.
     pub(crate) fn open() -> io::Result<Self> {
         Self::of(None)
     }
 
-    /// One that hears the frames of an EtherType, on whatever interface they come.
+    /// Opens a socket that counts the frames of an EtherType, on any interface.
     pub(crate) fn hearing(ether_type: u16) -> io::Result<Self> {
         Self::of(NonZeroU32::new(ether_type.to_be().into()).map(Protocol::from_raw))
     }
@@ -31,7 +31,8 @@ impl PacketSocket {
         Ok(Self(socket_with(family, kind, SocketFlags::CLOEXEC, protocol)?))
     }
 
-    /// Frames that came since the last call. Nobody reads them: those that find no room count too.
+    /// Returns the number of frames since the last call. No frame is read: those without room in the socket
+    /// count too.
     pub(crate) fn heard(&self) -> io::Result<u64> {
         // SAFETY: all fields of `tpacket_stats` are integers, for which zero is a value.
         let mut counted: libc::tpacket_stats = unsafe { zeroed() };
@@ -49,7 +50,7 @@ impl PacketSocket {
         if got == 0 { Ok(counted.tp_packets.into()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Sends a frame out of an interface; false where its queue is full.
+    /// Sends a frame on an interface. Returns `false` if its queue is full.
     pub(crate) fn send(&self, interface: libc::c_int, frame: &[u8]) -> io::Result<bool> {
         // SAFETY: all fields of `sockaddr_ll` are integers, for which zero is a value.
         let mut address: libc::sockaddr_ll = unsafe { zeroed() };
@@ -75,7 +76,7 @@ impl PacketSocket {
     }
 }
 
-/// The number of an interface in the namespace of this thread.
+/// Returns the index of an interface in the namespace of this thread.
 pub(crate) fn interface(name: &str) -> io::Result<libc::c_int> {
     let name = CString::new(name)?;
     // SAFETY: the kernel reads a string that ends with a zero and is alive.

@@ -1,5 +1,5 @@
-//! Where the requests of a client and the answers to them spend their time, from what passed both tenants' ports and
-//! both hosts' sockets: one clock for all, as both hosts are this machine.
+//! The time that a client's requests and their answers spend in each part of their way, from captures at both
+//! tenants' ports and both hosts' sockets: all have one clock, as both hosts are this machine.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use weft_wire::{Packet, VirtioNetHeader, VxlanHeader, VxlanNext};
 use super::capture::{self, Captured};
 use super::{Site, TENANT};
 
-/// The parts of a frame's way through the overlay, and what is between a request and its answer.
+/// The parts of a frame's way through the overlay, and the time between a request and its answer.
 const PARTS: [&str; 9] = [
     "request waits to be sent",
     "request is sent again",
@@ -25,25 +25,25 @@ const PARTS: [&str; 9] = [
     "answer is shown",
 ];
 
-/// What names a segment that carries data: the client's port, whether it goes to the client, its sequence number.
+/// The key of a segment with data: the client's port, `true` if it goes to the client, its sequence number.
 type Key = (u16, bool, u32);
 
-/// When a frame was where, nanoseconds; zero for not yet.
+/// The times at which a frame passed each point, nanoseconds; zero if it has not.
 #[derive(Default)]
 struct Journey {
-    /// By the sending host from its tenant.
+    /// The time at which the sending host took it from its tenant.
     taken: u64,
     sent: Vec<u64>,
-    /// Read from the receiving host's socket, the first time.
+    /// The time at which the receiving host first read it from its socket.
     arrived: u64,
-    /// To the receiving tenant.
+    /// The time at which the receiving tenant saw it.
     shown: u64,
-    /// How often its tenant sent it.
+    /// Number of times that its tenant sent it.
     by_tenant: u32,
 }
 
 impl Journey {
-    /// The four parts of its way, if it has ended.
+    /// Returns the four parts of its way; `None` if it has not arrived.
     fn parts(&self) -> Option<[u64; 4]> {
         let first = *self.sent.first()?;
         let last = self.sent.iter().copied().take_while(|&sent| sent <= self.arrived).last()?;
@@ -56,9 +56,9 @@ impl Journey {
 /// A request and its answer: each part of the time from tenant to tenant, nanoseconds.
 struct RoundTrip {
     parts: [u64; PARTS.len()],
-    /// Packets of either that were sent again.
+    /// Number of packets of both that were retransmitted.
     repeats: usize,
-    /// Segments that the tenants sent again themselves.
+    /// Number of segments that the tenants retransmitted themselves.
     by_tenant: u32,
 }
 
@@ -68,7 +68,7 @@ impl RoundTrip {
     }
 }
 
-/// Captures that are being written.
+/// The captures of a run.
 pub(crate) struct Trace {
     sockets: PathBuf,
     ports: [PathBuf; 2],
@@ -76,7 +76,7 @@ pub(crate) struct Trace {
 }
 
 impl Trace {
-    /// Begins to capture what passes the ports; the sockets are captured to `sockets` already. `service` is the
+    /// Starts captures of the ports; the sockets are already captured to `sockets`. `service` is the
     /// server's TCP port.
     pub(crate) fn begin(site: &Site, sockets: PathBuf, service: u16) -> Self {
         let ports = [0, 1].map(|host| sockets.with_extension(format!("port{host}")));
@@ -86,7 +86,7 @@ impl Trace {
         Self { sockets, ports, service }
     }
 
-    /// Ends it, prints where the time went, and removes the files.
+    /// Stops the captures, prints the time of each part, and removes the files.
     pub(crate) fn end(self, site: &Site) {
         (0..2).for_each(|host| order(site, host, None));
         let mut journeys = BTreeMap::<Key, Journey>::new();
@@ -105,7 +105,7 @@ impl Trace {
         });
     }
 
-    /// A frame passed the port of a host.
+    /// Records a frame that passed the port of a host.
     fn at_port(&self, host: usize, seen: &Captured, journeys: &mut BTreeMap<Key, Journey>) {
         let Some(key) = self.key(&seen.bytes) else { return };
         let to_client = key.1;
@@ -120,7 +120,7 @@ impl Trace {
         }
     }
 
-    /// A packet passed the sockets of a host.
+    /// Records a packet that passed the sockets of a host.
     fn at_socket(&self, client: IpAddr, seen: &Captured, journeys: &mut BTreeMap<Key, Journey>) {
         let from = seen.bytes.get(12..16).and_then(|bytes| <[u8; 4]>::try_from(bytes).ok());
         let Some(key) = seen.bytes.get(28..).and_then(|udp| self.key_inside(udp)) else { return };
@@ -135,7 +135,7 @@ impl Trace {
         }
     }
 
-    /// The segment in a datagram of the overlay.
+    /// Returns the segment in a datagram of the overlay.
     fn key_inside(&self, datagram: &[u8]) -> Option<Key> {
         let (vxlan, inside) = VxlanHeader::parse(datagram).ok()?;
         let frame = match vxlan.next {
@@ -150,7 +150,8 @@ impl Trace {
         self.key(frame)
     }
 
-    /// The segment in an Ethernet frame, if it is TCP over IPv4 with data, between a client and the server.
+    /// Returns the segment in an Ethernet frame, if it is TCP over IPv4 with data, between a client and the
+    /// server.
     fn key(&self, frame: &[u8]) -> Option<Key> {
         let ip = frame.get(14..).filter(|ip| ip.len() >= 40 && ip[0] == 0x45 && ip[9] == 6)?;
         let short = |at: usize| u16::from_be_bytes([ip[at], ip[at + 1]]);
@@ -175,7 +176,7 @@ fn order(site: &Site, host: usize, file: Option<&Path>) {
     assert_eq!(answer, Answer::Done);
 }
 
-/// Pairs requests with their answers: a connection asks again only when it was answered.
+/// Pairs requests with their answers: a connection sends the next request only after the answer.
 fn round_trips(journeys: BTreeMap<Key, Journey>) -> Vec<RoundTrip> {
     let mut connections = BTreeMap::<u16, [Vec<Journey>; 2]>::new();
     for ((port, to_client, _), journey) in journeys {
@@ -201,7 +202,7 @@ fn round_trips(journeys: BTreeMap<Key, Journey>) -> Vec<RoundTrip> {
     all
 }
 
-/// Means of all, and of the slowest.
+/// Prints the means over all requests, and over the slowest.
 fn print(all: &[RoundTrip]) {
     println!(
         "from the client's port and back to it, {} requests, means in us; requests of which packets were sent again",

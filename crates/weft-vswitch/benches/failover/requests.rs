@@ -1,4 +1,4 @@
-//! Requests to Redis that are due while one of two paths is dead, and how many are answered in time (BIFROST, figure
+//! Requests to Redis that are due while one of two paths is dead, and the share answered in time (BIFROST, figure
 //! F10). Unlike redis-benchmark, which waits for ever, this client can fail.
 
 use std::io::{Read, Write};
@@ -11,14 +11,14 @@ use weft_testkit::{figure_row, json};
 use crate::common::{Site, Way};
 
 const CLIENTS: u32 = 50;
-/// Between two requests of a client.
+/// The time between two requests of a client.
 const EVERY: Duration = Duration::from_millis(20);
-/// An answer is in time so long after its request was due.
+/// The time after a request was due within which an answer is in time.
 const LIMIT: Duration = Duration::from_millis(100);
-/// When the path dies, and when it is back.
+/// The times at which the path dies and returns.
 const DEAD: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
 
-/// A key that is not there, and one that is written: both answers have five bytes.
+/// A read of a missing key, and a write: both answers have five bytes.
 const TESTS: [(&str, &str); 2] = [("get", "GET absent\r\n"), ("set", "SET key value\r\n")];
 const ANSWER: usize = 5;
 
@@ -43,7 +43,7 @@ pub(crate) fn measure(way: Way) {
         }
         let counts = clients.into_iter().map(|client| client.join().expect("a client ends"));
         let counts = counts.fold(Counts::default(), Counts::and);
-        // Where a machine is too busy to answer while both paths are there, the other number says nothing.
+        // If a machine is too busy to answer while both paths work, the other number means nothing.
         let [before, answered] = counts.0.map(|[due, answered]| 100.0 * answered / due);
         let name = way.name().replace(',', "");
         println!("{name:15} {test}: {answered:.1} % answered in time, {before:.1} % before");
@@ -52,7 +52,7 @@ pub(crate) fn measure(way: Way) {
     }
 }
 
-/// Requests that were due, and how many of them were answered in time: before the path died, and while it was dead.
+/// Numbers of requests due and answered in time: before the path died, and while it was dead.
 #[derive(Default)]
 struct Counts([[f64; 2]; 2]);
 
@@ -72,7 +72,7 @@ fn connect(site: &Site) -> TcpStream {
     weft_lab::enter(&site.namespace(0), connect).expect("a namespace of the trial")
 }
 
-/// Sends a request whenever one is due, until the path is back. What comes late is read with the next.
+/// Sends each request when it is due, until the path returns. Late answers are read with the next one.
 fn ask_on(mut stream: TcpStream, request: &str, began: Instant, first: Instant) -> Counts {
     stream.set_nodelay(true).expect("a socket");
     let (mut counts, mut awaited) = (Counts::default(), 0);
@@ -90,7 +90,7 @@ fn ask_on(mut stream: TcpStream, request: &str, began: Instant, first: Instant) 
     counts
 }
 
-/// Reads what is awaited, at most until a time. What is already there is read even after it.
+/// Reads the awaited bytes, at most until a time. Bytes that have arrived are read even after it.
 fn read_until(stream: &mut TcpStream, awaited: &mut usize, until: Instant) {
     while *awaited > 0 {
         let left = until.saturating_duration_since(Instant::now()).max(Duration::from_micros(1));

@@ -1,4 +1,4 @@
-//! `[host.encryption]`: whether what hosts send each other is encrypted, and with whom.
+//! The table `[host.encryption]`: the encryption between hosts, and the accepted hosts.
 
 use std::path::PathBuf;
 
@@ -7,33 +7,33 @@ use weft_agent::{EncryptionMode, EncryptionSettings, SettingError};
 
 use super::ConfigError;
 
-/// How packets between hosts are encrypted. Keys are in files that only their owner reads.
+/// The encryption of packets between hosts. Keys are in files that only their owner may read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Encryption {
-    /// `off`, `preferred` or `required`. By default `preferred`, and `required` where a pre-shared key or peers are
+    /// `off`, `preferred` or `required`. By default `preferred`, or `required` if a pre-shared key or peers are
     /// given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
-    /// The cipher to send with, `aes-128-gcm` or `aes-256-gcm`. Both are received.
+    /// The cipher for sending, `aes-128-gcm` or `aes-256-gcm`. Both are accepted on receipt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cipher: Option<String>,
-    /// The file with this host's private key; without one each start draws another.
+    /// The file with this host's private key; without one each start generates a new key.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<PathBuf>,
-    /// The file with the public keys of the hosts that are accepted, one a line; without one any is.
+    /// The file with the public keys of the accepted hosts, one a line; without one every host is accepted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub peers: Option<PathBuf>,
-    /// The file with a key that all hosts have.
+    /// The file with a key that all hosts share.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preshared_key: Option<PathBuf>,
-    /// The file that keys are appended to, for a dissector.
+    /// The file to which keys are appended for a dissector.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_log: Option<PathBuf>,
 }
 
 impl Encryption {
-    /// Returns a table that says only the mode.
+    /// Returns a table with only the mode.
     pub fn of_mode(mode: &str) -> Self {
         Self { mode: Some(mode.to_owned()), ..Self::default() }
     }
@@ -41,7 +41,7 @@ impl Encryption {
     /// Returns the settings. No file is read.
     ///
     /// # Errors
-    /// A value is not allowed.
+    /// A value is invalid.
     pub fn settings(&self) -> Result<EncryptionSettings, ConfigError> {
         let mut settings = EncryptionSettings {
             identity: self.identity.clone(),
@@ -56,7 +56,7 @@ impl Encryption {
         Ok(settings)
     }
 
-    /// Returns `true` if nothing is encrypted. A mode that is none counts as one that encrypts.
+    /// Returns `true` if nothing is encrypted. An invalid mode counts as one that encrypts.
     pub fn is_off(&self) -> bool {
         self.mode.as_deref() == Some(EncryptionMode::Off.name())
     }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use weft_wire::MacAddr;
 
-/// An Ethernet address as people write it: `02:00:00:00:00:01`.
+/// An Ethernet address, written as `02:00:00:00:00:01`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Mac(pub MacAddr);

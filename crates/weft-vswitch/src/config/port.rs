@@ -1,4 +1,4 @@
-//! A tenant's interface in a configuration, and how it is opened.
+//! A tenant's interface in a configuration, and its creation.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -15,17 +15,17 @@ use super::{ConfigError, Mac, address, value, vni};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Port {
-    /// What it is called here.
+    /// The port's name on this host.
     pub name: String,
     /// Its network.
     pub vni: u32,
-    /// Its address on Ethernet. Frames from another are dropped.
+    /// Its Ethernet address. Frames from another address are dropped.
     pub mac: Mac,
-    /// Its IP addresses, with the lengths of their prefixes: `192.168.0.1/24`. A TAP interface gets
-    /// them; questions for them are answered on this host.
+    /// Its IP addresses with their prefix lengths: `192.168.0.1/24`. A TAP interface is assigned
+    /// them; this host answers address resolution for them.
     #[serde(default)]
     pub addresses: Vec<String>,
-    /// What its tenant may send and receive.
+    /// The policies on its traffic.
     #[serde(flatten)]
     pub policies: PortPolicies,
     /// The interface, if it is a TAP: for containers, namespaces and bare hosts.
@@ -40,12 +40,12 @@ pub struct Port {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Tap {
-    /// What the tenant calls it.
+    /// The interface's name in the tenant.
     pub interface: String,
-    /// The network namespace it is in: a name of `ip netns`, or a path.
+    /// The network namespace of the interface: a name of `ip netns`, or a path.
     #[serde(default)]
     pub namespace: Option<String>,
-    /// Whether it outlives the daemon, so that a restart leaves the tenant's interface alone.
+    /// `true` if the interface outlives the daemon, so that a restart does not remove it from the tenant.
     #[serde(default)]
     pub persistent: bool,
 }
@@ -54,18 +54,18 @@ pub struct Tap {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct VhostUser {
-    /// Where it is.
+    /// The path of the socket.
     pub socket: PathBuf,
-    /// Whether the front end listens there, and this daemon connects.
+    /// `true` if the front end listens there, and this daemon connects.
     #[serde(default)]
     pub connect: bool,
-    /// Regions of memory that the front end may share.
+    /// Largest number of memory regions that the front end may share.
     #[serde(default = "max_regions")]
     pub memory_regions: u16,
 }
 
 impl VhostUser {
-    /// A socket at which front ends connect.
+    /// Returns a socket at which front ends connect.
     pub fn at(socket: PathBuf) -> Self {
         Self { socket, connect: false, memory_regions: max_regions() }
     }
@@ -76,18 +76,18 @@ fn max_regions() -> u16 {
 }
 
 impl Port {
-    /// Its network.
+    /// Returns the number of its network.
     ///
     /// # Errors
-    /// It has more than 24 bits.
+    /// The number has more than 24 bits.
     pub fn vni(&self) -> Result<Vni, ConfigError> {
         vni("port.vni", self.vni)
     }
 
-    /// Holds every value against what it may be.
+    /// Checks every value.
     ///
     /// # Errors
-    /// The first that cannot be.
+    /// The first invalid value.
     pub fn check(&self) -> Result<(), ConfigError> {
         self.vni()?;
         match (&self.tap, &self.vhost_user) {
@@ -103,10 +103,10 @@ impl Port {
         self.prefixes().map(drop)
     }
 
-    /// Its IP addresses, with the lengths of their prefixes.
+    /// Returns its IP addresses with their prefix lengths.
     ///
     /// # Errors
-    /// One that is none.
+    /// The first text that is no address with a prefix length.
     pub fn prefixes(&self) -> Result<Vec<(IpAddr, u8)>, ConfigError> {
         self.addresses.iter().map(|text| address("port.addresses", text)).collect()
     }
@@ -114,7 +114,7 @@ impl Port {
     /// Opens the interface.
     ///
     /// # Errors
-    /// The system refuses it.
+    /// The system's refusal.
     pub(crate) fn open(&self, mtu: u16) -> Result<Box<dyn Interface>, PortError> {
         if let Some(VhostUser { socket, connect, memory_regions }) = &self.vhost_user {
             let role = if *connect { Role::Connect } else { Role::Listen };

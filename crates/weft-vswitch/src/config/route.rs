@@ -1,5 +1,5 @@
-//! What a host is told of its networks and need not hear: which host a machine is on, and which machine packets of
-//! a prefix go to.
+//! The configured routes of a host's networks: the host of each machine, and the next hop of each
+//! prefix. The host need not learn them.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -15,34 +15,35 @@ use super::Mac;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Fields", into = "Fields")]
 pub struct Route {
-    /// In which network.
+    /// The network's number.
     pub vni: u32,
-    /// What it says.
+    /// The row's content.
     pub row: Row,
 }
 
-/// What a row says.
+/// The content of a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Row {
-    /// Where a machine is.
+    /// The place of a machine.
     Machine {
-        /// Which.
+        /// The machine's Ethernet address.
         mac: Mac,
         /// The host that has it.
         peer: IpAddr,
-        /// Its own addresses: questions for them are answered here, and the gateway finds it by them.
+        /// Its own IP addresses: this host answers address resolution for them, and the gateway finds the
+        /// machine by them.
         addresses: BTreeSet<IpAddr>,
     },
-    /// Where the gateway sends packets of a prefix.
+    /// The gateway's next hop for a prefix.
     Prefix {
-        /// Which packets.
+        /// The destinations.
         to: Prefix,
         /// The address of a machine in this network.
         via: IpAddr,
     },
 }
 
-/// What a row is about; a network has one row at most for each.
+/// The destination of a row; a network has at most one row for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub enum Destination {
@@ -53,12 +54,12 @@ pub enum Destination {
 }
 
 impl Route {
-    /// A machine of which only the Ethernet address is known.
+    /// Returns the row of a machine of which only the Ethernet address is known.
     pub fn to_machine(vni: u32, mac: Mac, peer: IpAddr) -> Self {
         Self { vni, row: Row::Machine { mac, peer, addresses: BTreeSet::new() } }
     }
 
-    /// What it is about.
+    /// Returns the row's destination.
     pub fn destination(&self) -> Destination {
         match self.row {
             Row::Machine { mac, .. } => Destination::Machine(mac),
@@ -109,7 +110,7 @@ impl fmt::Display for Destination {
     }
 }
 
-/// A row as it is written.
+/// The form of a row in a file.
 #[derive(Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Fields {

@@ -65,8 +65,8 @@ fn a_whole_configuration_is_read_and_written_the_same() {
     assert_eq!(toml::from_str(&toml::to_string(&config).unwrap()), Ok(config));
 }
 
-/// An IP packet of 1500 bytes carries 20 of IP, 8 of UDP, 8 of VXLAN, 28 of encryption, 16 and 16 of the transport; of
-/// what is left 12 are virtio's header and 14 Ethernet's.
+/// Checks that an IP packet of 1500 bytes carries 20 of IP, 8 of UDP, 8 of VXLAN, 28 of encryption, 16 and 16 of
+/// the transport; of the remaining bytes 12 are virtio's header and 14 Ethernet's.
 #[test]
 fn what_a_tenant_may_send_in_one_packet_follows_from_the_hosts_network() {
     let host = parse(WHOLE).unwrap().host;

@@ -5,16 +5,16 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-/// Bytes of the longest request, its newline included: a configuration with some 500,000 routes.
+/// Largest length of a request with its newline, bytes: a configuration with some 500,000 routes.
 pub const MAX_REQUEST_BYTES: usize = 64 << 20;
 
-/// Bytes that are read of one client before the others have their turn.
+/// Largest number of bytes that are read from one client before the other clients.
 const READ_AT_A_TIME: usize = 1 << 20;
 
-/// How long a client that does not read holds the daemon up.
+/// The longest time that a client which does not read delays the daemon.
 const SEND_TIMEOUT: Duration = Duration::from_millis(200);
 
-/// A request is longer than [`MAX_REQUEST_BYTES`].
+/// A request longer than [`MAX_REQUEST_BYTES`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the request is longer than {MAX_REQUEST_BYTES} bytes, which the control socket takes at most; a restarted \
@@ -22,7 +22,7 @@ const SEND_TIMEOUT: Duration = Duration::from_millis(200);
 )]
 pub struct TooLong;
 
-/// Returns an error for a request of more bytes than a daemon takes.
+/// Returns an error if a request has more bytes than a daemon accepts.
 pub(super) fn check_length(bytes: usize) -> Result<(), TooLong> {
     if bytes > MAX_REQUEST_BYTES { Err(TooLong) } else { Ok(()) }
 }
@@ -35,7 +35,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    /// A client on a stream that does not block.
+    /// Creates a client on a stream that does not block.
     pub(super) fn new(stream: UnixStream) -> Self {
         Self { stream, lines: Lines::default() }
     }
@@ -45,7 +45,7 @@ impl Connection {
         self.stream.as_fd()
     }
 
-    /// Reads bytes that have arrived. Returns `false` if no more will.
+    /// Reads the bytes that have arrived. Returns `false` if no more will come.
     pub(super) fn receive(&mut self) -> bool {
         let mut bytes = [0; 64 << 10];
         let mut read = 0;
@@ -63,12 +63,12 @@ impl Connection {
         true
     }
 
-    /// Returns the next whole line, or the error that stands for one that was too long.
+    /// Returns the next whole line, or an error in place of one that was too long.
     pub(super) fn next_line(&mut self) -> Option<Result<Vec<u8>, TooLong>> {
         self.lines.next_line()
     }
 
-    /// Sends a whole line: a client that asked for a page of status reads it.
+    /// Sends a whole line. Blocks until the client has read it, at most for [`SEND_TIMEOUT`].
     pub(super) fn send(&mut self, line: &[u8]) -> io::Result<()> {
         self.stream.set_nonblocking(false)?;
         self.stream.set_write_timeout(Some(SEND_TIMEOUT))?;
@@ -77,13 +77,13 @@ impl Connection {
     }
 }
 
-/// Received bytes that are to become lines.
+/// Received bytes, split into lines.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     received: Vec<u8>,
-    /// Bytes of `received` in which no line ends.
+    /// Number of first bytes of `received` that have no newline.
     searched: usize,
-    /// The line that is being received is longer than allowed: its bytes are dropped until it ends.
+    /// `true` if the line being received is longer than allowed: its bytes are dropped until it ends.
     too_long: bool,
 }
 
@@ -93,7 +93,7 @@ impl Lines {
         self.received.extend(bytes);
     }
 
-    /// Returns the next whole line, or the error that stands for one that was too long.
+    /// Returns the next whole line, or an error in place of one that was too long.
     pub(super) fn next_line(&mut self) -> Option<Result<Vec<u8>, TooLong>> {
         let rest = &self.received[self.searched..];
         let Some(end) = rest.iter().position(|&byte| byte == b'\n') else {
@@ -117,7 +117,7 @@ impl Lines {
 mod tests {
     use super::*;
 
-    /// A client that sends `bytes`, and the lines that arrive while it does.
+    /// Sends `bytes` from a client and returns the lines that arrive meanwhile.
     fn lines_of(bytes: Vec<u8>) -> Vec<Result<Vec<u8>, TooLong>> {
         let (mut client, server) = UnixStream::pair().unwrap();
         server.set_nonblocking(true).unwrap();

@@ -1,15 +1,15 @@
-//! What holds of the lines of a client of the control socket, whatever it sends. Tests and fuzz targets call this.
+//! Properties of the lines of a client of the control socket, for any bytes. Tests and fuzz targets call this.
 #![allow(unreachable_pub, reason = "public to the fuzz targets only")]
 
 use super::connection::Lines;
 use super::{Answer, Request, line_of};
 use crate::inputs::Script;
 
-/// Receives a client's bytes in pieces, whose length the first byte says. Every request is written and read again the same.
-/// Returns `true` if there was one.
+/// Receives a client's bytes in pieces of the length that the first byte gives. Every request is written and read
+/// back. Returns `true` if there was one.
 ///
 /// # Panics
-/// If the lines are not those that were sent, or a request changes on its way.
+/// If the lines differ from those sent, or a request changes when written and read back.
 pub fn control_socket(bytes: &[u8]) -> bool {
     let mut script = Script::new(bytes);
     let cut = 1 + script.below(256);
@@ -26,7 +26,7 @@ pub fn control_socket(bytes: &[u8]) -> bool {
     lines.iter().flatten().map(|line| request(line)).fold(false, |any, is_one| any | is_one)
 }
 
-/// Reads a line as a request. Returns `true` if it is one.
+/// Parses a line as a request. Returns `true` if it is one.
 fn request(line: &[u8]) -> bool {
     match serde_json::from_slice::<Request>(line) {
         Ok(request) => {

@@ -6,7 +6,7 @@ use crate::example::{packet, parsed, tcp_numbered, udp};
 use crate::offload::{fill, verify};
 use crate::{Offload, Transport, protocol};
 
-/// Cuts a frame whose transport header is `transport_len` bytes.
+/// Cuts a frame into segments of `size` bytes of payload.
 fn cut(bytes: &[u8], kind: GsoType, size: u16) -> Vec<Vec<u8>> {
     let frame = parsed(bytes);
     let start = frame.ip().unwrap().transport_offset;
@@ -102,7 +102,8 @@ fn headers_alone_are_the_headers_of_the_whole() {
     assert_eq!(segments.write_next_headers(&mut out), None);
 }
 
-/// Any super-frame: its segments add up, are no longer than asked, and hold its payload in order.
+/// Checks for random super-frames that the segments' checksums are right, that no segment is longer than requested,
+/// and that they hold the payload in order.
 #[test]
 fn the_segments_are_the_super_frame() {
     for index in 0..2000 {
@@ -128,7 +129,7 @@ fn the_segments_are_the_super_frame() {
             verify(&frame, &parsed(&frame)).unwrap_or_else(|error| panic!("{index}: {error}"));
             let payload = &frame[header_len..];
             assert!(payload.len() <= size, "{index}");
-            // What segments have in common: all up to the packet's length, and the addresses.
+            // Segments share the Ethernet header.
             assert_eq!(frame[..14], bytes[..14]);
             joined.extend_from_slice(payload);
         }
@@ -136,7 +137,7 @@ fn the_segments_are_the_super_frame() {
     }
 }
 
-/// A super-frame that needs no cutting becomes what `fill` makes of it.
+/// Checks that a super-frame of one segment equals the frame that `fill` completes.
 #[test]
 fn one_segment_is_the_frame_with_its_checksums() {
     let mut bytes = packet("10.0.0.1", "10.0.0.2", protocol::UDP, &udp(1, 2, b"datagram"));

@@ -1,4 +1,4 @@
-//! Frames outside pairs' connections, where hosts encrypt.
+//! Frames outside pairs' connections between hosts that encrypt.
 
 use weft_units::Duration;
 use weft_wire::{MacAddr, VirtioNetHeader};
@@ -8,7 +8,7 @@ use crate::{DropCause, InClear, NetworkConfig, Place};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Two hosts that encrypt so, in a network that is reliable or not.
+/// Returns two hosts that encrypt by `in_clear`, in a network that is reliable or not.
 fn hosts(in_clear: [InClear; 2], reliable: bool) -> Hosts {
     let mut hosts = Hosts::new();
     for (end, in_clear) in in_clear.into_iter().enumerate() {
@@ -19,13 +19,13 @@ fn hosts(in_clear: [InClear; 2], reliable: bool) -> Hosts {
     hosts
 }
 
-/// Has the tenant of an end send a frame to everybody.
+/// Sends a broadcast from the tenant of an end.
 fn broadcast(hosts: &mut Hosts, end: usize, number: u32) {
     let own = mac(u8::try_from(end + 1).unwrap());
     hosts.send(end, PORT, frame(own, MacAddr::BROADCAST, number, 100));
 }
 
-/// Somebody sends a frame in the clear to host 1 with the address of host 0.
+/// Sends an unencrypted frame to host 1 with the forged address of host 0.
 fn forge(hosts: &mut Hosts, to: MacAddr) {
     let ethernet = frame(mac(9), to, 99, 100).split_off(VirtioNetHeader::LEN);
     let (now, own) = (hosts.now, &mut hosts.hosts[1]);
@@ -37,8 +37,8 @@ fn dropped(hosts: &Hosts, end: usize, cause: DropCause) -> u64 {
     switch.counters().dropped_for(cause) + switch.port_counters(PORT).unwrap().dropped_for(cause)
 }
 
-/// Broadcasts, and all frames of a network without reliable delivery, wait for a connection's keys, and what comes under
-/// them is believed.
+/// Checks that broadcasts, and all frames of a network without reliable delivery, wait for a connection's keys, and
+/// that frames under them are trusted.
 #[test]
 fn frames_outside_connections_leave_under_the_keys_of_one() {
     for in_clear in [InClear::Unable, InClear::Nothing] {
@@ -96,7 +96,7 @@ fn a_host_that_does_not_encrypt_is_spoken_to_in_the_clear_where_that_is_allowed(
     let mut preferred = hosts([InClear::Unable, InClear::Any], true);
     broadcast(&mut preferred, 0, 0);
     assert!(preferred.run(LIMIT, |hosts| hosts.seen(1) == [0]));
-    // By then it is known not to encrypt.
+    // By then the peer is known not to encrypt.
     broadcast(&mut preferred, 1, 1);
     assert!(preferred.run(LIMIT, |hosts| hosts.seen(0) == [1]));
     assert_eq!((preferred.plain_frames, preferred.sealed_frames), (2, 0));
@@ -111,7 +111,8 @@ fn a_host_that_does_not_encrypt_is_spoken_to_in_the_clear_where_that_is_allowed(
     assert!(required.hosts.iter().all(|host| host.tenants.holds_nothing()));
 }
 
-/// A host of three does not answer as Weft: frames for all leave for each when it is known how.
+/// Checks with three hosts, one of which does not answer as Weft, that a broadcast leaves for each host as soon as
+/// its way is known.
 #[test]
 fn a_host_that_speaks_only_vxlan_holds_up_nobody_else() {
     let mut hosts = hosts([InClear::Unable, InClear::Any], true);
@@ -124,7 +125,7 @@ fn a_host_that_speaks_only_vxlan_holds_up_nobody_else() {
     assert!(hosts.run(LIMIT, |hosts| hosts.seen(1) == [0]));
     assert_eq!((hosts.plain_frames, hosts.sealed_frames), (1, 1));
     assert!(hosts.hosts[0].tenants.holds_nothing());
-    // Frames of a port that goes are forgotten wherever they wait.
+    // Frames of a removed port are dropped wherever they wait.
     broadcast(&mut hosts, 0, 1);
     let (now, first) = (hosts.now, &mut hosts.hosts[0]);
     first.switch.remove_port(now, PORT, &mut first.tenants);

@@ -1,4 +1,4 @@
-//! Peers that do not speak Weft, paths that fail, ports that go.
+//! Peers that do not speak Weft, paths that fail, and ports that are removed.
 
 use alloc::boxed::Box;
 
@@ -16,7 +16,7 @@ fn a_peer_that_knows_only_vxlan_gets_plain_frames() {
     let plain = NetworkConfig { reliable: false, in_order: true };
     hosts.hosts[1].switch.set_network(RED, plain);
     hosts.send_numbers(0, 0..5, 100);
-    // The request goes unanswered; meanwhile the first frames wait, and are lost with the connection.
+    // The request gets no answer; meanwhile the first frames wait, and are lost with the connection.
     assert!(hosts.run(LIMIT, |hosts| hosts.hosts[0].tenants.holds_nothing()));
     hosts.send_numbers(0, 5..10, 100);
     assert!(hosts.run(LIMIT, |hosts| !hosts.seen(1).is_empty()));
@@ -28,13 +28,14 @@ fn when_every_path_is_dead_frames_go_plain_until_the_peer_is_heard_again() {
     let mut hosts = Hosts::new();
     hosts.send_numbers(0, 0..10, 100);
     assert!(hosts.run(LIMIT, |hosts| hosts.seen(1).len() == 10));
-    // Plain frames leave on path 0, which is dead as well for the transport's packets: the link tells them
-    // apart by nothing, so everything is lost, and then nothing.
+    // Plain frames leave on path 0, which is also dead for the transport's packets: the link does not distinguish
+    // them. So first everything is lost, and then nothing.
     hosts.fate = Box::new(|_, _| Fate::Lost);
     hosts.send_numbers(0, 10..600, 100);
     hosts.run(Duration::from_secs(5), |_| false);
     hosts.fate = Box::new(|_, _| Fate::After(Duration::from_micros(20)));
-    // The peer was gone, so frames go plain; it does not take them for its own, finds that it is asked for, and asks back.
+    // The peer was unreachable, so frames leave as plain VXLAN; the peer does not trust them and requests a
+    // connection.
     let before = hosts.plain_frames;
     for number in 600..610 {
         hosts.send_numbers(0, number..number + 1, 100);
@@ -68,7 +69,7 @@ fn a_restarted_peer_is_found_again() {
     assert!(hosts.run(LIMIT, |hosts| hosts.hosts[0].tenants.holds_nothing()));
     let fresh = Hosts::new().hosts.pop().unwrap();
     hosts.hosts[1] = fresh;
-    // The first frame finds out; its connection is lost with it, as a packet is.
+    // The first frame shows that the connection is gone; the frame is lost like a packet.
     hosts.send_numbers(0, 10..11, 100);
     hosts.run(Duration::from_millis(100), |_| false);
     let lost = hosts.hosts[0].switch.port_counters(PORT).unwrap();

@@ -18,7 +18,8 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// Another tenant of the first host.
 const NEAR: PortId = PortId(2);
 
-/// Tenant 1 is 10.0.0.1, the other host's is 10.0.1.2, and the second of the first host 10.0.2.3.
+/// Returns hosts where tenant 1 is 10.0.0.1, the other host's tenant 10.0.1.2, and the second of the first
+/// 10.0.2.3.
 fn subnets() -> Hosts {
     let mut hosts = Hosts::new();
     for host in &mut hosts.hosts {
@@ -37,7 +38,7 @@ fn subnets() -> Hosts {
     hosts
 }
 
-/// A datagram of tenant 1 for the gateway.
+/// Returns a datagram of tenant 1 for the gateway.
 fn datagram(to: [u8; 4], hop_limit: u8, bytes: usize) -> Vec<u8> {
     let udp = udp(1000, 53, &vec![7; bytes]);
     let mut header = v4([10, 0, 0, 1].into(), to.into(), protocol::UDP, udp.len());
@@ -51,7 +52,7 @@ fn seen(hosts: &Hosts, end: usize, port: PortId) -> &[Vec<u8>] {
     hosts.hosts[end].tenants.seen.get(&port).map_or(&[], Vec::as_slice)
 }
 
-/// What a tenant gets of a datagram that went through the gateway.
+/// Returns a datagram as a tenant receives it after the gateway.
 fn forwarded(mut frame: Vec<u8>, to: MacAddr) -> Vec<u8> {
     gateway::pass_on(&mut frame[VirtioNetHeader::LEN..], to);
     frame
@@ -88,7 +89,7 @@ fn packets_cross_subnets_of_one_host_and_in_plain_vxlan() {
 }
 
 #[test]
-fn what_the_gateway_cannot_send_on_is_counted_and_told_to_nobody() {
+fn packets_that_the_gateway_cannot_forward_are_counted_without_an_icmp_error() {
     let mut hosts = subnets();
     let arp = between(mac(1), GATEWAY, EtherType::ARP, &[0; 28]);
     let bridged = [&[0; VirtioNetHeader::LEN][..], &arp].concat();
@@ -96,7 +97,7 @@ fn what_the_gateway_cannot_send_on_is_counted_and_told_to_nobody() {
         (datagram([10, 0, 1, 2], 1, 10), DropCause::HopLimit),
         (datagram([10, 0, 1, 9], 64, 10), DropCause::NoRoute),
         (datagram([192, 0, 2, 1], 64, 10), DropCause::NoRoute),
-        // Its own: no machine.
+        // The gateway's own address, which has no machine.
         (datagram([10, 0, 1, 254], 64, 10), DropCause::NoRoute),
         (datagram([10, 0, 0, 1], 64, 10), DropCause::NoRoute),
         (bridged, DropCause::NoRoute),

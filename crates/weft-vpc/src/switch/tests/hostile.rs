@@ -1,5 +1,5 @@
-//! Guests that read and write their receive buffers while frames arrive in them, and hosts that send what no switch
-//! does.
+//! Guests that read and write their receive buffers while frames arrive in them, and hosts that send packets which
+//! no switch sends.
 
 use alloc::boxed::Box;
 use alloc::rc::Rc;
@@ -10,14 +10,14 @@ use weft_units::Duration;
 use weft_wire::{EtherType, VirtioNetHeader};
 
 use super::hosts::{Hosts, PORT, RED, mac};
-use super::policy::{acl, datagram, dropped, settled};
+use super::policy::{acl, all_released, datagram, dropped};
 use super::traffic::bad_link;
 use crate::example::{between, udp, v4, v4_packet};
 use crate::{ConnectionsConfig, DropCause, SecurityGroupConfig, SecurityGroups, Sets, protocol};
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Where a datagram's destination port stands in a frame.
+/// The offset of a datagram's destination port in a frame.
 const DESTINATION_PORT: usize = VirtioNetHeader::LEN + 14 + 20 + 2;
 
 fn groups(rules: &[&str]) -> SecurityGroups {
@@ -29,7 +29,7 @@ fn groups(rules: &[&str]) -> SecurityGroups {
     SecurityGroups::new(&[group], &Sets::new(), ConnectionsConfig::default(), (1, 2)).unwrap()
 }
 
-/// Two hosts of which the second's tenant has rules: an access list, or security groups.
+/// Returns two hosts; the second's tenant has rules, an access list or security groups.
 fn with_rules(tracked: bool) -> Hosts {
     let mut hosts = Hosts::new();
     let switch = &mut hosts.hosts[1].switch;
@@ -42,7 +42,7 @@ fn with_rules(tracked: bool) -> Hosts {
     hosts
 }
 
-/// A datagram that the rules deny, of bytes that no other frame has.
+/// Returns a datagram that the rules deny, filled with bytes that no other frame has.
 fn denied(len: usize) -> Vec<u8> {
     let mut frame = datagram(53, len);
     frame[DESTINATION_PORT + 6..].fill(0x5a);
@@ -64,7 +64,7 @@ fn a_guest_reads_nothing_of_a_frame_that_is_denied() {
             hosts.send(0, PORT, denied(len));
             hosts.send(0, PORT, datagram(80, len));
         }
-        assert!(hosts.run(LIMIT, settled));
+        assert!(hosts.run(LIMIT, all_released));
         assert_eq!(hosts.hosts[1].tenants.seen[&PORT].len(), 30);
         assert_eq!(dropped(&hosts, 1, DropCause::Denied), 30);
         assert_eq!(secrets.get(), 0, "read of {len} bytes, tracked: {tracked}");
@@ -79,7 +79,7 @@ fn a_guest_that_rewrites_its_memory_is_judged_by_what_came() {
             memory[DESTINATION_PORT..][..2].copy_from_slice(&80_u16.to_be_bytes());
         }));
         (0..30).for_each(|_| hosts.send(0, PORT, denied(len)));
-        assert!(hosts.run(LIMIT, settled));
+        assert!(hosts.run(LIMIT, all_released));
         assert_eq!(dropped(&hosts, 1, DropCause::Denied), 30);
         assert!(!hosts.hosts[1].tenants.seen.contains_key(&PORT));
     }
@@ -93,14 +93,14 @@ fn a_guest_that_rewrites_its_memory_teaches_nothing() {
     reply.extend(mac(2).0.into_iter().chain([10, 0, 0, 2]));
     let mut frame = [0; VirtioNetHeader::LEN].to_vec();
     frame.extend(between(mac(1), mac(2), EtherType::ARP, &reply));
-    // A third machine's addresses in place of the sender's.
+    // The guest writes a third machine's addresses over the sender's.
     hosts.hosts[1].tenants.guest = Some(Box::new(|memory| {
         memory[18..24].copy_from_slice(&mac(3).0);
         memory[34..40].copy_from_slice(&mac(3).0);
         memory[40..44].copy_from_slice(&[10, 0, 0, 3]);
     }));
     hosts.send(0, PORT, frame);
-    assert!(hosts.run(LIMIT, settled));
+    assert!(hosts.run(LIMIT, all_released));
     assert_eq!(hosts.hosts[1].tenants.seen[&PORT].len(), 1);
     let now = hosts.now;
     let table = hosts.hosts[1].switch.table(RED);
@@ -111,7 +111,7 @@ fn a_guest_that_rewrites_its_memory_teaches_nothing() {
     assert_eq!(table.neighbour([10, 0, 0, 1].into(), now), Some(mac(1)));
 }
 
-/// Parts of packets, of which only the first says to which port they are.
+/// Checks with fragmented packets, of which only the first fragment has the ports.
 #[test]
 fn frames_are_inspected_in_the_order_of_their_flow() {
     let mut hosts = with_rules(true);
@@ -129,7 +129,7 @@ fn frames_are_inspected_in_the_order_of_their_flow() {
             hosts.send(0, PORT, frame);
         }
     }
-    assert!(hosts.run(LIMIT, settled));
+    assert!(hosts.run(LIMIT, all_released));
     assert_eq!(dropped(&hosts, 1, DropCause::NoFirstPart), 0);
     assert_eq!(hosts.hosts[1].tenants.seen[&PORT].len(), 400);
     assert!(hosts.hosts[0].tenants.reads_again > 0, "nothing was late");

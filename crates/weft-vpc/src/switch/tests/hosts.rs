@@ -1,4 +1,4 @@
-//! Two hosts with a switch each and tenants whose queues are vectors.
+//! Two hosts with a switch each, and tenants whose queues are vectors.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -25,7 +25,7 @@ pub(super) fn host(end: usize) -> SocketAddr {
     (Ipv4Addr::new(10, 0, 0, last), 4789).into()
 }
 
-/// A frame with a number that says which it is.
+/// Returns a frame that carries `number`.
 pub(super) fn frame(from: MacAddr, to: MacAddr, number: u32, len: usize) -> Vec<u8> {
     let mut bytes = vec![0; VirtioNetHeader::LEN];
     bytes.extend(to.0);
@@ -38,26 +38,26 @@ pub(super) fn frame(from: MacAddr, to: MacAddr, number: u32, len: usize) -> Vec<
     bytes
 }
 
-/// The number of a frame.
+/// Returns the number in a frame.
 pub(super) fn number(frame: &[u8]) -> u32 {
     u32::from_be_bytes(frame[26..30].try_into().unwrap())
 }
 
-/// A host's tenants.
+/// The tenants of a host.
 #[derive(Default)]
 pub(super) struct Queues {
     next: u32,
     pub(super) sent: BTreeMap<(PortId, Token), Vec<u8>>,
     claimed: BTreeMap<(PortId, Slot), (Staging, Vec<u8>)>,
     pub(super) seen: BTreeMap<PortId, Vec<Vec<u8>>>,
-    /// Buffers each tenant has; unbounded where it is not said.
+    /// Number of buffers of each tenant; unlimited if absent.
     pub(super) room: BTreeMap<PortId, usize>,
     pub(super) reads_again: usize,
-    /// What a guest does with its memory whenever something was placed in it.
+    /// The guest, which is called after each write to its memory.
     pub(super) guest: Option<Guest>,
 }
 
-/// A guest that watches its memory.
+/// A guest that reads and changes its memory.
 pub(super) type Guest = Box<dyn FnMut(&mut [u8])>;
 
 impl Queues {
@@ -124,7 +124,7 @@ impl Tenants for Queues {
     }
 }
 
-/// What the link does with a packet.
+/// The link's decision on a packet.
 pub(super) enum Fate {
     After(Duration),
     Lost,
@@ -142,7 +142,7 @@ pub(super) struct Host {
     pub(super) tenants: Queues,
 }
 
-/// What becomes of a packet on a path.
+/// A function that decides the fate of a packet on a path.
 pub(super) type Fates = Box<dyn FnMut(&mut Rng, u16) -> Fate>;
 
 /// Hosts on a link.
@@ -150,9 +150,9 @@ pub(super) struct Hosts {
     pub(super) now: Instant,
     pub(super) hosts: Vec<Host>,
     pub(super) fate: Fates,
-    /// Whether hosts but the first know nothing but VXLAN.
+    /// `true` if all hosts but the first speak only VXLAN.
     pub(super) only_plain: bool,
-    /// A host that knows nothing but VXLAN.
+    /// A host that speaks only VXLAN.
     pub(super) deaf: Option<usize>,
     /// `true` if the link marks every packet (CE).
     pub(super) marks: bool,
@@ -161,11 +161,11 @@ pub(super) struct Hosts {
     sequence: u64,
     pub(super) plain_frames: usize,
     pub(super) sealed_frames: usize,
-    /// The accepting host's ids of connections, by the asking host and its id.
+    /// The accepting host's ids of connections, by the requesting host and its id.
     accepted: BTreeMap<(usize, ConnectionId), ConnectionId>,
 }
 
-/// Port 1 of each host is a tenant of one network, with address 1 at the first, 2 at the second.
+/// The port of each host's tenant in one network, with address 1 at the first host and 2 at the second.
 pub(super) const PORT: PortId = PortId(1);
 
 impl Hosts {
@@ -204,7 +204,7 @@ impl Hosts {
         Host { switch, tenants: Queues::default() }
     }
 
-    /// Has a host encrypt.
+    /// Sets a host's policy on unencrypted frames.
     pub(super) fn encrypt(&mut self, end: usize, in_clear: InClear) {
         self.hosts[end].switch.config.in_clear = in_clear;
     }
@@ -213,7 +213,7 @@ impl Hosts {
         self.hosts[end].switch.config.in_clear != InClear::Any
     }
 
-    /// Adds a host whose tenant is the machine of the second: there it moves.
+    /// Adds a host whose tenant is the second host's machine, which moves there.
     pub(super) fn add_third(&mut self) {
         let mut third = Self::host(&TransportConfig::bifrost(), 1);
         third.switch.set_peers(RED, vec![host(0)]);
@@ -228,7 +228,7 @@ impl Hosts {
         switch.handle_frame(self.now, port, token, frame.len() as u32, head, tenants);
     }
 
-    /// Frames `numbers` from the tenant of one end to that of the other.
+    /// Sends frames `numbers` from the tenant of one end to that of the other.
     pub(super) fn send_numbers(&mut self, end: usize, numbers: core::ops::Range<u32>, len: usize) {
         let own = mac(u8::try_from(end + 1).unwrap());
         let other = mac(u8::try_from(2 - end).unwrap());
@@ -322,7 +322,7 @@ impl Hosts {
         }
     }
 
-    /// Runs until `done` says so, at most for `limit`; whether it did.
+    /// Runs until `done` returns `true`, at most for `limit`. Returns `true` if `done` did.
     pub(super) fn run(&mut self, limit: Duration, done: impl Fn(&Self) -> bool) -> bool {
         let until = self.now + limit;
         loop {
@@ -344,7 +344,7 @@ impl Hosts {
         }
     }
 
-    /// The frames that the tenant of an end has seen.
+    /// Returns the numbers of the frames that the tenant of an end has seen.
     pub(super) fn seen(&self, end: usize) -> Vec<u32> {
         self.hosts[end].tenants.numbers(PORT)
     }

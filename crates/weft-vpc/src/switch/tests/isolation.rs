@@ -1,4 +1,4 @@
-//! What must not cross from one tenant to another.
+//! The isolation of tenants from each other.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -15,7 +15,7 @@ const LIMIT: Duration = Duration::from_secs(20);
 const BLUE: Vni = Vni::new(8).unwrap();
 const BLUE_PORT: PortId = PortId(2);
 
-/// Two networks with the same addresses, on both hosts.
+/// Returns hosts that both have two networks with the same addresses.
 fn two_networks() -> Hosts {
     let mut hosts = Hosts::with(&TransportConfig::bifrost());
     for (end, own) in hosts.hosts.iter_mut().enumerate() {
@@ -54,7 +54,7 @@ fn tenants_with_the_same_addresses_never_meet() {
     assert_eq!(seen(&hosts, 0, PORT), []);
 }
 
-/// Packets of the first host's connection, as somebody on the way would see them.
+/// Returns the packets of the first host's connection, as an observer on the path would see them.
 fn packets(hosts: &mut Hosts) -> Vec<(Packet, Vec<u8>)> {
     hosts.send(0, PORT, frame(mac(1), mac(2), 9, 200));
     let own = &mut hosts.hosts[0];
@@ -88,22 +88,22 @@ fn a_packet_under_another_network_is_not_taken() {
     let counters = hosts.hosts[1].switch.port_counters(PORT).unwrap();
     assert_eq!(counters.dropped_for(DropCause::Misdirected), forged.len() as u64);
     assert_eq!((seen(&hosts, 1, PORT), seen(&hosts, 1, BLUE_PORT)), (vec![0], vec![]));
-    // The frame itself is sent again and arrives.
+    // The frame itself is retransmitted and arrives.
     assert!(hosts.run(LIMIT, |hosts| hosts.seen(1) == [0, 9]));
 }
 
 #[test]
-fn strangers_are_not_listened_to() {
+fn packets_of_unknown_peers_are_dropped() {
     let mut hosts = two_networks();
-    let stranger = "10.9.9.9:4789".parse().unwrap();
-    let (arrival, now) = (arrival(&hosts, stranger), hosts.now);
+    let unknown_peer = "10.9.9.9:4789".parse().unwrap();
+    let (arrival, now) = (arrival(&hosts, unknown_peer), hosts.now);
     let forged = packets(&mut hosts);
     let own = &mut hosts.hosts[1];
     for (packet, payload) in &forged {
         own.switch.handle_packet(now, &arrival, RED, packet, payload, &mut own.tenants);
     }
     let ethernet = &frame(mac(1), mac(2), 0, 100)[VirtioNetHeader::LEN..];
-    own.switch.handle_plain(now, stranger, RED, ethernet, &mut own.tenants);
+    own.switch.handle_plain(now, unknown_peer, RED, ethernet, &mut own.tenants);
     own.switch.handle_plain(now, host(0), Vni::new(99).unwrap(), ethernet, &mut own.tenants);
     let refused = own.switch.counters().dropped_for(DropCause::UnknownPeer);
     assert_eq!(refused, forged.len() as u64 + 2);

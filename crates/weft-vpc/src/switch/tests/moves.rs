@@ -1,4 +1,5 @@
-//! Machines that move from one host to another. Here the second machine moves from the second host to the third.
+//! Machines that move from one host to another. Here the second machine moves from the second host to the
+//! third.
 
 use weft_units::Duration;
 
@@ -7,7 +8,7 @@ use crate::Place;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// The hosts at the other ends of the first host's connections.
+/// Returns the hosts at the other ends of the first host's connections.
 fn led_to(hosts: &Hosts) -> Vec<usize> {
     let peers = hosts.hosts[0].switch.pairs();
     peers.map(|pair| (0..3).find(|&end| host(end) == pair.peer).unwrap()).collect()
@@ -17,13 +18,13 @@ fn led_to(hosts: &Hosts) -> Vec<usize> {
 fn frames_follow_a_machine_that_is_heard_elsewhere() {
     let mut hosts = Hosts::new();
     hosts.add_third();
-    // Known by what is heard alone.
+    // The machine's place is learned only.
     hosts.hosts[0].switch.table(RED).set_mac(mac(2), None);
     hosts.send_numbers(1, 0..1, 100);
     assert!(hosts.run(LIMIT, |hosts| hosts.seen(0) == [0]));
     hosts.send_numbers(0, 0..5, 100);
     assert!(hosts.run(LIMIT, |hosts| hosts.seen(1).len() == 5));
-    // From the third host the same machine says something: the connection to the second is still there, and in use.
+    // The same machine sends from the third host; the connection to the second still exists and is in use.
     hosts.send(2, PORT, frame(mac(2), mac(1), 1, 100));
     assert!(hosts.run(LIMIT, |hosts| hosts.seen(0) == [0, 1]));
     hosts.send_numbers(0, 5..10, 100);
@@ -44,7 +45,7 @@ fn a_machine_that_is_set_elsewhere_is_cut_off_from_where_it_was() {
     let set = |own: &mut super::hosts::Host, end| {
         own.switch.set_place(now, RED, mac(2), Some(Place::Peer(host(end))), &mut own.tenants);
     };
-    // Said again, it changes nothing.
+    // The same place again changes nothing.
     set(own, 1);
     assert_eq!(own.switch.pair_count(), 1);
     set(own, 2);

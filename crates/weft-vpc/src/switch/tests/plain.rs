@@ -1,4 +1,4 @@
-//! Plain VXLAN that somebody sends with a peer's address, and that peers send who speak nothing else.
+//! Plain VXLAN: forged frames with a peer's address, and frames of peers that speak only VXLAN.
 
 use alloc::vec::Vec;
 
@@ -11,13 +11,13 @@ use crate::{DropCause, NetworkConfig, Place};
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Somebody sends a plain frame to host `end` with the address of host `as_host`.
+/// Sends a forged plain frame to host `end` with the address of host `as_host`.
 fn forge(hosts: &mut Hosts, end: usize, as_host: usize, ethernet: &[u8]) {
     let (now, own) = (hosts.now, &mut hosts.hosts[end]);
     own.switch.handle_plain(now, host(as_host), RED, ethernet, &mut own.tenants);
 }
 
-/// An announcement to everybody: `owner` has the address 10.0.0.`last`.
+/// Returns a broadcast which announces that `owner` has the address 10.0.0.`last`.
 fn announcement(owner: MacAddr, last: u8) -> Vec<u8> {
     let mut message = [0, 1, 8, 0, 6, 4, 0, 1].to_vec();
     message.extend(owner.0.into_iter().chain([10, 0, 0, last]));
@@ -39,7 +39,7 @@ fn a_forged_frame_reaches_no_machine_and_teaches_nothing() {
     let mut hosts = Hosts::new();
     let injected = frame(mac(1), mac(2), 99, 100).split_off(VirtioNetHeader::LEN);
     let foreign = frame(mac(9), mac(2), 99, 100).split_off(VirtioNetHeader::LEN);
-    // Before the peer has been heard, and after.
+    // Before the peer has sent anything, and after.
     for round in 1..=2_u64 {
         forge(&mut hosts, 1, 0, &injected);
         forge(&mut hosts, 1, 0, &foreign);
@@ -50,7 +50,7 @@ fn a_forged_frame_reaches_no_machine_and_teaches_nothing() {
         assert!(hosts.run(LIMIT, |hosts| hosts.seen(1).contains(&number)));
     }
     assert_eq!(hosts.seen(1), [0, 1]);
-    // However many are forged, the peer is asked once a second.
+    // The peer is sent one request per second, however many frames are forged.
     for _ in 0..1_000 {
         forge(&mut hosts, 1, 0, &foreign);
     }
@@ -74,7 +74,8 @@ fn a_forged_announcement_moves_no_machine() {
     }
     hosts.send_numbers(0, 0..5, 100);
     assert!(hosts.run(LIMIT, |hosts| hosts.seen(1).len() == 5));
-    // Nor does one give the address that a machine has said on its connection to another machine.
+    // A forged frame also does not move an address that a machine announced on its connection to another
+    // machine.
     let address = [10, 0, 0, 2].into();
     let mut said = [0; VirtioNetHeader::LEN].to_vec();
     said.extend(announcement(mac(2), 2));
@@ -100,10 +101,10 @@ fn an_announcement_moves_a_machine_that_its_host_has() {
     let mut announced = [0; VirtioNetHeader::LEN].to_vec();
     announced.extend(announcement(mac(2), 2));
     hosts.send(2, PORT, announced);
-    let settled = hosts.run(LIMIT, |hosts| {
+    let connected = hosts.run(LIMIT, |hosts| {
         hosts.hosts[0].switch.pairs().any(|pair| pair.peer == host(2) && pair.up)
     });
-    assert!(settled, "the third host was not asked");
+    assert!(connected, "the third host was not asked");
     hosts.run(Duration::from_millis(10), |_| false);
     assert_eq!(place(&mut hosts, 0, mac(2)), Some(Place::Peer(host(2))));
     hosts.send_numbers(0, 0..5, 100);
@@ -114,7 +115,7 @@ fn an_announcement_moves_a_machine_that_its_host_has() {
 fn a_machine_that_has_not_spoken_is_found_by_its_host() {
     let mut hosts = Hosts::new();
     hosts.hosts[0].switch.table(RED).set_mac(mac(2), None);
-    // It goes to everybody, and the host that has the machine asks back.
+    // The frame goes to all hosts, and the host that has the machine requests a connection.
     hosts.send_numbers(0, 0..1, 100);
     assert!(hosts.run(LIMIT, |hosts| hosts.hosts[0].switch.pair_count() == 1));
     hosts.run(Duration::from_millis(10), |_| false);
@@ -130,11 +131,11 @@ fn a_peer_that_was_found_to_speak_nothing_else_is_believed() {
     hosts.hosts[1].switch.set_network(RED, NetworkConfig { reliable: false, in_order: true });
     hosts.send_numbers(1, 0..1, 100);
     assert!(hosts.run(LIMIT, |hosts| unproven(hosts, 0) == 1));
-    // It was asked, and did not answer.
+    // The host was sent a request and did not answer.
     hosts.run(Duration::from_secs(5), |_| false);
     hosts.send_numbers(1, 1..5, 100);
     assert!(hosts.run(LIMIT, |hosts| hosts.seen(0) == [1, 2, 3, 4]));
-    // It answers at last: from here on it has no need of plain frames.
+    // The host answers at last: from here on plain frames from it are refused.
     hosts.only_plain = false;
     hosts.hosts[1].switch.set_network(RED, NetworkConfig::default());
     hosts.send_numbers(1, 5..6, 100);

@@ -1,4 +1,4 @@
-//! Losses by policy are not losses (BIFROST, section 7.1).
+//! Drops by policy are not losses (BIFROST, section 7.1).
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -17,7 +17,7 @@ use crate::{
 
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// A datagram for a port of the tenant of the second host.
+/// Returns a datagram for a port of the second host's tenant.
 pub(super) fn datagram(port: u16, len: usize) -> Vec<u8> {
     let payload = udp(40_000, port, &vec![7; len]);
     let (from, to) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
@@ -37,8 +37,8 @@ pub(super) fn dropped(hosts: &Hosts, end: usize, cause: DropCause) -> u64 {
     hosts.hosts[end].switch.port_counters(PORT).unwrap().dropped_for(cause)
 }
 
-/// Whether every frame that was sent is done with.
-pub(super) fn settled(hosts: &Hosts) -> bool {
+/// Returns `true` if the sender's tenant has all its frames released.
+pub(super) fn all_released(hosts: &Hosts) -> bool {
     hosts.hosts[0].tenants.holds_nothing()
 }
 
@@ -49,7 +49,7 @@ fn what_the_receivers_list_denies_is_acknowledged_and_not_sent_again() {
     for number in 0..100 {
         hosts.send(0, PORT, datagram(if number % 2 == 0 { 53 } else { 80 }, 1000));
     }
-    assert!(hosts.run(LIMIT, settled));
+    assert!(hosts.run(LIMIT, all_released));
     assert_eq!(hosts.hosts[1].tenants.seen[&PORT].len(), 50);
     assert_eq!(dropped(&hosts, 1, DropCause::Denied), 50);
     assert_eq!(
@@ -63,25 +63,25 @@ fn what_the_senders_list_denies_does_not_leave() {
     let mut hosts = Hosts::new();
     hosts.hosts[0].switch.set_acl(PORT, Some(acl(&["deny egress udp to any port 53"])));
     hosts.send(0, PORT, datagram(53, 10));
-    assert!(settled(&hosts));
+    assert!(all_released(&hosts));
     assert_eq!(dropped(&hosts, 0, DropCause::Denied), 1);
 }
 
-/// Congestion controls that slow down when packets are marked, and the rate that they offer a limited receiver at most,
-/// percent of the limit: the overlay's default first. Swift's windows do not get small enough for it.
-const HEED_MARKS: [(congestion::Kind, u64); 3] =
+/// Congestion controls that slow down on marks, and the largest rate at which each may send to a limited receiver,
+/// in percent of the limit; the overlay's default is first. Swift's windows do not get small enough for the limit.
+const MARK_SENSITIVE: [(congestion::Kind, u64); 3] =
     [(congestion::Kind::Weft, 160), (congestion::Kind::Dctcp, 125), (congestion::Kind::Swift, 450)];
 
-/// The rate limit at the receiver, bits a second.
+/// The rate limit at the receiver, bits per second.
 const RATE: u64 = 100_000_000;
-/// Frames that are sent, of 1,442 bytes each.
+/// Number of frames sent, of 1,442 bytes each.
 const FRAMES: u64 = 4_000;
 
-/// Sends frames to a receiver with a rate limit, on a network with a round trip of 1 ms. Returns the frames that it took,
-/// and those that the limit allows for as long as all of them needed.
+/// Sends frames to a receiver with a rate limit, on a network with a round trip of 1 ms. Returns the number of
+/// frames that it accepted, and the number that the limit allows in the time that all of them needed.
 fn send_to_limited(congestion: congestion::Kind) -> (u64, u64) {
     let base_rtt = Duration::from_millis(1);
-    // A first window as overlays ship it.
+    // The first window of overlays as shipped.
     let bifrost = TransportConfig::bifrost();
     let transport = TransportConfig { congestion, base_rtt, first_window: 64 << 10, ..bifrost };
     let mut hosts = Hosts::with(&transport);
@@ -92,19 +92,19 @@ fn send_to_limited(congestion: congestion::Kind) -> (u64, u64) {
     for _ in 0..FRAMES {
         hosts.send(0, PORT, datagram(80, 1400));
     }
-    assert!(hosts.run(LIMIT, settled));
+    assert!(hosts.run(LIMIT, all_released));
     let took = hosts.now.since(began).as_nanos();
     let seen = hosts.hosts[1].tenants.seen[&PORT].len() as u64;
     let shed = dropped(&hosts, 1, DropCause::RateLimited);
     assert_eq!((seen + shed, hosts.hosts[0].tenants.reads_again), (FRAMES, 0));
     assert_eq!(hosts.hosts[0].switch.transport().ecn_marks_heard, shed);
-    // 128 KiB at once are 90 frames.
+    // The burst of 128 KiB is 90 frames.
     (seen, 90 + took * RATE / 1_000_000_000 / 8 / 1_442)
 }
 
 #[test]
 fn what_exceeds_the_receivers_rate_is_not_sent_again_and_slows_the_sender() {
-    for (congestion, most) in HEED_MARKS {
+    for (congestion, most) in MARK_SENSITIVE {
         let (seen, allowed) = send_to_limited(congestion);
         let offered = FRAMES * 100 / allowed;
         assert!(seen <= allowed + 1, "{congestion}: {seen} frames where {allowed} are allowed");
@@ -112,11 +112,11 @@ fn what_exceeds_the_receivers_rate_is_not_sent_again_and_slows_the_sender() {
         assert!(offered <= most, "{congestion}: {offered} % of the limit");
     }
     let (_, allowed) = send_to_limited(congestion::Kind::FixedWindow);
-    // Slow start alone holds it: it stops growing with the first marks.
+    // Only slow start holds it: its growth ends with the first marks.
     assert!(FRAMES > 5 * allowed, "it does not slow down: {allowed}");
 }
 
-/// The second byte of a datagram's IPv4 header, which says of congestion what `sent` said.
+/// Sends a datagram with the type of service `sent` and returns the byte that the receiving tenant sees.
 fn received_type_of_service(marks: bool, sent: u8) -> u8 {
     let mut hosts = Hosts::new();
     hosts.marks = marks;
@@ -124,13 +124,13 @@ fn received_type_of_service(marks: bool, sent: u8) -> u8 {
     let byte = VirtioNetHeader::LEN + 15;
     frame[byte] = sent;
     hosts.send(0, PORT, frame);
-    assert!(hosts.run(LIMIT, settled));
+    assert!(hosts.run(LIMIT, all_released));
     hosts.hosts[1].tenants.seen[&PORT][0][byte]
 }
 
 #[test]
 fn a_mark_on_the_way_reaches_a_tenant_that_is_ecn_capable() {
-    // RFC 6040, section 4.2, and Not-ECT left alone: the transport has slowed down by the mark.
+    // RFC 6040, section 4.2; Not-ECT stays unchanged: the transport has slowed down on the mark.
     for (sent, marked) in [(0b00, 0b00), (0b01, 0b11), (0b10, 0b11), (0b11, 0b11)] {
         assert_eq!(received_type_of_service(false, sent), sent);
         assert_eq!(received_type_of_service(true, sent), marked);
@@ -146,7 +146,7 @@ fn what_exceeds_the_senders_rate_does_not_leave() {
     for _ in 0..200 {
         hosts.send(0, PORT, datagram(80, 1400));
     }
-    assert!(hosts.run(LIMIT, settled));
+    assert!(hosts.run(LIMIT, all_released));
     // 128 KiB are 90 frames of 1442 bytes.
     let seen = hosts.hosts[1].tenants.seen[&PORT].len() as u64;
     assert_eq!((seen, dropped(&hosts, 0, DropCause::RateLimited)), (90, 110));
@@ -162,7 +162,7 @@ fn who_has_an_address_is_answered_on_the_host() {
     let mut frame = vec![0; VirtioNetHeader::LEN];
     frame.extend(between(mac(1), MacAddr::BROADCAST, EtherType::ARP, &question));
     hosts.send(0, PORT, frame);
-    assert!(settled(&hosts));
+    assert!(all_released(&hosts));
     let answer = &hosts.hosts[0].tenants.seen[&PORT][0];
     assert_eq!(answer[34..44], [&mac(2).0[..], &[10, 0, 0, 2]].concat());
     assert!(hosts.hosts[0].switch.poll_plain().is_none());
@@ -174,11 +174,11 @@ fn what_is_sent_from_another_address_does_not_leave() {
     let guard = |source: &str| Some(SourceGuard::new(vec![source.parse().unwrap()]));
     assert!(hosts.hosts[0].switch.set_sources(PORT, guard("10.0.0.1")));
     hosts.send(0, PORT, datagram(80, 10));
-    assert!(hosts.run(LIMIT, settled));
+    assert!(hosts.run(LIMIT, all_released));
     assert_eq!(hosts.hosts[1].tenants.seen[&PORT].len(), 1);
     assert!(hosts.hosts[0].switch.set_sources(PORT, guard("10.0.0.3")));
     hosts.send(0, PORT, datagram(80, 10));
-    assert!(settled(&hosts));
+    assert!(all_released(&hosts));
     assert_eq!(dropped(&hosts, 0, DropCause::Spoofed), 1);
 }
 
@@ -202,7 +202,7 @@ fn an_answer_passes_the_group_that_its_question_passed() {
         frame
     };
     let all_done = |hosts: &Hosts| hosts.hosts.iter().all(|host| host.tenants.holds_nothing());
-    // Unasked; then asked, once of the port that a rule allows and once of another.
+    // First an unrequested reply; then a request on the port that a rule allows, and one on another.
     hosts.send(1, PORT, answer(53));
     assert!(hosts.run(LIMIT, all_done));
     hosts.send(0, PORT, datagram(53, 10));
@@ -228,7 +228,7 @@ fn what_a_group_refuses_is_counted_by_why() {
     let groups = SecurityGroups::new(&[group], &Sets::new(), few, (1, 2)).unwrap();
     hosts.hosts[0].switch.set_groups(PORT, Some(groups));
     hosts.send(0, PORT, datagram(53, 10));
-    // The second part of a packet (RFC 791), of which no first part has passed.
+    // The second fragment of a packet (RFC 791) whose first fragment has not passed.
     let (from, to) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
     let mut packet = v4_packet(v4(from, to, protocol::UDP, 16), &[0; 16]);
     packet[7] = 3;
@@ -239,7 +239,7 @@ fn what_a_group_refuses_is_counted_by_why() {
     let mut other = vec![0; VirtioNetHeader::LEN];
     other.extend(between(mac(1), mac(2), EtherType::IPV4, &packet));
     hosts.send(0, PORT, other);
-    assert!(settled(&hosts));
+    assert!(all_released(&hosts));
     let causes = [DropCause::TableFull, DropCause::NoFirstPart, DropCause::Denied];
     assert_eq!(causes.map(|cause| dropped(&hosts, 0, cause)), [1, 1, 1]);
 }
@@ -267,13 +267,13 @@ fn a_super_frame_counts_as_what_it_is_cut_into_whatever_its_header_hints() {
         header.emit(&mut frame);
         hosts.send(0, PORT, frame);
     };
-    // Ten each: one that hints that all of it is headers, and two more of which one is too many.
+    // Ten frames each: one whose hint counts all of it as headers, and two more, of which the last is too many.
     send(VirtioNetHeader { hdr_len: 1042, ..header });
     send(header);
     send(header);
-    // One that is no TCP does not leave.
+    // A frame that is not TCP does not leave.
     send(VirtioNetHeader { gso_type: GsoType::TcpV4, ..header });
-    assert!(hosts.run(LIMIT, settled));
+    assert!(hosts.run(LIMIT, all_released));
     assert_eq!(dropped(&hosts, 0, DropCause::RateLimited), 1);
     assert_eq!(dropped(&hosts, 0, DropCause::Malformed), 1);
     assert_eq!(hosts.hosts[1].tenants.seen[&PORT].len(), 2);

@@ -1,5 +1,5 @@
-//! Hosts with several threads, a switch each: whatever thread a packet arrives at, it gets to where it
-//! belongs, and nothing of a connection is ever at two.
+//! Hosts with several threads, a switch each: a packet that arrives at any thread reaches the thread that it
+//! belongs to, and no connection has state at two threads.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
@@ -19,23 +19,23 @@ use crate::{
 
 const BLUE: Vni = Vni::new(8).unwrap();
 
-/// To whose thread the kernel brings a packet.
+/// The kernel's choice of a thread for a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Steering {
-    /// To that which its connection's id names, and to any where it names none.
+    /// The thread that the connection's id names, or a random one if there is no id.
     ByConnection,
-    /// To any.
+    /// A random thread.
     ByChance,
 }
 
-/// A port, as the tests name it: host, network, and which of the ports there.
+/// The name of a port in the tests: host, network, and index there.
 type Name = (usize, Vni, u8);
 
-/// The ports of each host and network.
+/// Number of ports of each host and network.
 const PORTS: u8 = 3;
 
 fn address(name: Name) -> MacAddr {
-    // The same addresses in both networks.
+    // The addresses are the same in both networks.
     MacAddr([2, 0, 0, 0, u8::try_from(name.0).unwrap(), name.2])
 }
 
@@ -59,15 +59,16 @@ struct Threads {
     now: Instant,
     rng: Rng,
     steering: Steering,
-    /// One packet in so many is lost; none if zero.
+    /// One packet in `one_in` is lost; none if zero.
     one_in: u64,
     threads: [Vec<Host>; 2],
-    /// A path that carries nothing either way, and the packets that each thread of the first host sent by it.
+    /// A path that is dead in both directions, and the number of packets that each thread of the first host
+    /// sent on it.
     dead: Option<PathId>,
     sent_by_dead: Vec<u32>,
     /// `true` if threads notify each other of paths.
-    tells: bool,
-    /// Which thread has a port.
+    notifies: bool,
+    /// The thread that has each port.
     owner: BTreeMap<Name, usize>,
     wire: BTreeMap<(Instant, u64), (usize, usize, OnWire)>,
     sequence: u64,
@@ -94,7 +95,7 @@ impl Threads {
             one_in: 0,
             dead: None,
             sent_by_dead: vec![0; counts[0].into()],
-            tells: true,
+            notifies: true,
             threads,
             owner,
             wire: BTreeMap::new(),
@@ -119,7 +120,7 @@ impl Threads {
         Host { switch, tenants: Queues::default() }
     }
 
-    /// Tells every thread of every host where a port is.
+    /// Sets the place of a port at every thread of every host.
     fn add(&mut self, name: Name) {
         let (end, vni, _) = name;
         for (at, own) in self.threads[end].iter_mut().enumerate() {
@@ -181,7 +182,7 @@ impl Threads {
         for (at, own) in self.threads[end].iter_mut().enumerate() {
             while let Some((thread, handover)) = own.switch.poll_handover() {
                 assert_ne!(usize::from(thread), at, "{handover:?}");
-                if matches!(handover, Handover::Path(_)) && !self.tells {
+                if matches!(handover, Handover::Path(_)) && !self.notifies {
                     continue;
                 }
                 handed.push((usize::from(thread), handover));
@@ -235,7 +236,7 @@ impl Threads {
         let until = self.now + limit;
         loop {
             (0..2).for_each(|end| self.drain(end));
-            // What was handed over may have made others busy.
+            // Work that was handed over may give other threads something to send.
             (0..2).for_each(|end| self.drain(end));
             if done(self) {
                 return true;
@@ -265,7 +266,7 @@ fn arrival(now: Instant, from: SocketAddr) -> Arrival {
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// Random frames between all ports, for one and for everybody, through losses.
+/// Exchanges random frames between all ports, unicast and broadcast, through losses.
 fn exchange(seed: u64, counts: [u8; 2], steering: Steering) -> Threads {
     let mut all = Threads::new(seed, counts, steering);
     all.one_in = 40;
@@ -303,7 +304,7 @@ fn exchange(seed: u64, counts: [u8; 2], steering: Steering) -> Threads {
             .flat_map(|(_, all)| all.clone())
             .collect();
         let mut seen = all.seen(to);
-        // Frames of one flow that are for one come in order; those for everybody go another way.
+        // Unicast frames of one flow arrive in order; broadcasts travel separately.
         wanted.sort_unstable();
         seen.sort_unstable();
         assert_eq!(seen, wanted, "{context:?}: {to:?}");
@@ -329,7 +330,7 @@ fn where_packets_are_steered_by_connection_only_its_beginning_is_handed_over() {
     let all = exchange(3, [2, 2], Steering::ByConnection);
     assert!(all.total(|switch| switch.handed_over().setups) > 0);
     assert_eq!(all.total(|switch| switch.handed_over().packets), 0);
-    // Every thread that has ports carries something.
+    // Every thread that has ports sends data.
     for own in all.threads.iter().flatten() {
         assert!(own.switch.transport().data_sent > 0);
     }
@@ -420,7 +421,8 @@ fn forged_ids_of_threads_that_are_not_there_do_no_harm() {
     }
     let handed = all.threads[1][0].switch.handed_over();
     assert_eq!(handed.setups, 2 * 2_000, "each reset to both others");
-    // Three threads take two bits, and one id in four is nobody's: those stay, as do its own.
+    // Three threads take two bits, so one id in four names no thread: those packets stay, as do the thread's
+    // own.
     assert!((900..1_100).contains(&handed.packets), "{handed:?}");
     assert!(all.threads[1].iter().all(|own| own.switch.pairs().count() == 0));
 }
@@ -431,7 +433,7 @@ fn a_port_that_went_is_no_longer_found_elsewhere() {
     let (from, gone) = ((0, RED, 0), (0, RED, 1));
     let other = 1 - all.owner[&gone];
     all.owner.insert(from, other);
-    // It is at the thread that does not have the port.
+    // The port moves to the thread that does not have `gone`.
     for at in 0..2 {
         let Host { switch, tenants } = &mut all.threads[0][at];
         switch.remove_port(all.now, port(from), tenants);
@@ -447,23 +449,23 @@ fn a_port_that_went_is_no_longer_found_elsewhere() {
     }
     let before = all.total(|switch| switch.handed_over().frames);
     all.send(from, address(gone), 2);
-    // Nobody knows it: everybody hears the frame, and it is not among them.
+    // The destination is unknown: the frame goes to all ports, and the removed one is not among them.
     all.run(LIMIT, |_| false);
     assert_eq!(all.seen(gone), seen);
     assert!(all.total(|switch| switch.handed_over().frames) > before);
 }
 
-/// Packets that the second of two threads sends by a dead path after the first found it: with what it is told,
-/// and without.
+/// Checks the number of packets that the second of two threads sends on a dead path after the first found it, with
+/// its notification and without.
 #[test]
 fn a_thread_sends_nothing_by_a_path_that_another_found_dead() {
-    let sent = [true, false].map(|tells| {
-        // Each packet by any of four paths.
+    let sent = [true, false].map(|notifies| {
+        // Each packet leaves on any of four paths.
         let policy = path::Kind::Oblivious;
         let transport =
             TransportConfig { paths: 4, policy, spray_unit: 1, ..TransportConfig::bifrost() };
         let mut all = Threads::over(&transport, 5, [2, 1], Steering::ByConnection);
-        all.tells = tells;
+        all.notifies = notifies;
         let of_thread = |thread| {
             let own = names().filter(|name| name.0 == 0 && all.owner[name] == thread);
             own.flat_map(|from| (0..PORTS).map(move |to| (from, (1, from.1, to)))).collect()
@@ -485,8 +487,8 @@ fn a_thread_sends_nothing_by_a_path_that_another_found_dead() {
             all.send(from, address(to), number);
             all.run(Duration::from_millis(1), |_| false);
         }
-        let told = all.threads[0][0].switch.handed_over().path_news;
-        assert!(told > 0);
+        let notified = all.threads[0][0].switch.handed_over().path_news;
+        assert!(notified > 0);
         all.sent_by_dead[1]
     });
     assert!(sent[1] >= 2, "{sent:?}: the second would not have found out");

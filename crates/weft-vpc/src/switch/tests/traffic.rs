@@ -1,4 +1,4 @@
-//! What tenants see when the network behaves, and when it does not.
+//! The frames that tenants see on a good network and on a bad one.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -17,7 +17,7 @@ fn numbers(to: u32) -> Vec<u32> {
     (0..to).collect()
 }
 
-/// Loses one packet in `one_in`, and has each take between 20 us and `most`.
+/// Returns a link that loses one packet in `one_in` and delays each by 20 us to 20 us + `most`.
 pub(super) fn bad_link(one_in: u64, most: Duration) -> Fates {
     Box::new(move |rng, _| {
         if rng.below(one_in) == 0 {
@@ -39,14 +39,14 @@ fn frames_of_every_size_arrive_whole_and_in_order_through_loss_and_reordering() 
         for (number, seen) in hosts.hosts[1].tenants.seen[&PORT].iter().enumerate() {
             assert_eq!(*seen, frame(mac(1), mac(2), number as u32, len));
         }
-        let settled =
+        let all_released =
             hosts.run(LIMIT, |hosts| hosts.hosts.iter().all(|host| host.tenants.holds_nothing()));
-        assert!(settled, "everything is released");
+        assert!(all_released, "everything is released");
         assert!(hosts.hosts[0].tenants.reads_again > 0, "what was lost was read again");
     }
 }
 
-/// A datagram of a flow, its number at its end.
+/// Returns a datagram of a flow with its number at its end.
 fn datagram(flow: u16, number: u32) -> Vec<u8> {
     let udp = udp(1000 + flow, 53, &number.to_be_bytes());
     let header = v4([10, 0, 0, 1].into(), [10, 0, 0, 2].into(), protocol::UDP, udp.len());
@@ -62,7 +62,7 @@ fn a_lost_packet_holds_back_its_own_flow_only() {
     let mut hosts = Hosts::new();
     hosts.fate = bad_link(30, Duration::from_micros(200));
     for number in 0..COUNT {
-        // Not in turn: flows of all paces.
+        // The flows do not alternate: they have different rates.
         let flow = (number * number / 3 % u32::from(FLOWS)) as u16;
         hosts.send(0, PORT, datagram(flow, number));
         if number % 10 == 0 {
@@ -156,7 +156,7 @@ fn broadcast_reaches_every_port_of_the_network_and_teaches_where_its_sender_is()
     hosts.send(0, PORT, frame(mac(1), MacAddr::BROADCAST, 0, 60));
     assert!(hosts.run(LIMIT, |hosts| hosts.seen(1) == [0]));
     assert_eq!(hosts.plain_frames, 1);
-    // The answer knows the way, and the way back is learned from it.
+    // The reply's destination is known, and the reply teaches the other direction.
     hosts.send(1, PORT, frame(mac(2), mac(1), 1, 60));
     assert!(hosts.run(LIMIT, |hosts| hosts.seen(0) == [1]));
     hosts.send(0, PORT, frame(mac(1), mac(2), 2, 60));
