@@ -1,8 +1,7 @@
-//! The structures of `rdma/rdma_cma.h` as programs were compiled against them, field by field, under their
-//! C names (rdma-core 44). `tests/layout.rs` has the C compiler say size and offset of every field and
-//! compares.
+//! The structures of `rdma/rdma_cma.h`, field by field, under their C names (rdma-core 44). `tests/layout.rs` has the C
+//! compiler print the size and offset of every field and compares them.
 #![allow(non_camel_case_types, reason = "the names of rdma_cma.h, so that its manual pages apply")]
-#![allow(missing_debug_implementations, reason = "pointers and unions of C say nothing")]
+#![allow(missing_debug_implementations, reason = "pointers and unions of C have no useful debug output")]
 
 use core::ffi::{c_char, c_int, c_void};
 
@@ -12,7 +11,7 @@ use weft_verbs_abi::{
     ibv_ah_attr, ibv_comp_channel, ibv_context, ibv_cq, ibv_gid, ibv_pd, ibv_qp, ibv_srq,
 };
 
-/// What events say happened.
+/// Kinds of events.
 #[allow(missing_docs, reason = "rdma_get_cm_event(3)")]
 pub mod cm_event {
     pub const ADDR_RESOLVED: u32 = 0;
@@ -36,7 +35,7 @@ pub mod port_space {
 
 /// The key of every datagram queue pair of [`port_space::UDP`].
 pub const RDMA_UDP_QKEY: u32 = 0x0123_4567;
-/// As many READs and atomics at a time as the device has, for both directions.
+/// The maximum of concurrent READs and atomics that the device supports, in both directions.
 pub const RDMA_MAX_RESOURCES: u8 = 0xff;
 
 /// Flags of [`rdma_addrinfo`].
@@ -77,7 +76,7 @@ pub struct rdma_addr {
     pub addr: rdma_ib_addr,
 }
 
-/// The way of a connection.
+/// The route of a connection.
 #[repr(C)]
 #[derive(Clone, Copy)]
 #[allow(missing_docs, reason = "rdma_resolve_route(3)")]
@@ -87,14 +86,14 @@ pub struct rdma_route {
     pub num_paths: c_int,
 }
 
-/// Where events are announced.
+/// A channel that delivers events to the program.
 #[repr(C)]
 #[allow(missing_docs, reason = "rdma_create_event_channel(3)")]
 pub struct rdma_event_channel {
     pub fd: c_int,
 }
 
-/// An end of a connection, or who listens for them.
+/// An identifier: one end of a connection, or a listener.
 #[repr(C)]
 #[allow(missing_docs, reason = "rdma_create_id(3)")]
 pub struct rdma_cm_id {
@@ -115,7 +114,7 @@ pub struct rdma_cm_id {
     pub qp_type: u32,
 }
 
-/// What the ends of a connection tell each other.
+/// The parameters that both ends of a connection exchange.
 #[repr(C)]
 #[derive(Clone, Copy)]
 #[allow(missing_docs, reason = "rdma_connect(3)")]
@@ -131,7 +130,7 @@ pub struct rdma_conn_param {
     pub qp_num: u32,
 }
 
-/// How datagrams reach the other end.
+/// The address of the other end's datagram queue pair.
 #[repr(C)]
 #[derive(Clone, Copy)]
 #[allow(missing_docs, reason = "rdma_get_cm_event(3)")]
@@ -143,7 +142,7 @@ pub struct rdma_ud_param {
     pub qkey: u32,
 }
 
-/// Which of them it is follows from the port space.
+/// The parameters of an event; the port space selects the member.
 #[repr(C)]
 #[derive(Clone, Copy)]
 #[allow(missing_docs, reason = "rdma_get_cm_event(3)")]
@@ -152,7 +151,7 @@ pub union rdma_event_param {
     pub ud: rdma_ud_param,
 }
 
-/// What happened.
+/// An event.
 #[repr(C)]
 #[allow(missing_docs, reason = "rdma_get_cm_event(3)")]
 pub struct rdma_cm_event {
@@ -163,7 +162,7 @@ pub struct rdma_cm_event {
     pub param: rdma_event_param,
 }
 
-/// Addresses that a name stands for.
+/// The addresses that a name resolves to.
 #[repr(C)]
 #[derive(Clone, Copy)]
 #[allow(missing_docs, reason = "rdma_getaddrinfo(3)")]

@@ -12,35 +12,37 @@ pub(crate) struct Sockaddr(pub(crate) sockaddr_storage);
 impl From<SocketAddr> for Sockaddr {
     fn from(address: SocketAddr) -> Self {
         let address = socket2::SockAddr::from(address);
-        // SAFETY: it points to room for any address.
+        // SAFETY: the pointer refers to storage large enough for any address.
         Self(unsafe { address.as_ptr().cast::<sockaddr_storage>().read() })
     }
 }
 
-/// Bytes of an address.
+/// Returns the length of a C address, bytes.
 pub(crate) fn length(address: SocketAddr) -> socklen_t {
     let bytes =
         if address.is_ipv4() { size_of::<sockaddr_in>() } else { size_of::<sockaddr_in6>() };
-    socklen_t::try_from(bytes).expect("it is small")
+    socklen_t::try_from(bytes).expect("a C address is short")
 }
 
+/// Converts a C address.
+///
 /// # Errors
-/// `EINVAL`: there is none. `EAFNOSUPPORT`: it is no IP address.
+/// `EINVAL`: the pointer is null. `EAFNOSUPPORT`: the address is not an IP address.
 ///
 /// # Safety
-/// `address` is null or an address of the family it says.
+/// `address` is null or points to an address of the family in its `sa_family`.
 pub(crate) unsafe fn of(address: *const sockaddr) -> Outcome<SocketAddr> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let family = unsafe { address.as_ref() }.ok_or(EINVAL)?.sa_family;
     match i32::from(family) {
         libc::AF_INET => {
-            // SAFETY: an address of this family is of this type.
+            // SAFETY: an address of this family has this type.
             let address = unsafe { address.cast::<sockaddr_in>().read_unaligned() };
             let ip = Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr));
             Ok((ip, u16::from_be(address.sin_port)).into())
         }
         libc::AF_INET6 => {
-            // SAFETY: likewise.
+            // SAFETY: an address of this family has this type.
             let address = unsafe { address.cast::<sockaddr_in6>().read_unaligned() };
             let ip = Ipv6Addr::from(address.sin6_addr.s6_addr);
             Ok((ip, u16::from_be(address.sin6_port)).into())
@@ -49,9 +51,9 @@ pub(crate) unsafe fn of(address: *const sockaddr) -> Outcome<SocketAddr> {
     }
 }
 
-/// The address in room for any.
+/// Returns the address in a `sockaddr_storage`, or `None` if it is not an IP address.
 pub(crate) fn of_storage(storage: &sockaddr_storage) -> Option<SocketAddr> {
-    // SAFETY: it is long enough for every family.
+    // SAFETY: the storage is long enough for every family.
     unsafe { of(core::ptr::from_ref(storage).cast()) }.ok()
 }
 

@@ -1,4 +1,4 @@
-//! How errors become what C programs are told: -1, or a null pointer, and `errno`.
+//! Conversion of errors to the results that C programs get: -1 or a null pointer, and `errno`.
 
 use core::ffi::c_int;
 use std::io;
@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Errno(pub(crate) c_int);
 
-/// What a call comes to.
+/// The result of a call: a value, or an error number.
 pub(crate) type Outcome<T> = Result<T, Errno>;
 
 pub(crate) const EINVAL: Errno = Errno(libc::EINVAL);
@@ -16,12 +16,12 @@ pub(crate) const EOPNOTSUPP: Errno = Errno(libc::EOPNOTSUPP);
 pub(crate) const EADDRINUSE: Errno = Errno(libc::EADDRINUSE);
 
 impl Errno {
-    /// What the last function of C said.
+    /// Returns the `errno` of the last C function.
     pub(crate) fn last() -> Self {
         io::Error::last_os_error().into()
     }
 
-    /// As events have it.
+    /// Returns the negated number, which events carry.
     pub(crate) fn negative(self) -> c_int {
         -self.0
     }
@@ -44,16 +44,16 @@ impl From<rustix::io::Errno> for Errno {
 }
 
 fn set_errno(Errno(number): Errno) {
-    // SAFETY: every thread has one.
+    // SAFETY: every thread has an `errno`.
     unsafe { *libc::__errno_location() = number };
 }
 
-/// Does what a program asked for; a panic is an error and goes no further, for C has no frames to unwind.
+/// Runs a call of the program. A panic becomes an error, because C has no frames to unwind.
 fn contained<T>(act: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
     catch_unwind(AssertUnwindSafe(act)).unwrap_or(Err(Errno(libc::EIO)))
 }
 
-/// For functions that return zero, or -1 with `errno`.
+/// Runs a function that returns zero, or -1 with `errno`.
 pub(crate) fn status(act: impl FnOnce() -> Outcome<()>) -> c_int {
     match contained(act) {
         Ok(()) => 0,
@@ -64,7 +64,7 @@ pub(crate) fn status(act: impl FnOnce() -> Outcome<()>) -> c_int {
     }
 }
 
-/// For functions that return a pointer, or null with `errno`.
+/// Runs a function that returns a pointer, or null with `errno`.
 pub(crate) fn pointer<T>(act: impl FnOnce() -> Outcome<*mut T>) -> *mut T {
     contained(act).unwrap_or_else(|errno| {
         set_errno(errno);

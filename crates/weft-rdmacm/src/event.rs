@@ -1,4 +1,4 @@
-//! Events as programs hold them, and the channels they come through.
+//! Events as programs hold them, and the channels that deliver them.
 
 use core::ffi::c_int;
 use std::sync::Arc;
@@ -10,25 +10,25 @@ use crate::id::Id;
 use crate::message::Offer;
 use weft_verbs_abi::ibv_ah_attr;
 
-/// What a program gets from `rdma_get_cm_event(3)`.
+/// An event that a program gets from `rdma_get_cm_event(3)`.
 #[repr(C)]
 pub(crate) struct Event {
     pub(crate) public: rdma_cm_event,
-    /// The identifier that is not destroyed before the program is done with this.
+    /// The identifier that is not destroyed before the program has acknowledged this event.
     pub(crate) holds: *const Id,
-    /// Longer than any: programs read as much as InfiniBand's messages always carry.
+    /// Private data, padded with zeros: programs read the full size of InfiniBand's messages.
     private_data: [u8; 256],
 }
 
-// SAFETY: what it points to stays until it is acknowledged, and any thread may do that.
+// SAFETY: the objects it points to live until it is acknowledged, and any thread may acknowledge it.
 unsafe impl Send for Event {}
 
 pub(crate) type Events = EventQueue<Box<Event>>;
 
 impl Event {
-    /// An event about an identifier.
+    /// Creates an event about an identifier.
     pub(crate) fn new(id: &Id, kind: u32, status: c_int) -> Box<Self> {
-        // SAFETY: numbers and pointers, of which zero is one.
+        // SAFETY: all-zero bytes are valid for its numbers and pointers.
         let param = unsafe { core::mem::zeroed() };
         id.open.add();
         Box::new(Self {
@@ -44,7 +44,7 @@ impl Event {
         })
     }
 
-    /// An event about a new identifier, which the program destroys when it likes.
+    /// Creates an event about a new identifier, which the program destroys at any time.
     pub(crate) fn request(listener: &Id, new: &Id) -> Box<Self> {
         let mut event = Self::new(listener, cm_event::CONNECT_REQUEST, 0);
         event.public.id = new.public();
@@ -59,16 +59,17 @@ impl Event {
         (pointer, u8::try_from(data.len()).unwrap_or(u8::MAX))
     }
 
-    /// Only private data.
+    /// Adds private data only.
     pub(crate) fn with_data(mut self: Box<Self>, data: &[u8]) -> Box<Self> {
         let (private_data, private_data_len) = self.keep(data);
-        // SAFETY: numbers and pointers, of which zero is one.
+        // SAFETY: all-zero bytes are valid for its numbers and pointers.
         let zero: rdma_conn_param = unsafe { core::mem::zeroed() };
         self.public.param.conn = rdma_conn_param { private_data, private_data_len, ..zero };
         self
     }
 
-    /// What the other end of a connection offers: it serves what we ask for, and the other way round.
+    /// Adds the other end's offer, with the two READ and atomic limits exchanged: each end serves what the other
+    /// requests.
     pub(crate) fn with_connection(mut self: Box<Self>, offer: &Offer) -> Box<Self> {
         let (private_data, private_data_len) = self.keep(&offer.private_data);
         self.public.param.conn = rdma_conn_param {
@@ -85,7 +86,7 @@ impl Event {
         self
     }
 
-    /// Where the other end takes datagrams.
+    /// Adds the address of the other end's datagram queue pair.
     pub(crate) fn with_datagrams(
         mut self: Box<Self>,
         offer: &Offer,
@@ -99,7 +100,7 @@ impl Event {
     }
 }
 
-/// What a program holds of a channel.
+/// A channel as the program holds it.
 #[repr(C)]
 pub(crate) struct Channel {
     public: rdma_event_channel,
@@ -107,25 +108,31 @@ pub(crate) struct Channel {
 }
 
 impl Channel {
+    /// Opens a channel.
+    ///
     /// # Errors
-    /// There are no more descriptors.
+    /// The process has no more descriptors.
     pub(crate) fn open() -> Outcome<*mut rdma_event_channel> {
         let events = Arc::new(EventQueue::open()?);
         let public = rdma_event_channel { fd: events.descriptor() };
         Ok(Box::into_raw(Box::new(Self { public, events })).cast())
     }
 
+    /// Returns the queue of a channel.
+    ///
     /// # Safety
     /// The channel is open.
     pub(crate) unsafe fn events(channel: *mut rdma_event_channel) -> Arc<Events> {
-        // SAFETY: as the caller says; the structure of C is the first field of ours.
+        // SAFETY: guaranteed by the caller; the structure of C is the first field of ours.
         unsafe { (*channel.cast::<Self>()).events.clone() }
     }
 
+    /// Closes a channel.
+    ///
     /// # Safety
-    /// The channel is open, and nobody uses it any more.
+    /// The channel is open and is not used afterwards.
     pub(crate) unsafe fn close(channel: *mut rdma_event_channel) {
-        // SAFETY: as the caller says; it was made from a box of ours.
+        // SAFETY: guaranteed by the caller; the channel was made from a `Box`.
         drop(unsafe { Box::from_raw(channel.cast::<Self>()) });
     }
 }

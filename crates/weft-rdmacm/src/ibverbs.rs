@@ -1,4 +1,4 @@
-//! The functions of `libibverbs.so.1` that this library stands on, and the devices it offers.
+//! The functions of `libibverbs.so.1` that this library calls, and the devices behind them.
 
 use core::ffi::{c_int, c_void};
 use std::net::{IpAddr, Ipv6Addr};
@@ -28,23 +28,23 @@ unsafe extern "C" {
         channel: *mut ibv_comp_channel,
         vector: c_int,
     ) -> *mut ibv_cq;
-    /// Whether a queue pair that works has requests to send, or completions that wait to be polled.
+    /// Returns nonzero if a connected queue pair has unsent requests, or completions that wait to be polled.
     safe fn weft_has_unseen(qp_num: u32) -> c_int;
     pub(crate) fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int;
 }
 
-/// The port of a device that connections use: RoCE devices have one per network.
+/// The port of a device that connections use: a RoCE device has one port per network.
 pub(crate) const PORT: u8 = 1;
 
-/// What a function of verbs made.
+/// Converts the pointer that a function of verbs returned.
 ///
 /// # Errors
-/// What it said, if it is null.
+/// The `errno` of that function, if the pointer is null.
 pub(crate) fn made<T>(pointer: *mut T) -> Outcome<*mut T> {
     if pointer.is_null() { Err(Errno::last()) } else { Ok(pointer) }
 }
 
-/// What a function of verbs returned: zero, or an error number.
+/// Converts the number that a function of verbs returned: zero, or an error number.
 ///
 /// # Errors
 /// That number.
@@ -52,22 +52,22 @@ pub(crate) fn done(result: c_int) -> Outcome<()> {
     if result == 0 { Ok(()) } else { Err(Errno(result.abs())) }
 }
 
-/// Whether a queue pair has done something that the program has not seen, or has yet to.
+/// Returns `true` if a queue pair has unsent requests or completions that the program has not polled.
 pub(crate) fn has_unseen(queue_pair: u32) -> bool {
     weft_has_unseen(queue_pair) != 0
 }
 
-/// A device that is open for as long as the process lives.
+/// A device that stays open until the process ends.
 #[derive(Debug)]
 pub(crate) struct Device {
     pub(crate) context: *mut ibv_context,
-    /// By row of its table of GIDs.
+    /// The IP addresses, by row of the GID table.
     pub(crate) addresses: Vec<IpAddr>,
-    /// READs and atomics that it has at a time, each way.
+    /// The maximum of concurrent READs and atomics, each way.
     pub(crate) resources: u8,
-    /// The number of its longest packet in verbs.h.
+    /// The code of its MTU in verbs.h.
     pub(crate) mtu: u8,
-    /// The protection domain of those who bring none.
+    /// The protection domain for programs that give none.
     pub(crate) domain: *mut ibv_pd,
 }
 
@@ -77,10 +77,10 @@ unsafe impl Send for Device {}
 /// Opens every device.
 ///
 /// # Errors
-/// What libibverbs said.
+/// The error of libibverbs.
 pub(crate) fn open_devices() -> Outcome<Vec<Device>> {
     let mut count = 0;
-    // SAFETY: `count` has room for the number of devices, which the list has entries.
+    // SAFETY: `count` has room for the number of devices, and the list has that many entries.
     unsafe {
         let list = made(ibv_get_device_list(&raw mut count))?;
         let count = usize::try_from(count).unwrap_or(0);
@@ -93,7 +93,7 @@ pub(crate) fn open_devices() -> Outcome<Vec<Device>> {
 /// # Safety
 /// `device` is in a list that is not freed.
 unsafe fn open_device(device: *mut ibv_device) -> Outcome<Device> {
-    // SAFETY: as the caller says; attributes are numbers, of which zero is one.
+    // SAFETY: guaranteed by the caller; all-zero bytes are valid for the attributes.
     unsafe {
         let context = made(ibv_open_device(device))?;
         let mut limits: ibv_device_attr = core::mem::zeroed();
@@ -116,12 +116,12 @@ unsafe fn open_device(device: *mut ibv_device) -> Outcome<Device> {
     }
 }
 
-/// The IP address of a RoCE v2 GID (IBTA annex A17).
+/// Returns the IP address of a RoCE v2 GID (IBTA annex A17).
 fn address_of(gid: &ibv_gid) -> IpAddr {
     Ipv6Addr::from(gid.raw).to_canonical()
 }
 
-/// The GID of an IP address.
+/// Returns the GID of an IP address.
 pub(crate) fn gid_of(address: IpAddr) -> ibv_gid {
     let raw = match address {
         IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
@@ -130,13 +130,13 @@ pub(crate) fn gid_of(address: IpAddr) -> ibv_gid {
     ibv_gid { raw, align: [] }
 }
 
-/// Makes a queue pair; sizes and defaults are written back.
+/// Makes a queue pair; writes the actual sizes and defaults back.
 ///
 /// # Safety
-/// The objects that `init` names are made.
+/// The objects that `init` names exist.
 pub(crate) unsafe fn create_queue_pair(init: &mut ibv_qp_init_attr_ex) -> Outcome<*mut ibv_qp> {
     if init.comp_mask & !qp_init_attr_mask::PD != 0 {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         return unsafe { create_extended(init) };
     }
     let mut plain = ibv_qp_init_attr {
@@ -148,18 +148,18 @@ pub(crate) unsafe fn create_queue_pair(init: &mut ibv_qp_init_attr_ex) -> Outcom
         qp_type: init.qp_type,
         sq_sig_all: init.sq_sig_all,
     };
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let pair = made(unsafe { ibv_create_qp(init.pd, &raw mut plain) })?;
     init.cap = plain.cap;
     Ok(pair)
 }
 
-/// What the inline function of verbs.h does: the device's own function, if it has one.
+/// Does the same as the inline function of verbs.h: calls the device's own function, if it has one.
 ///
 /// # Safety
-/// The objects that `init` names are made.
+/// The objects that `init` names exist.
 unsafe fn create_extended(init: &mut ibv_qp_init_attr_ex) -> Outcome<*mut ibv_qp> {
-    // SAFETY: as the caller says; an extended context is the last part of a longer structure.
+    // SAFETY: guaranteed by the caller; an extended context is the last part of a longer structure.
     unsafe {
         let context = (*init.pd).context;
         if (*context).abi_compat != ABI_EXTENDED {

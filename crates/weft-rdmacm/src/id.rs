@@ -1,4 +1,4 @@
-//! Identifiers: an end of a connection, or who listens for them, as programs hold them.
+//! Identifiers as programs hold them: one end of a connection, or a listener.
 
 use core::cell::UnsafeCell;
 use core::ffi::{c_int, c_void};
@@ -17,10 +17,10 @@ use crate::message::{CommunicationId, Offer};
 use crate::service::{Bound, Handle, State, with};
 use weft_verbs_abi::*;
 
-/// The default partition, the only one there is.
+/// The default partition, the only one that exists.
 const PKEY: u16 = 0xffff;
 
-/// What a program gets from `rdma_create_id(3)`.
+/// An identifier that a program gets from `rdma_create_id(3)`.
 #[repr(C)]
 pub(crate) struct Id {
     public: UnsafeCell<rdma_cm_id>,
@@ -28,30 +28,30 @@ pub(crate) struct Id {
     details: Mutex<Details>,
 }
 
-/// What the program does not see. Its lock is taken after that of the service, never before.
+/// The part that the program does not see. Its lock is taken after the service's lock, never before.
 pub(crate) struct Details {
     pub(crate) events: Arc<Events>,
-    /// Made without a channel: calls wait until they are done.
+    /// `true` if it was made without a channel: its calls block until they are done.
     pub(crate) is_synchronous: bool,
     pub(crate) bound: Option<Bound>,
     pub(crate) communication: Option<CommunicationId>,
-    /// What this end says, or said.
+    /// The offer of this end.
     pub(crate) own: Offer,
-    /// What the other end said.
+    /// The offer of the other end.
     pub(crate) peer: Option<Offer>,
     /// The row of the local address in the device's table.
     pub(crate) row: u8,
-    /// What the device has (`Device::resources`).
+    /// The device's maximum of concurrent READs and atomics (`Device::resources`).
     pub(crate) most_resources: u8,
     pub(crate) traffic_class: u8,
-    /// As in a queue pair's attributes.
+    /// The ACK timeout, in the encoding of a queue pair's attributes.
     pub(crate) ack_timeout: Option<u8>,
     pub(crate) only_ipv6: bool,
-    /// What connections that a listener gets are made with.
+    /// The template of the queue pairs of a listener's connections.
     pub(crate) template: Option<Template>,
 }
 
-/// A queue pair to be, in a domain or the default one.
+/// The attributes of a queue pair to make, in a given domain or the default one.
 #[derive(Clone, Copy)]
 pub(crate) struct Template {
     pub(crate) domain: *mut ibv_pd,
@@ -61,7 +61,7 @@ pub(crate) struct Template {
 // SAFETY: pointers to objects of verbs, which any thread may use.
 unsafe impl Send for Template {}
 
-/// What an identifier is made with.
+/// The parameters of a new identifier.
 pub(crate) struct Making {
     pub(crate) channel: *mut rdma_event_channel,
     pub(crate) is_synchronous: bool,
@@ -74,12 +74,12 @@ impl Id {
     /// # Safety
     /// The channel is open.
     pub(crate) unsafe fn create(making: Making) -> *mut rdma_cm_id {
-        // SAFETY: numbers and pointers, of which zero is one.
+        // SAFETY: all-zero bytes are valid for its numbers and pointers.
         let zero: rdma_cm_id = unsafe { core::mem::zeroed() };
         let Making { channel, is_synchronous, context, port_space, qp_type } = making;
         let public = rdma_cm_id { channel, context, ps: port_space, qp_type, ..zero };
         let details = Details {
-            // SAFETY: as the caller says.
+            // SAFETY: guaranteed by the caller.
             events: unsafe { Channel::events(channel) },
             is_synchronous,
             bound: None,
@@ -101,8 +101,10 @@ impl Id {
         Box::into_raw(Box::new(id)).cast()
     }
 
+    /// Returns the identifier of a C structure.
+    ///
     /// # Safety
-    /// It was created and is not destroyed while the reference is used.
+    /// The structure came from [`Self::create`] and is not destroyed while the reference is used.
     pub(crate) unsafe fn of<'a>(public: *mut rdma_cm_id) -> &'a Self {
         // SAFETY: the structure of C is the first field of ours.
         unsafe { &*public.cast_const().cast::<Self>() }
@@ -121,28 +123,28 @@ impl Id {
     }
 
     pub(crate) fn space(&self) -> Space {
-        // SAFETY: it is set when the identifier is made and not after.
+        // SAFETY: the field is set at creation and never changes.
         match unsafe { (*self.public()).ps } {
             port_space::UDP => Space::Datagram,
             _ => Space::Connected,
         }
     }
 
-    /// The port it is bound to.
+    /// Returns the port it is bound to.
     pub(crate) fn port(&self) -> Option<u16> {
         self.details().bound.as_ref().map(Bound::port)
     }
 
-    /// What its connection is called.
+    /// Returns the ID of its connection.
     ///
     /// # Errors
-    /// `ENOTCONN`.
+    /// `ENOTCONN`: there is no connection.
     pub(crate) fn communication(&self) -> Outcome<CommunicationId> {
         self.details().communication.ok_or(Errno(libc::ENOTCONN))
     }
 
     pub(crate) fn announce(&self, event: Box<Event>) {
-        // The lock is let go first: who reads the event may take it.
+        // The lock is released first: the thread that reads the event may take it.
         let events = self.details().events.clone();
         events.push(event);
     }
@@ -173,14 +175,14 @@ impl Id {
 
     pub(crate) fn set_peer(&self, remote: SocketAddr) {
         let public = self.public();
-        // SAFETY: as above.
+        // SAFETY: as in `attach`.
         unsafe {
             (*public).route.addr.dst_addr = Sockaddr::from(remote).0;
             (*public).route.addr.addr.dgid = gid_of(remote.ip());
         }
     }
 
-    /// The addresses of both ends, if they are known.
+    /// Returns the local and the remote address, if both are known.
     pub(crate) fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
         // SAFETY: a program does not change them.
         let addr = unsafe { &(*self.public()).route.addr };
@@ -188,12 +190,12 @@ impl Id {
         Some((end(&addr.src_addr)?, end(&addr.dst_addr)?))
     }
 
-    /// The number that the other end knows its queue pair by.
+    /// Returns the queue pair number that the other end uses.
     pub(crate) fn queue_pair(&self) -> u32 {
         self.details().own.queue_pair
     }
 
-    /// How packets reach the other end.
+    /// Returns the address vector to the other end.
     pub(crate) fn address_vector(&self, details: &Details) -> ibv_ah_attr {
         let remote =
             self.ends().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |(_, remote)| remote.ip());
@@ -207,7 +209,7 @@ impl Id {
         ibv_ah_attr { grh, is_global: 1, port_num: PORT, ..ibv_ah_attr::default() }
     }
 
-    /// A listener hears of somebody who wants to connect.
+    /// Handles a request for a connection to this listener.
     pub(crate) fn requested(
         &self,
         state: &mut State,
@@ -217,13 +219,13 @@ impl Id {
     ) {
         let making = {
             let is_synchronous = false;
-            // SAFETY: a program changes none of these while it listens but `context`, which it may.
+            // SAFETY: while it listens, a program changes only `context`, which it may.
             let public = unsafe { &*self.public() };
             let (channel, context) = (public.channel, public.context);
             let (port_space, qp_type) = (public.ps, public.qp_type);
             Making { channel, is_synchronous, context, port_space, qp_type }
         };
-        // SAFETY: a channel is closed after those who listen there are destroyed.
+        // SAFETY: a channel is closed after its listeners are destroyed.
         let new = unsafe { Self::of(Self::create(making)) };
         if let Some((device, row)) = state.device_with(local.ip()) {
             new.attach(device, row, local);
@@ -242,12 +244,12 @@ impl Id {
         self.announce(event);
     }
 
-    /// Something happened to its connection.
+    /// Handles an event of its connection.
     pub(crate) fn happened(&self, event: manager::Event) {
         use manager::Event as Happened;
         let new = |kind, status| Event::new(self, kind, status);
         self.announce(match event {
-            Happened::Requested { .. } => unreachable!("listeners hear of requests"),
+            Happened::Requested { .. } => unreachable!("only listeners get requests"),
             Happened::Response(offer) => {
                 let event = new(cm_event::CONNECT_RESPONSE, 0).with_connection(&offer);
                 self.details().peer = Some(offer);
@@ -266,12 +268,12 @@ impl Id {
         });
     }
 
-    /// Takes everything back.
+    /// Destroys the identifier and everything it owns.
     ///
     /// # Safety
-    /// It was created, and nobody but who waits for its events to be acknowledged uses it any more.
+    /// The identifier was created; only threads that wait for its events to be acknowledged still use it.
     pub(crate) unsafe fn destroy(public: *mut rdma_cm_id) -> Outcome<()> {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let id = unsafe { Self::of(public) };
         with(|state| {
             let (communication, bound) = {
@@ -292,17 +294,17 @@ impl Id {
         };
         for event in events.take(|event| core::ptr::eq(event.holds, id)) {
             if event.public.event == cm_event::CONNECT_REQUEST {
-                // SAFETY: the program has not heard of it.
+                // SAFETY: the program has not received it.
                 unsafe { Self::destroy(event.public.id) }?;
             }
             id.open.close(1);
         }
-        // SAFETY: the program holds the last event of a synchronous call until the next.
+        // SAFETY: the program holds the last event of a synchronous call until the next call.
         unsafe {
             acknowledge(core::mem::replace(&mut (*public).event, core::ptr::null_mut()));
         }
         id.open.wait_for_none();
-        // SAFETY: nobody uses it any more; a synchronous one has its channel for itself.
+        // SAFETY: nothing uses it any more; a synchronous identifier is the only user of its channel.
         unsafe {
             let channel = (*public).channel;
             drop(Box::from_raw(public.cast::<Self>()));
@@ -314,13 +316,13 @@ impl Id {
     }
 }
 
-/// The program is done with an event, if it has one.
+/// Acknowledges an event, if there is one.
 ///
 /// # Safety
-/// The event was got and is not used any more.
+/// The event came from `rdma_get_cm_event` and is not used afterwards.
 pub(crate) unsafe fn acknowledge(event: *mut rdma_cm_event) {
     if !event.is_null() {
-        // SAFETY: as the caller says; what it holds is not destroyed before this.
+        // SAFETY: guaranteed by the caller; the identifier it holds is not destroyed before this.
         unsafe {
             let event = Box::from_raw(event.cast::<Event>());
             (*event.holds).open.close(1);

@@ -1,15 +1,15 @@
-//! A drop-in `librdmacm.so.1`: RDMA programs that find each other by address and port connect without a
-//! kernel module, over whatever `libibverbs.so.1` stands beside it.
+//! A drop-in `librdmacm.so.1`: RDMA programs that name each other by address and port connect without a kernel module,
+//! over any `libibverbs.so.1` beside it.
 //!
-//! [`abi`] is what programs were compiled against, `exports` the functions they call. `message` and `manager`
-//! are the protocol between two ends, without sockets and without a clock; `service` has both. `symbols/`
-//! says which functions there are and in which version; `cargo xtask verbs` makes the library.
+//! [`abi`] has the structures of the programs' headers, `exports` the functions they call. `message` and `manager` are
+//! the protocol between two ends, without sockets and without a clock; `service` has both. `symbols/` lists the
+//! functions and their versions; `cargo xtask verbs` makes the library.
 
 pub mod abi;
 mod address;
 mod errno;
 mod event;
-/// Queues that programs wait for, as those of verbs.
+/// Queues of events that programs wait for; verbs has the same.
 #[path = "../../weft-verbs/src/engine/events.rs"]
 mod events;
 mod exports;
@@ -23,7 +23,7 @@ mod message;
 mod service;
 mod transition;
 
-/// What the fuzz targets of `fuzz/` call; nothing that ships has it.
+/// The checks that the fuzz targets of `fuzz/` call; no shipped program contains them.
 #[cfg(fuzzing)]
 pub mod properties {
     pub use crate::manager::properties::{manager, message};

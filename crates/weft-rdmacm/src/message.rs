@@ -1,14 +1,14 @@
-//! Messages between connection managers: a header of 16 bytes, what the kind has, private data. Names and
-//! meanings are those of IBTA volume 1, chapter 12; the bytes are our own, since the addresses that IBTA's
-//! messages carry are those of the UDP datagram. Whatever bytes come, [`Message::parse`] takes them or not.
+//! Messages between connection managers: a header of 16 bytes, the kind's fields, private data. Names and meanings are
+//! those of IBTA volume 1, chapter 12; the encoding is our own, since the addresses that IBTA's messages carry are
+//! those of the UDP datagram. [`Message::parse`] returns `None` for any bytes that are not a message.
 
-/// What every message begins with.
+/// The first four bytes of every message.
 const MAGIC: [u8; 4] = *b"WCM1";
 const HEADER: usize = 16;
-/// Bytes of an [`Offer`] before its private data.
+/// Length of an [`Offer`] before its private data, bytes.
 const OFFER: usize = 20;
 
-/// Names one end's side of a connection (IBTA, section 12.7.3). Never zero, which names nobody.
+/// The ID of one end's side of a connection (IBTA, section 12.7.3). Zero names no connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct CommunicationId(pub(crate) u32);
 
@@ -16,30 +16,30 @@ impl CommunicationId {
     pub(crate) const NOBODY: Self = Self(0);
 }
 
-/// What an end says of itself.
+/// The parameters that an end offers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Offer {
-    /// 24 bits.
+    /// The queue pair number, 24 bits.
     pub(crate) queue_pair: u32,
-    /// The first packet's, 24 bits.
+    /// The first packet's sequence number, 24 bits.
     pub(crate) psn: u32,
     pub(crate) qkey: u32,
-    /// The number of its service in verbs.h.
+    /// The code of its transport service in verbs.h.
     pub(crate) service: u8,
-    /// READs and atomics that it serves at a time.
+    /// The maximum of concurrent READs and atomics that it serves.
     pub(crate) responder_resources: u8,
-    /// READs and atomics that it wants to have open at a time.
+    /// The maximum of concurrent READs and atomics that it requests.
     pub(crate) initiator_depth: u8,
     pub(crate) retry_count: u8,
     pub(crate) rnr_retry_count: u8,
     pub(crate) flow_control: bool,
     pub(crate) shared_receive_queue: bool,
-    /// The number in verbs.h of the longest packet it takes.
+    /// The code in verbs.h of the largest MTU it accepts.
     pub(crate) mtu: u8,
     pub(crate) private_data: Vec<u8>,
 }
 
-/// Why there is no connection (IBTA, table 124).
+/// The reason of a rejection (IBTA, table 124).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reason(pub(crate) u16);
 
@@ -47,20 +47,20 @@ impl Reason {
     pub(crate) const INVALID_COMMUNICATION_ID: Self = Self(6);
     pub(crate) const INVALID_SERVICE_ID: Self = Self(8);
     pub(crate) const CONSUMER: Self = Self(28);
-    /// Annex A19: what the vendors' options come to is not supported.
+    /// Annex A19: the combination of the vendors' options is not supported.
     pub(crate) const VENDOR_OPTION: Self = Self(35);
 }
 
-/// What a message says.
+/// The body of a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Body {
-    /// Asks for a connection.
+    /// Requests a connection.
     Request(Offer),
-    /// A request or a reply has arrived and its owner has not answered it yet.
+    /// Confirms a request or a reply whose owner has not answered it yet.
     Received,
     /// Accepts a request.
     Reply(Offer),
-    /// The connection is in use.
+    /// Reports that the connection is in use.
     ReadyToUse,
     Reject {
         reason: Reason,
@@ -68,37 +68,37 @@ pub(crate) enum Body {
     },
     DisconnectRequest,
     DisconnectReply,
-    /// Asks for the queue pair behind a datagram service.
+    /// Requests the queue pair number of a datagram service.
     ServiceRequest(Offer),
-    /// Names it.
+    /// Returns that number.
     ServiceReply(Offer),
-    /// Is the other end still there? Not IBTA's: there the hardware outlives the program.
+    /// Probes the other end. IBTA has no such message: there the hardware outlives the program.
     Probe,
     ProbeReply,
 }
 
-/// A datagram.
+/// A message with its header.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Message {
-    /// The sender's side of the connection.
+    /// The sender's ID of the connection.
     pub(crate) from: CommunicationId,
-    /// The receiver's, if the sender knows it.
+    /// The receiver's ID, if the sender knows it.
     pub(crate) to: CommunicationId,
-    /// How often it was sent before.
+    /// The number of earlier transmissions.
     pub(crate) copy: u8,
     pub(crate) body: Body,
 }
 
-/// Where [`Message::copy`] is.
+/// The offset of [`Message::copy`], bytes.
 const COPY: usize = 5;
 
-/// The bytes of a message, once more.
+/// Increments the copy number in the bytes of a message.
 pub(crate) fn count_copy(bytes: &mut [u8]) {
     bytes[COPY] = bytes[COPY].saturating_add(1);
 }
 
-/// Bytes of private data that a program may send: as many as IBTA's message has left for it once the
-/// addresses of annex A11 are in.
+/// Maximum of private data that a program may send, bytes: the space that IBTA's message leaves after the addresses of
+/// annex A11.
 pub(crate) mod private_data {
     pub(crate) const REQUEST: usize = 56;
     pub(crate) const REPLY: usize = 196;

@@ -1,4 +1,4 @@
-//! What the queue pair of a connection is made ready with (IBTA, section 12.9.8 and tables 91 to 96).
+//! The attributes of a connection's queue pair in each state (IBTA, section 12.9.8 and tables 91 to 96).
 
 use core::ffi::c_int;
 
@@ -9,18 +9,18 @@ use crate::ibverbs::{self, done, ibv_modify_qp};
 use crate::id::Id;
 use weft_verbs_abi::*;
 
-/// 4.096 µs times two to this: about a quarter of a second.
+/// The exponent of the ACK timeout, 4.096 µs times two to this: about a quarter of a second.
 const ACK_TIMEOUT: u8 = 16;
-/// The shortest wait, 0.01 ms, that a receiver without a buffer asks for.
+/// The code of the shortest RNR NAK timer, 0.01 ms.
 const RNR_TIMER: u8 = 1;
 
-/// The attributes of the queue pair in a state, and which of them they are.
+/// Returns the attributes of the queue pair in a state, and their mask.
 ///
 /// # Errors
-/// `EINVAL`: no such state. `ENOTCONN`: the other end has not said yet what they need.
+/// `EINVAL`: no such state. `ENOTCONN`: the other end has not sent the needed values yet.
 pub(crate) fn attributes(id: &Id, state: u32) -> Outcome<(ibv_qp_attr, u32)> {
     use qp_attr_mask::*;
-    // SAFETY: it is set when the identifier is made.
+    // SAFETY: the field is set when the identifier is made.
     let service = unsafe { (*id.public()).qp_type };
     let details = id.details();
     let (own, peer) = (&details.own, details.peer.as_ref().ok_or(Errno(libc::ENOTCONN)));
@@ -59,12 +59,12 @@ pub(crate) fn attributes(id: &Id, state: u32) -> Outcome<(ibv_qp_attr, u32)> {
     Ok((to, mask | STATE))
 }
 
-/// Takes the identifier's queue pair, if it has one, through states.
+/// Moves the identifier's queue pair, if it has one, through states.
 ///
 /// # Errors
-/// What libibverbs said.
+/// The error of libibverbs.
 pub(crate) fn go(id: &Id, states: &[u32]) -> Outcome<()> {
-    // SAFETY: it is set and reset by the calls that make and destroy the queue pair.
+    // SAFETY: only the calls that make and destroy the queue pair write this field.
     let pair = unsafe { (*id.public()).qp };
     if pair.is_null() {
         return Ok(());
@@ -77,12 +77,12 @@ pub(crate) fn go(id: &Id, states: &[u32]) -> Outcome<()> {
 
 fn modify(id: &Id, pair: *mut ibv_qp, state: u32) -> Outcome<()> {
     let (mut to, mask) = attributes(id, state)?;
-    // SAFETY: the queue pair is made.
+    // SAFETY: the queue pair exists.
     done(unsafe { ibv_modify_qp(pair, &raw mut to, mask.cast_signed()) })
 }
 
 /// # Safety
-/// `id` is created, the others have room.
+/// `id` is a live identifier, and the other pointers have room for their values.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_init_qp_attr(
     id: *mut rdma_cm_id,
@@ -90,7 +90,7 @@ unsafe extern "C" fn rdma_init_qp_attr(
     mask: *mut c_int,
 ) -> c_int {
     crate::errno::status(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let (attributes, which) = attributes(Id::of(id), (*to).qp_state)?;
             to.write(attributes);

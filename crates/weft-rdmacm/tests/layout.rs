@@ -1,4 +1,4 @@
-//! Every structure is laid out as the C compiler lays it out.
+//! A test that every structure has the C compiler's layout.
 
 use weft_rdmacm::abi::*;
 

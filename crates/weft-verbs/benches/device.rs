@@ -1,5 +1,5 @@
-//! How long a daemon takes to make a device and to end it, asked over its socket one after the other: what it
-//! adds to `cargo bench -p weft-rnic --bench pvdma`.
+//! The time a daemon takes to make a device and to end it, with requests over its socket one after the other; compare
+//! with `cargo bench -p weft-rnic --bench pvdma`.
 #![allow(clippy::disallowed_methods, reason = "a bench measures real time")]
 
 use std::error::Error;
@@ -25,7 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-/// How long it takes to do something with every name.
+/// Returns the time that `act` takes for all names.
 fn timed<E>(names: &[String], act: impl FnMut(&String) -> Result<(), E>) -> Result<Duration, E> {
     let begun = Instant::now();
     names.iter().try_for_each(act)?;

@@ -1,6 +1,6 @@
-/* Loaded before a program by `weft run`. UCX takes a device only where there is a character device of its name
- * below /dev/infiniband that it may open, which takes a kernel module, or root. Ours is one in the eyes of the program and
- * its children; every other path is the kernel's to know. */
+/* Loaded before a program by `weft run`. UCX accepts a device only if a character device of its name exists below
+ * /dev/infiniband that it may open, which takes a kernel module, or root. For the program and its children this library
+ * emulates that node; the kernel handles every other path. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -29,7 +29,7 @@ int stat(const char *restrict path, struct stat *restrict to)
     return result;
 }
 
-/* What stat was called by programs from before glibc 2.33. */
+/* The name of stat in programs linked before glibc 2.33. */
 int __xstat(int version, const char *path, struct stat *to)
 {
     (void)version;

@@ -1,4 +1,4 @@
-//! What `weft device` asks of a daemon.
+//! The requests of `weft device` to a daemon.
 
 use std::path::{Path, PathBuf};
 
@@ -9,10 +9,10 @@ use crate::attach::{Amounts, Answer, CallError, Caller, DeviceState, Request, da
 pub struct Admin(Caller);
 
 impl Admin {
-    /// Connects to the daemon at `path`, or where programs look for it.
+    /// Connects to the daemon at `path`; the default is the path that programs use.
     ///
     /// # Errors
-    /// There is none, or this user may not.
+    /// No daemon listens there, or this user may not connect.
     pub fn connect(path: Option<&Path>) -> Result<Self, CallError> {
         let path = path.map_or_else(daemon_socket, PathBuf::from);
         Caller::connect(&path).map(Self)
@@ -25,10 +25,10 @@ impl Admin {
         }
     }
 
-    /// Makes a device with these limits, for the user `owner` or the one who asks.
+    /// Makes a device with these limits, for the user `owner` or for the caller.
     ///
     /// # Errors
-    /// The name is taken or no name, or the user may not.
+    /// The name is taken or invalid, or the user may not.
     pub fn create(
         &mut self,
         name: &str,
@@ -38,10 +38,10 @@ impl Admin {
         self.order(&Request::Create { name: name.into(), owner, limits })
     }
 
-    /// Every device that this user may use, by name.
+    /// Returns every device that this user may use, by name.
     ///
     /// # Errors
-    /// The daemon is gone.
+    /// The daemon has ended.
     pub fn list(&mut self) -> Result<Vec<DeviceState>, CallError> {
         let mut all: Vec<DeviceState> = Vec::new();
         loop {
@@ -54,10 +54,10 @@ impl Admin {
         }
     }
 
-    /// One device.
+    /// Returns one device.
     ///
     /// # Errors
-    /// There is no such device, or it is another user's.
+    /// There is no such device, or it belongs to another user.
     pub fn show(&mut self, name: &str) -> Result<DeviceState, CallError> {
         match self.0.call(&Request::Show { name: name.into() }, &[])?.0 {
             Answer::Device(state) => Ok(state),
@@ -65,10 +65,10 @@ impl Admin {
         }
     }
 
-    /// Ends a device; with `force` also one that is in use.
+    /// Deletes a device; with `force` also one that is in use.
     ///
     /// # Errors
-    /// There is no such device, it is another user's, or in use.
+    /// There is no such device, it belongs to another user, or it is in use.
     pub fn delete(&mut self, name: &str, force: bool) -> Result<(), CallError> {
         self.order(&Request::Delete { name: name.into(), force })
     }

@@ -11,7 +11,7 @@ use crate::errno::{Errno, Outcome};
 use crate::objects;
 use weft_verbs_abi::*;
 
-/// What everything that was made with an opened device needs of it.
+/// The parts of an opened device that all its objects use.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) engine: &'static Engine,
@@ -20,13 +20,13 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
-    /// Whom to tell about an object.
+    /// Returns the recipient of an object's events.
     pub(crate) fn watcher(&self, object: Object) -> Watcher {
         Watcher { object, channel: None, events: self.events.clone() }
     }
 }
 
-/// What a program holds when it has opened the device, and what belongs to it.
+/// The structure behind a program's pointer to the opened device.
 #[repr(C)]
 pub(crate) struct Context {
     /// Programs hold a pointer to its last field.
@@ -34,11 +34,11 @@ pub(crate) struct Context {
     pub(crate) opened: Arc<Opened>,
 }
 
-/// From what programs hold back to the start.
+/// The offset from the program's pointer to the start of [`Context`], bytes.
 const TO_START: usize = offset_of!(Context, verbs) + offset_of!(verbs_context, context);
 
 impl Context {
-    /// Opens the device; the pointer is good until [`Self::close`].
+    /// Opens the device; the pointer is valid until [`Self::close`].
     pub(crate) fn open() -> Outcome<*mut ibv_context> {
         let engine = Engine::current()?;
         let events = EventQueue::open().map_err(|error| Errno::from_io(&error))?;
@@ -48,11 +48,11 @@ impl Context {
         let opened = Arc::new(Opened { engine, number, events });
         let verbs = functions(async_fd);
         let context = Box::into_raw(Box::new(Self { verbs, opened }));
-        // SAFETY: it was just made.
+        // SAFETY: the context was just made.
         Ok(unsafe { &raw mut (*context).verbs.context })
     }
 
-    /// What the program holds.
+    /// Returns the context of a program's pointer.
     ///
     /// # Safety
     /// It is open, and is not closed while the reference is used.
@@ -61,10 +61,10 @@ impl Context {
         unsafe { &*context.byte_sub(TO_START).cast::<Self>() }
     }
 
-    /// Closes what [`Self::open`] opened, with everything that was made with it and is still there.
+    /// Closes a context that [`Self::open`] opened, with every object that was made with it and still exists.
     ///
     /// # Safety
-    /// It was opened, is not closed yet, and nobody uses it any more.
+    /// It was opened, is not closed yet, and is not used afterwards.
     pub(crate) unsafe fn close(context: *mut ibv_context) -> Outcome<()> {
         // SAFETY: `open` gave out a pointer to this field of a box.
         let context = unsafe { Box::from_raw(context.byte_sub(TO_START).cast::<Self>()) };
@@ -72,12 +72,12 @@ impl Context {
     }
 }
 
-/// Threads that completion events may be sent to.
+/// Number of completion vectors.
 const COMP_VECTORS: c_int = 1;
 
-/// The tables that programs call through.
+/// Returns the tables that programs call through.
 fn functions(async_fd: c_int) -> verbs_context {
-    // SAFETY: functions that may be null, pointers and numbers, of which zero is one.
+    // SAFETY: all-zero bytes are valid for nullable functions, pointers and numbers.
     let zero: verbs_context = unsafe { core::mem::zeroed() };
     let ops = ibv_context_ops {
         alloc_mw: Some(objects::alloc_mw),
@@ -93,7 +93,7 @@ fn functions(async_fd: c_int) -> verbs_context {
     let context = ibv_context {
         device: (&raw const DEVICE.public).cast_mut(),
         ops,
-        // Programs may duplicate it, to share the device in a way that this one is not.
+        // Programs may duplicate it to share the device in a way that this one does not support.
         cmd_fd: async_fd,
         async_fd,
         num_comp_vectors: COMP_VECTORS,

@@ -1,4 +1,4 @@
-//! The device that programs find: its name, its addresses, what it can do.
+//! The device that programs find: its name, its addresses, its capabilities.
 
 use core::ffi::{c_char, c_int};
 use std::net::IpAddr;
@@ -7,14 +7,14 @@ use std::sync::LazyLock;
 use crate::attach::{Amounts, Answer, CallError, Caller, Description, Request, daemon_socket};
 use weft_verbs_abi::*;
 
-/// Its name, where it is in this process.
+/// The name of a device in this process.
 pub(crate) const NAME: &str = "weft0";
 
-/// Names a daemon's device that is to be used instead.
+/// The environment variable that names a daemon's device to use instead.
 const VARIABLE: &str = "WEFT_DEVICE";
 
-/// Queue pairs, and the other limits that are enforced. libfabric finds limits by asking for more and
-/// more until it is refused.
+/// Number of queue pairs, and the other limits that are enforced. libfabric finds limits by asking for more and more
+/// until it is refused.
 pub mod limits {
     #![allow(missing_docs, reason = "each is the field of ibv_device_attr of its name")]
     pub const QP: i32 = 4_096;
@@ -29,9 +29,9 @@ pub mod limits {
     pub const AH: i32 = 1 << 16;
     pub const SRQ: i32 = 4_096;
     pub const SRQ_WR: i32 = 16_384;
-    /// Bytes that travel with a work request itself.
+    /// Maximum of inline data in a work request, bytes.
     pub const INLINE: u32 = 1_024;
-    /// Bytes of a message (IBTA, section 9.4.6.5).
+    /// Maximum of a message, bytes (IBTA, section 9.4.6.5).
     pub const MESSAGE: u32 = 1 << 31;
 }
 
@@ -43,18 +43,18 @@ const VENDOR: u32 = 0x02_5745;
 pub(crate) struct Address {
     pub(crate) ip: IpAddr,
     pub(crate) interface: u32,
-    /// Bytes of a packet there, with its IP header.
+    /// The MTU there, with the IP header, bytes.
     pub(crate) mtu: u32,
 }
 
 impl Address {
-    /// As a RoCE v2 GID (IBTA annex A17: an IPv4 address is mapped into IPv6).
+    /// Returns it as a RoCE v2 GID (IBTA annex A17: an IPv4 address is mapped into IPv6).
     pub(crate) fn gid(&self) -> ibv_gid {
         gid_of(self.ip)
     }
 }
 
-/// The GID of an address.
+/// Returns the GID of an address.
 pub(crate) fn gid_of(ip: IpAddr) -> ibv_gid {
     let raw = match ip {
         IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
@@ -63,16 +63,15 @@ pub(crate) fn gid_of(ip: IpAddr) -> ibv_gid {
     ibv_gid { raw, align: [] }
 }
 
-/// The address of a GID.
+/// Returns the address of a GID.
 pub(crate) fn ip_of(gid: &ibv_gid) -> IpAddr {
     std::net::Ipv6Addr::from(gid.raw).to_canonical()
 }
 
-/// Bytes of a packet on an ordinary Ethernet. Wider ones are used where `WEFT_MTU` says so: what lies behind the first
-/// link is not known.
+/// The MTU of an ordinary Ethernet, bytes. A larger one needs `WEFT_MTU`: the links behind the first one are not known.
 const ETHERNET_MTU: u32 = 1_500;
 
-/// The device as programs hold it, and what they may ask of it.
+/// The device as programs hold it, and its attributes.
 #[derive(Debug)]
 pub(crate) struct Device {
     pub(crate) public: ibv_device,
@@ -82,20 +81,20 @@ pub(crate) struct Device {
     way: Way,
 }
 
-/// Where the device is.
+/// The place of the device.
 #[derive(Debug)]
 enum Way {
     /// In this process.
     Embedded,
-    /// With a daemon, under this name.
+    /// In a daemon, under this name.
     Attached(String),
-    /// With a daemon that does not give it to this program.
+    /// In a daemon that refuses it to this program.
     Refused,
 }
 
 // SAFETY: the pointers of the public part are never followed.
 unsafe impl Send for Device {}
-// SAFETY: nothing of it changes.
+// SAFETY: it never changes.
 unsafe impl Sync for Device {}
 
 /// The one device of this process.
@@ -112,7 +111,7 @@ impl Device {
                 Self::new(&name, addresses, limits, Way::Attached(name.clone()))
             }
             Err(error) => {
-                // The program will say that there are no devices, and whoever started it why.
+                // The program will report that there are no devices; this line gives its user the reason.
                 eprintln!("weft: device {name}: {error}");
                 Self::new(&name, Vec::new(), Amounts::NONE, Way::Refused)
             }
@@ -137,12 +136,12 @@ impl Device {
         }
     }
 
-    /// Whether programs find it.
+    /// Returns `true` if programs find it.
     pub(crate) const fn is_there(&self) -> bool {
         !matches!(self.way, Way::Refused)
     }
 
-    /// Its name, where it is a daemon's.
+    /// Returns its name if it is a daemon's.
     pub(crate) fn daemon(&self) -> Option<&str> {
         match &self.way {
             Way::Attached(name) => Some(name),
@@ -150,9 +149,9 @@ impl Device {
         }
     }
 
-    /// What the device can do.
+    /// Returns the device's attributes.
     pub(crate) fn attributes(&self) -> ibv_device_attr {
-        // SAFETY: numbers only, of which zero is one.
+        // SAFETY: all-zero bytes are valid for numbers.
         let zero: ibv_device_attr = unsafe { core::mem::zeroed() };
         let count = |limit: u32| c_int::try_from(limit).unwrap_or(c_int::MAX);
         let max_qp = count(self.limits.queue_pairs);
@@ -191,7 +190,7 @@ impl Device {
         }
     }
 
-    /// Its only port.
+    /// Returns the attributes of its only port.
     pub(crate) fn port(&self) -> ibv_port_attr {
         ibv_port_attr {
             state: IBV_PORT_ACTIVE,
@@ -210,7 +209,7 @@ impl Device {
             sm_sl: 0,
             subnet_timeout: 0,
             init_type_reply: 0,
-            // 4x at 25 Gb/s each, for programs that print it: the wire is UDP.
+            // 4x at 25 Gb/s each, for programs that print it: the real link is UDP.
             active_width: 2,
             active_speed: 32,
             phys_state: PHYS_STATE_LINK_UP,
@@ -221,7 +220,7 @@ impl Device {
     }
 }
 
-/// What a daemon says of a device.
+/// Asks the daemon to describe a device.
 fn describe(name: &str) -> Result<Description, CallError> {
     let mut daemon = Caller::connect(&daemon_socket())?;
     match daemon.call(&Request::Describe { name: name.into() }, &[])? {
@@ -230,13 +229,13 @@ fn describe(name: &str) -> Result<Description, CallError> {
     }
 }
 
-/// Bytes of a packet that every interface of this host carries: an Ethernet's, or as many as are asked for.
+/// Returns an MTU that every interface of this host carries, bytes: an Ethernet's, or the one `asked` for.
 pub(crate) fn mtu_of(addresses: &[Address], asked: Option<u32>) -> u32 {
     let most = asked.unwrap_or(ETHERNET_MTU);
     addresses.iter().map(|address| address.mtu).fold(most, u32::min)
 }
 
-/// A string in a field of `N` bytes, with a zero at its end.
+/// Returns a string in a field of `N` bytes, with a zero at its end.
 pub(crate) fn text<const N: usize>(string: &str) -> [c_char; N] {
     let mut field = [0; N];
     for (to, from) in field[..N - 1].iter_mut().zip(string.bytes()) {
@@ -245,14 +244,14 @@ pub(crate) fn text<const N: usize>(string: &str) -> [c_char; N] {
     field
 }
 
-/// The addresses of this host that others can reach, then those that only itself can.
+/// Returns the addresses of this host: first those that others can reach, then the local ones.
 pub(crate) fn addresses() -> Vec<Address> {
     let mut found: Vec<Address> = crate::interfaces::addresses();
     found.sort_by_key(|address| (address.ip.is_loopback(), address.ip.is_ipv6()));
     found
 }
 
-/// A locally administered EUI-64 that stays the same while the first address does.
+/// Returns a locally administered EUI-64 that stays the same while the first address does.
 fn guid(addresses: &[Address]) -> [u8; 8] {
     let octets = addresses.first().map_or([0; 16], |address| address.gid().raw);
     let mut guid = [0; 8];

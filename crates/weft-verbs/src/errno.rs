@@ -1,4 +1,4 @@
-//! How errors become what C programs are told.
+//! Conversion of errors to the results that C programs get.
 
 use core::ffi::c_int;
 use std::io;
@@ -11,7 +11,7 @@ use weft_rnic::VerbsError;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Errno(pub(crate) c_int);
 
-/// What a verb comes to.
+/// The result of a verb: a value, or an error number.
 pub(crate) type Outcome<T> = Result<T, Errno>;
 
 pub(crate) const EINVAL: Errno = Errno(libc::EINVAL);
@@ -27,14 +27,14 @@ impl Errno {
         }))
     }
 
-    #[expect(clippy::needless_pass_by_value, reason = "it is what `map_err` has")]
+    #[expect(clippy::needless_pass_by_value, reason = "`map_err` passes it by value")]
     pub(crate) fn from_socket(error: SocketError) -> Self {
         match &error {
             SocketError::Bind { cause, .. } | SocketError::Refused { cause, .. } => {
                 Self::from_io(cause)
             }
             SocketError::Capture { cause, .. } => {
-                // Asked for by who started the program, who will not guess it from a number.
+                // The user of the program requested it in a setting, and an error number does not name the cause.
                 eprintln!("weft: {error}");
                 Self::from_io(cause)
             }
@@ -59,18 +59,18 @@ impl From<rustix::io::Errno> for Errno {
     }
 }
 
-/// Says why through `errno`, which is how functions that return pointers do.
+/// Sets `errno`, the error of functions that return pointers.
 pub(crate) fn set_errno(Errno(number): Errno) {
     // SAFETY: every thread has one.
     unsafe { *libc::__errno_location() = number };
 }
 
-/// Does what a program asked for; a panic is an error and goes no further, for C has no frames to unwind.
+/// Runs a call of the program. A panic becomes an error, because C has no frames to unwind.
 fn contained<T>(act: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
     catch_unwind(AssertUnwindSafe(act)).unwrap_or(Err(Errno(libc::EIO)))
 }
 
-/// For verbs that return zero or an error number.
+/// Runs a verb that returns zero or an error number.
 pub(crate) fn number(act: impl FnOnce() -> Outcome<()>) -> c_int {
     match contained(act) {
         Ok(()) => 0,
@@ -81,7 +81,7 @@ pub(crate) fn number(act: impl FnOnce() -> Outcome<()>) -> c_int {
     }
 }
 
-/// For verbs that return a pointer, or null with `errno`.
+/// Runs a verb that returns a pointer, or null with `errno`.
 pub(crate) fn pointer<T>(act: impl FnOnce() -> Outcome<*mut T>) -> *mut T {
     contained(act).unwrap_or_else(|errno| {
         set_errno(errno);
@@ -89,7 +89,7 @@ pub(crate) fn pointer<T>(act: impl FnOnce() -> Outcome<*mut T>) -> *mut T {
     })
 }
 
-/// For verbs that return zero or more, or -1 with `errno`.
+/// Runs a verb that returns zero or more, or -1 with `errno`.
 pub(crate) fn count(act: impl FnOnce() -> Outcome<c_int>) -> c_int {
     contained(act).unwrap_or_else(|errno| {
         set_errno(errno);

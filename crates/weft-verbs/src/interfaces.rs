@@ -5,11 +5,11 @@ use std::os::fd::AsRawFd;
 
 use crate::device::Address;
 
-/// Every address of every interface that is up, but link-local ones: they mean nothing without an
-/// interface, which a GID does not name.
+/// Returns every address of every interface that is up, except link-local ones: they are valid only with an interface,
+/// which a GID does not name.
 pub(crate) fn addresses() -> Vec<Address> {
     let mut list = core::ptr::null_mut();
-    // SAFETY: `list` is a place for the result.
+    // SAFETY: `list` has room for the result.
     if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
         return Vec::new();
     }
@@ -21,7 +21,7 @@ pub(crate) fn addresses() -> Vec<Address> {
         if entry.ifa_flags & libc::IFF_UP as libc::c_uint == 0 {
             continue;
         }
-        // SAFETY: an entry's name is a string, and its address of the family it says, or null.
+        // SAFETY: an entry's name is a string, and its address is null or of the family in its `sa_family`.
         let (ip, interface, mtu) = unsafe {
             (ip(entry.ifa_addr), libc::if_nametoindex(entry.ifa_name), mtu(entry.ifa_name))
         };
@@ -32,13 +32,13 @@ pub(crate) fn addresses() -> Vec<Address> {
     found
 }
 
-/// What an interface carries; a large number where it does not say.
+/// Returns the MTU of an interface, bytes; a large number if it is unknown.
 ///
 /// # Safety
 /// `name` is a string.
 unsafe fn mtu(name: *const libc::c_char) -> u32 {
     let Ok(socket) = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)) else { return u32::MAX };
-    // SAFETY: numbers and pointers, of which zero is one; the kernel reads the name and writes the MTU.
+    // SAFETY: all-zero bytes are valid for numbers and pointers; the kernel reads the name and writes the MTU.
     let mtu = unsafe {
         let mut request: libc::ifreq = core::mem::zeroed();
         libc::strncpy(request.ifr_name.as_mut_ptr(), name, request.ifr_name.len() - 1);
@@ -49,18 +49,18 @@ unsafe fn mtu(name: *const libc::c_char) -> u32 {
 }
 
 /// # Safety
-/// `address` is null or an address of the family it says.
+/// `address` is null or an address of the family in its `sa_family`.
 unsafe fn ip(address: *const libc::sockaddr) -> Option<IpAddr> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let family = i32::from(unsafe { address.as_ref() }?.sa_family);
     match family {
         libc::AF_INET => {
-            // SAFETY: an address of this family is of this type.
+            // SAFETY: an address of this family has this type.
             let address = unsafe { &*address.cast::<libc::sockaddr_in>() };
             Some(Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr)).into())
         }
         libc::AF_INET6 => {
-            // SAFETY: likewise.
+            // SAFETY: an address of this family has this type.
             let address = unsafe { &*address.cast::<libc::sockaddr_in6>() };
             let ip = Ipv6Addr::from(address.sin6_addr.s6_addr);
             (!ip.is_unicast_link_local()).then_some(ip.into())

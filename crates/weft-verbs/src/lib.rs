@@ -1,9 +1,7 @@
-//! A drop-in `libibverbs.so.1`: programs written for RDMA hardware run on Weft's software RNIC, without
-//! being compiled again.
+//! A drop-in `libibverbs.so.1`: programs written for RDMA hardware run on Weft's software RNIC without recompilation.
 //!
-//! [`weft_verbs_abi`] is what programs were compiled against, `exports` the functions they call, [`device`] what
-//! they find. `symbols/` says which functions there are and in which version; `cargo xtask verbs` makes
-//! the library.
+//! [`weft_verbs_abi`] has the structures of the programs' headers, `exports` the functions they call, [`device`] the
+//! device they find. `symbols/` lists the functions and their versions; `cargo xtask verbs` makes the library.
 
 mod admin;
 mod attach;
@@ -19,7 +17,7 @@ mod inputs;
 mod interfaces;
 mod objects;
 
-/// What the fuzz targets of `fuzz/` call; nothing that ships has it.
+/// The checks that the fuzz targets of `fuzz/` call; no shipped program contains them.
 #[cfg(fuzzing)]
 pub mod properties {
     pub use crate::attach::properties::{message, ring};

@@ -1,4 +1,4 @@
-//! Names and services. The results are allocated by C, so that each may be freed by itself.
+//! Resolution of names and services. C's allocator holds the results, so that each can be freed separately.
 
 use core::ffi::{c_char, c_int};
 use core::ptr;
@@ -11,15 +11,15 @@ use crate::errno::{EINVAL, Errno, Outcome, status};
 use crate::ibverbs::made;
 use weft_verbs_abi::qp_type;
 
-/// A copy that C may free.
+/// Returns a copy that C may free.
 ///
 /// # Safety
-/// `address` is null or of `len` bytes.
+/// `address` is null or points to `len` bytes.
 unsafe fn copy(address: *const sockaddr, len: socklen_t) -> Outcome<*mut sockaddr> {
     if address.is_null() || len == 0 {
         return Ok(ptr::null_mut());
     }
-    // SAFETY: as the caller says; room for any family.
+    // SAFETY: guaranteed by the caller; there is room for any family.
     unsafe {
         let len = usize::try_from(len).map_err(|_| EINVAL)?;
         let room = made(libc::calloc(1, len.max(size_of::<libc::sockaddr_storage>())))?;
@@ -28,9 +28,9 @@ unsafe fn copy(address: *const sockaddr, len: socklen_t) -> Outcome<*mut sockadd
     }
 }
 
-/// What the program wants, with what follows from it.
+/// Returns the program's hints with the values that follow from them.
 fn wanted(hints: Option<&rdma_addrinfo>) -> rdma_addrinfo {
-    // SAFETY: numbers and pointers, of which zero is one.
+    // SAFETY: all-zero bytes are valid for its numbers and pointers.
     let zero: rdma_addrinfo = unsafe { core::mem::zeroed() };
     let mut wanted = hints.copied().unwrap_or(zero);
     if wanted.ai_port_space == 0 {
@@ -55,7 +55,7 @@ unsafe fn look_up(
     service: *const c_char,
     wanted: &rdma_addrinfo,
 ) -> Outcome<(*mut sockaddr, socklen_t)> {
-    // SAFETY: numbers and pointers, of which zero is one; strings as the caller says.
+    // SAFETY: all-zero bytes are valid for numbers and pointers; the caller guarantees the strings.
     unsafe {
         let mut hints: libc::addrinfo = core::mem::zeroed();
         hints.ai_family = wanted.ai_family;
@@ -87,7 +87,7 @@ unsafe extern "C" fn rdma_getaddrinfo(
     hints: *const rdma_addrinfo,
     to: *mut *mut rdma_addrinfo,
 ) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     status(|| unsafe {
         let hints = hints.as_ref();
         if node.is_null() && service.is_null() && hints.is_none() {
@@ -128,36 +128,36 @@ unsafe extern "C" fn rdma_getaddrinfo(
     })
 }
 
-/// Where the other end is known and this one is not, the address that leads there: libfabric names its
-/// device by it.
+/// Sets the missing source address to the local address that leads to the known destination: libfabric names its device
+/// by it.
 ///
 /// # Safety
-/// The addresses are null or addresses.
+/// The addresses are null or valid.
 unsafe fn find_source(found: &mut rdma_addrinfo) -> Outcome<()> {
     let is_passive = found.ai_flags & addrinfo_flag::PASSIVE != 0;
     if is_passive || found.ai_dst_addr.is_null() || !found.ai_src_addr.is_null() {
         return Ok(());
     }
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let to = unsafe { crate::address::of(found.ai_dst_addr) };
     let Ok(ip) = to.and_then(crate::service::source_for) else { return Ok(()) };
     let source = std::net::SocketAddr::new(ip, 0);
     let storage = crate::address::Sockaddr::from(source).0;
     found.ai_src_len = length(source);
-    // SAFETY: it is longer than any address.
+    // SAFETY: the storage is longer than any address.
     found.ai_src_addr = unsafe { copy(ptr::from_ref(&storage).cast(), found.ai_src_len)? };
     Ok(())
 }
 
 /// # Safety
-/// `found` is null, or was found and is not used any more.
+/// `found` is null or a result of `rdma_getaddrinfo` that is not used afterwards.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_freeaddrinfo(found: *mut rdma_addrinfo) {
     let mut next = found;
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     while let Some(found) = unsafe { next.as_ref() } {
         let this = core::mem::replace(&mut next, found.ai_next);
-        // SAFETY: each was allocated by itself, or is null.
+        // SAFETY: each part was allocated separately, or is null.
         unsafe {
             libc::free(found.ai_src_addr.cast());
             libc::free(found.ai_dst_addr.cast());

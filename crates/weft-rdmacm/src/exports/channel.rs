@@ -1,4 +1,4 @@
-//! Event channels, and what is done when a program takes an event from one.
+//! Event channels, and the actions that follow when a program takes an event from one.
 
 use core::ffi::{CStr, c_char, c_int};
 
@@ -17,11 +17,11 @@ extern "C" fn rdma_create_event_channel() -> *mut rdma_event_channel {
 }
 
 /// # Safety
-/// The channel is open and nobody uses it any more.
+/// The channel is open and is not used afterwards.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut rdma_event_channel) {
     let _ = status(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { Channel::close(channel) };
         Ok(())
     });
@@ -34,7 +34,7 @@ unsafe extern "C" fn rdma_get_cm_event(
     channel: *mut rdma_event_channel,
     to: *mut *mut rdma_cm_event,
 ) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     status(|| unsafe {
         to.write(next(channel)?);
         Ok(())
@@ -42,28 +42,28 @@ unsafe extern "C" fn rdma_get_cm_event(
 }
 
 /// # Safety
-/// The event was got and is not used any more.
+/// The event came from `rdma_get_cm_event` and is not used afterwards.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_ack_cm_event(event: *mut rdma_cm_event) -> c_int {
     status(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { acknowledge(event) };
         Ok(())
     })
 }
 
-/// The next event of a channel, once the queue pair is as it says.
+/// Returns the next event of a channel, after the queue pair has the state that the event implies.
 ///
 /// # Safety
 /// The channel is open.
 pub(super) unsafe fn next(channel: *mut rdma_event_channel) -> Outcome<*mut rdma_cm_event> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let mut event = unsafe { Channel::events(channel) }.wait()?;
     // SAFETY: an identifier is not destroyed while an event about it is open.
     let id = unsafe { Id::of(event.public.id) };
     match event.public.event {
         cm_event::CONNECT_RESPONSE => respond(id, &mut event),
-        // The queue pair stays as it is where this fails; the event tells enough.
+        // On failure the queue pair keeps its state; the event itself reports the error.
         cm_event::REJECTED | cm_event::UNREACHABLE if event.public.status != 0 => {
             let _ = transition::go(id, &[qp_state::ERR]);
         }
@@ -72,10 +72,10 @@ pub(super) unsafe fn next(channel: *mut rdma_event_channel) -> Outcome<*mut rdma
     Ok(Box::into_raw(event).cast())
 }
 
-/// The other end accepts. A queue pair of ours is made ready and the other end told; a program that has its
-/// own does that itself.
+/// Handles the other end's reply: makes the identifier's queue pair ready and notifies the other end. A program that
+/// made its own queue pair does both itself.
 fn respond(id: &Id, event: &mut Event) {
-    // SAFETY: it is set and reset by the calls that make and destroy the queue pair.
+    // SAFETY: only the calls that make and destroy the queue pair write this field.
     if unsafe { (*id.public()).qp }.is_null() {
         return;
     }
@@ -94,10 +94,10 @@ fn respond(id: &Id, event: &mut Event) {
     }
 }
 
-/// Tells the other end that this one is ready.
+/// Notifies the other end that this one is ready.
 ///
 /// # Errors
-/// `ENOTCONN`: it has left meanwhile.
+/// `ENOTCONN`: the other end has left meanwhile.
 pub(super) fn establish(id: &Id) -> Outcome<()> {
     let communication = id.communication()?;
     let ready = with(|state| Ok(state.manager.ready(state.now, communication)))?;

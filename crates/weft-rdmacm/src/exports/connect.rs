@@ -1,4 +1,4 @@
-//! How connections begin and end.
+//! The calls that begin and end connections.
 
 use core::ffi::{c_int, c_void};
 
@@ -12,11 +12,11 @@ use crate::service::{Handle, with};
 use crate::transition;
 use weft_verbs_abi::{qp_state, qp_type};
 
-/// As often as three bits say.
+/// The maximum of a retry count: it has three bits.
 const MOST_RETRIES: u8 = 7;
 
 /// # Safety
-/// `data` is null or of `len` bytes.
+/// `data` is null or points to `len` bytes.
 unsafe fn private(data: *const c_void, len: u8, most: usize) -> Outcome<Vec<u8>> {
     if data.is_null() || len == 0 {
         return Ok(Vec::new());
@@ -24,14 +24,14 @@ unsafe fn private(data: *const c_void, len: u8, most: usize) -> Outcome<Vec<u8>>
     if usize::from(len) > most {
         return Err(EINVAL);
     }
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     Ok(unsafe { core::slice::from_raw_parts(data.cast::<u8>(), len.into()) }.to_vec())
 }
 
-/// What this end says, from what the program says; the rest from the request, or as much as there is.
+/// Returns this end's offer from the program's parameters; missing ones come from the request or are the maximum.
 ///
 /// # Safety
-/// `id` is created, and `param` null or what `rdma_connect(3)` says.
+/// `id` is a live identifier, and `param` is null or valid by `rdma_connect(3)`.
 unsafe fn offer(
     id: *mut rdma_cm_id,
     details: &Details,
@@ -40,7 +40,7 @@ unsafe fn offer(
 ) -> Outcome<Offer> {
     let most = details.most_resources;
     let asked = details.peer.as_ref();
-    // What the other end asks for is what is served to it, and it serves what may be asked.
+    // This end serves what the other requests, and requests what the other serves.
     let (serve, ask) = asked.map_or((most, most), |peer| {
         (peer.initiator_depth.min(most), peer.responder_resources.min(most))
     });
@@ -53,7 +53,7 @@ unsafe fn offer(
         rnr_retry_count: asked.map_or(MOST_RETRIES, |peer| peer.rnr_retry_count),
         ..details.own.clone()
     };
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let (param, pair) = unsafe { (param.as_ref(), (*id).qp.as_ref()) };
     let Some(param) = param else {
         return Ok(Offer { queue_pair: pair.map_or(0, |pair| pair.qp_num), ..base });
@@ -67,7 +67,7 @@ unsafe fn offer(
         rnr_retry_count: param.rnr_retry_count.min(MOST_RETRIES),
         flow_control: param.flow_control != 0,
         shared_receive_queue: pair.map_or(param.srq != 0, |pair| !pair.srq.is_null()),
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         private_data: unsafe { private(param.private_data, param.private_data_len, most_data)? },
         ..base
     };
@@ -76,17 +76,17 @@ unsafe fn offer(
 }
 
 fn service_of(id: *mut rdma_cm_id) -> u8 {
-    // SAFETY: it is created, and this is set then.
+    // SAFETY: `id` is a live identifier, whose type is set at its creation.
     let service = unsafe { (*id).qp_type };
     u8::try_from(service).unwrap_or(0)
 }
 
 /// # Safety
-/// `id` is created, and `param` null or what the manual page says.
+/// `id` is a live identifier, and `param` is null or valid by the manual page.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
     status(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let this = unsafe { Id::of(id) };
         let ends = this.ends().ok_or(EINVAL)?;
         with(|state| {
@@ -98,7 +98,7 @@ unsafe extern "C" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_par
                 Space::Connected => private_data::REQUEST,
                 Space::Datagram => private_data::SERVICE_REQUEST,
             };
-            // SAFETY: as the caller says.
+            // SAFETY: guaranteed by the caller.
             let offer = unsafe { offer(id, &details, param, most)? };
             let offer = Offer { psn: state.manager.draw_psn(), ..offer };
             details.own = offer.clone();
@@ -108,24 +108,24 @@ unsafe extern "C" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_par
             state.ids.insert(communication, Handle(this));
             Ok(())
         })?;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { complete(id) }
     })
 }
 
 /// # Safety
-/// `id` came with a request, and `param` is null or what the manual page says.
+/// `id` came with a request, and `param` is null or valid by the manual page.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_param) -> c_int {
     status(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let this = unsafe { Id::of(id) };
         let communication = this.communication().map_err(|_| EINVAL)?;
         let most = match this.space() {
             Space::Connected => private_data::REPLY,
             Space::Datagram => private_data::SERVICE_REPLY,
         };
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let offer = unsafe { offer(id, &this.details(), param, most)? };
         let psn = with(|state| Ok(state.manager.draw_psn()))?;
         let qkey = if offer.service == service_number(qp_type::UD) { RDMA_UDP_QKEY } else { 0 };
@@ -139,7 +139,7 @@ unsafe extern "C" fn rdma_accept(id: *mut rdma_cm_id, param: *mut rdma_conn_para
             return Err(Errno(libc::ENOTCONN));
         }
         match this.space() {
-            // SAFETY: as the caller says.
+            // SAFETY: guaranteed by the caller.
             Space::Connected => unsafe { complete(id) },
             Space::Datagram => Ok(()),
         }
@@ -151,10 +151,10 @@ fn service_number(service: u32) -> u8 {
 }
 
 /// # Safety
-/// `id` came with a request or a response, and `data` is null or of `len` bytes.
+/// `id` came with a request or a response, and `data` is null or points to `len` bytes.
 unsafe fn reject(id: *mut rdma_cm_id, data: *const c_void, len: u8, reason: Reason) -> c_int {
     status(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let (this, data) = unsafe { (Id::of(id), private(data, len, private_data::REJECT)?) };
         let communication = this.communication().map_err(|_| EINVAL)?;
         let rejected =
@@ -167,7 +167,7 @@ unsafe fn reject(id: *mut rdma_cm_id, data: *const c_void, len: u8, reason: Reas
 /// See [`reject`].
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_reject(id: *mut rdma_cm_id, data: *const c_void, len: u8) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { reject(id, data, len, Reason::CONSUMER) }
 }
 
@@ -175,56 +175,56 @@ unsafe extern "C" fn rdma_reject(id: *mut rdma_cm_id, data: *const c_void, len: 
 /// See [`reject`].
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_reject_ece(id: *mut rdma_cm_id, data: *const c_void, len: u8) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { reject(id, data, len, Reason::VENDOR_OPTION) }
 }
 
 /// # Safety
-/// `id` is created.
+/// `id` is a live identifier.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_establish(id: *mut rdma_cm_id) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     status(|| channel::establish(unsafe { Id::of(id) }))
 }
 
-/// `IBV_EVENT_COMM_EST`: something came from the other end.
+/// `IBV_EVENT_COMM_EST`: a packet arrived from the other end.
 const COMMUNICATION_ESTABLISHED: u32 = 4;
 
 /// # Safety
-/// `id` is created.
+/// `id` is a live identifier.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_notify(id: *mut rdma_cm_id, event: u32) -> c_int {
     status(|| {
         if event != COMMUNICATION_ESTABLISHED {
             return Err(EINVAL);
         }
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let communication = unsafe { Id::of(id) }.communication()?;
-        // It may be known already.
+        // The manager may know it already.
         with(|state| Ok(state.manager.notify(state.now, communication))).map(drop)
     })
 }
 
 /// # Safety
-/// `id` is created.
+/// `id` is a live identifier.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_disconnect(id: *mut rdma_cm_id) -> c_int {
     status(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let this = unsafe { Id::of(id) };
         let communication = this.communication().map_err(|_| EINVAL)?;
         transition::go(this, &[qp_state::ERR])?;
         if with(|state| Ok(state.manager.disconnect(state.now, communication)))? {
-            // SAFETY: as the caller says.
+            // SAFETY: guaranteed by the caller.
             return unsafe { complete(id) };
         }
-        // The other end has done it; who waits in calls does not have to be told.
+        // The other end has disconnected; a program whose calls wait needs no event for it.
         let details = this.details();
         let (events, is_synchronous) = (details.events.clone(), details.is_synchronous);
         drop(details);
         if is_synchronous {
             for event in events.take(|event| core::ptr::eq(event.holds, this)) {
-                // SAFETY: nobody has got it.
+                // SAFETY: no program has received this event.
                 unsafe { crate::id::acknowledge(Box::into_raw(event).cast()) };
             }
         }

@@ -1,4 +1,4 @@
-//! Identifiers made from what `rdma_getaddrinfo(3)` found, whose calls wait until they are done.
+//! Identifiers made from results of `rdma_getaddrinfo(3)`, whose calls block until they are done.
 
 use core::ffi::c_int;
 use core::ptr;
@@ -9,20 +9,20 @@ use crate::errno::{EINVAL, Errno, Outcome, status};
 use crate::id::{Id, Template, acknowledge};
 use weft_verbs_abi::{ibv_pd, ibv_qp_init_attr};
 
-/// What a function of ours said.
+/// Converts the result of one of this library's functions.
 fn succeeded(result: c_int) -> Outcome<()> {
     if result == 0 { Ok(()) } else { Err(Errno::last()) }
 }
 
 /// # Safety
-/// `id` is created, and the others are those of `rdma_create_ep(3)`.
+/// `id` is a live identifier, and the others are the arguments of `rdma_create_ep(3)`.
 unsafe fn prepare(
     id: *mut rdma_cm_id,
     found: &rdma_addrinfo,
     pd: *mut ibv_pd,
     init: *mut ibv_qp_init_attr,
 ) -> Outcome<()> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if found.ai_flags & addrinfo_flag::PASSIVE != 0 {
             succeeded(resolve::rdma_bind_addr(id, found.ai_src_addr))?;
@@ -42,8 +42,8 @@ unsafe fn prepare(
 }
 
 /// # Safety
-/// `to` has room for a pointer, `found` is a result of `rdma_getaddrinfo`, and the others are null, or what
-/// the manual page says.
+/// `to` has room for a pointer, `found` is a result of `rdma_getaddrinfo`, and the others are null or valid by the
+/// manual page.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_create_ep(
     to: *mut *mut rdma_cm_id,
@@ -51,7 +51,7 @@ unsafe extern "C" fn rdma_create_ep(
     pd: *mut ibv_pd,
     init: *mut ibv_qp_init_attr,
 ) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     status(|| unsafe {
         let found = &*found;
         let (port_space, service) =
@@ -67,10 +67,10 @@ unsafe extern "C" fn rdma_create_ep(
 }
 
 /// # Safety
-/// `id` is created and not used any more.
+/// `id` is a live identifier that is not used afterwards.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let _ = status(|| unsafe {
         queue_pair::destroy(id);
         queue_pair::rdma_destroy_srq(id);
@@ -79,13 +79,13 @@ unsafe extern "C" fn rdma_destroy_ep(id: *mut rdma_cm_id) {
 }
 
 /// # Safety
-/// `listener` is created, and `to` has room for a pointer.
+/// `listener` is a live identifier, and `to` has room for a pointer.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_get_request(
     listener: *mut rdma_cm_id,
     to: *mut *mut rdma_cm_id,
 ) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     status(|| unsafe {
         let (is_synchronous, template) = {
             let details = Id::of(listener).details();

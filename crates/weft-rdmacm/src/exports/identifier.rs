@@ -1,4 +1,4 @@
-//! Identifiers, their options and their ports; the devices there are.
+//! Identifiers, their options and their ports; the list of devices.
 
 use core::ffi::{c_int, c_void};
 
@@ -22,7 +22,7 @@ pub(super) unsafe fn create(
     }
     let is_synchronous = channel.is_null();
     let channel = if is_synchronous { Channel::open()? } else { channel };
-    // SAFETY: as the caller says, or it was opened just now.
+    // SAFETY: guaranteed by the caller, or the channel was opened above.
     Ok(unsafe { Id::create(Making { channel, is_synchronous, context, port_space, qp_type }) })
 }
 
@@ -37,31 +37,31 @@ unsafe extern "C" fn rdma_create_id(
 ) -> c_int {
     status(|| {
         let service = if port_space == port_space::UDP { qp_type::UD } else { qp_type::RC };
-        // Programs see that there is no device here, not when they resolve.
+        // A program learns here that there is no device, not when it resolves an address.
         with(|_| Ok(()))?;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { to.write(create(channel, context, port_space, service)?) };
         Ok(())
     })
 }
 
 /// # Safety
-/// `id` is created and not used any more.
+/// `id` is a live identifier that is not used afterwards.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_destroy_id(id: *mut rdma_cm_id) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     status(|| unsafe { Id::destroy(id) })
 }
 
-/// Has the identifier's events, those that wait too, come through another channel; through one of its own
-/// that calls wait on, without.
+/// Moves the identifier's events, pending ones included, to another channel; with a null channel, to one of its own, on
+/// which its calls wait.
 ///
 /// # Safety
-/// `id` is created, and the channel null or open.
+/// `id` is a live identifier, and the channel null or open.
 pub(super) unsafe fn migrate(id: *mut rdma_cm_id, to: *mut rdma_event_channel) -> Outcome<()> {
     let is_synchronous = to.is_null();
     let to = if is_synchronous { Channel::open()? } else { to };
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let (this, events, from) = unsafe { (Id::of(id), Channel::events(to), (*id).channel) };
     let (was_synchronous, old) = {
         let mut details = this.details();
@@ -70,7 +70,7 @@ pub(super) unsafe fn migrate(id: *mut rdma_cm_id, to: *mut rdma_event_channel) -
     };
     let waiting = old.take(|event| core::ptr::eq(event.holds, this));
     waiting.into_iter().for_each(|event| events.push(event));
-    // SAFETY: as the caller says; a synchronous identifier has its channel for itself.
+    // SAFETY: guaranteed by the caller; a synchronous identifier is the only user of its channel.
     unsafe {
         (*id).channel = to;
         if was_synchronous {
@@ -82,18 +82,18 @@ pub(super) unsafe fn migrate(id: *mut rdma_cm_id, to: *mut rdma_event_channel) -
 }
 
 /// # Safety
-/// `id` is created, and the channel null or open.
+/// `id` is a live identifier, and the channel null or open.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_migrate_id(
     id: *mut rdma_cm_id,
     channel: *mut rdma_event_channel,
 ) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     status(|| unsafe { migrate(id, channel) })
 }
 
 /// # Safety
-/// `id` is created, and `value` of `len` bytes.
+/// `id` is a live identifier, and `value` points to `len` bytes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_set_option(
     id: *mut rdma_cm_id,
@@ -114,16 +114,16 @@ unsafe extern "C" fn rdma_set_option(
         if len != expected || value.is_null() {
             return Err(EINVAL);
         }
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let (id, first) = unsafe { (Id::of(id), value.cast::<u8>().read()) };
         let mut details = id.details();
         match name {
             option::TOS => details.traffic_class = first,
             option::ACK_TIMEOUT if first < 32 => details.ack_timeout = Some(first),
             option::ACK_TIMEOUT => return Err(EINVAL),
-            // SAFETY: as the caller says.
+            // SAFETY: guaranteed by the caller.
             option::AFONLY => details.only_ipv6 = unsafe { value.cast::<c_int>().read() } != 0,
-            // A port is free as soon as who listened there is gone: there is nothing to be allowed.
+            // A port is free as soon as its listener is gone, so `REUSEADDR` has no effect.
             _ => {}
         }
         Ok(())
@@ -131,19 +131,19 @@ unsafe extern "C" fn rdma_set_option(
 }
 
 /// # Safety
-/// `id` is created.
+/// `id` is a live identifier.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_get_src_port(id: *mut rdma_cm_id) -> u16 {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let address = unsafe { crate::address::of_storage(&(*id).route.addr.src_addr) };
     address.map_or(0, |address| address.port().to_be())
 }
 
 /// # Safety
-/// `id` is created.
+/// `id` is a live identifier.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_get_dst_port(id: *mut rdma_cm_id) -> u16 {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let address = unsafe { crate::address::of_storage(&(*id).route.addr.dst_addr) };
     address.map_or(0, |address| address.port().to_be())
 }
@@ -155,7 +155,7 @@ unsafe extern "C" fn rdma_get_devices(count: *mut c_int) -> *mut *mut ibv_contex
     pointer(|| {
         let contexts: Vec<_> =
             with(|state| Ok(state.devices.iter().map(|device| device.context).collect()))?;
-        // SAFETY: the list has room for every context and a null; `count` as the caller says.
+        // SAFETY: the list has room for every context and a null; the caller guarantees `count`.
         unsafe {
             let list = libc::calloc(contexts.len() + 1, size_of::<*mut ibv_context>());
             let list: *mut *mut ibv_context = crate::ibverbs::made(list)?.cast();
@@ -169,9 +169,9 @@ unsafe extern "C" fn rdma_get_devices(count: *mut c_int) -> *mut *mut ibv_contex
 }
 
 /// # Safety
-/// `list` was got and is not used any more.
+/// `list` came from `rdma_get_devices` and is not used afterwards.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_free_devices(list: *mut *mut ibv_context) {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { libc::free(list.cast()) };
 }

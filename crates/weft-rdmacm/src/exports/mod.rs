@@ -1,5 +1,5 @@
-//! The functions of `librdmacm.so.1`, each the one of its manual page. That a pointer is one that we gave, and
-//! not destroyed yet, is the program's promise; what else it may do wrong is refused with an error number.
+//! The functions of `librdmacm.so.1`, each with its manual page's behaviour. The program guarantees that a pointer came
+//! from this library and is not destroyed; any other misuse is refused with an error number.
 
 mod addrinfo;
 mod channel;
@@ -9,16 +9,16 @@ mod identifier;
 mod queue_pair;
 mod resolve;
 
-/// Waits, where the program gave no channel, for what the call began.
+/// Without a channel of the program, blocks until the call's event arrives.
 ///
 /// # Errors
-/// What the event says: `ECONNREFUSED` for a rejection.
+/// The status of the event: `ECONNREFUSED` for a rejection.
 ///
 /// # Safety
-/// `id` is created.
+/// `id` is a live identifier.
 unsafe fn complete(id: *mut crate::abi::rdma_cm_id) -> crate::errno::Outcome<()> {
     use crate::errno::Errno;
-    // SAFETY: as the caller says; the event of the call before is not used any more.
+    // SAFETY: guaranteed by the caller; the event of the previous call is not used any more.
     unsafe {
         if !crate::id::Id::of(id).details().is_synchronous {
             return Ok(());

@@ -1,5 +1,5 @@
-//! The queue pair of an identifier, with the completion queues and the shared receive queue that programs
-//! may leave to this library.
+//! The queue pair of an identifier, with the completion queues and the shared receive queue that this library makes if
+//! the program gives none.
 
 use core::ffi::{c_int, c_void};
 use core::ptr;
@@ -11,16 +11,16 @@ use crate::id::Id;
 use crate::transition;
 use weft_verbs_abi::*;
 
-/// Makes a completion queue that programs may wait for.
+/// Makes a completion queue with a completion channel.
 ///
 /// # Safety
-/// `id` is created and attached to a device.
+/// `id` is a live identifier and attached to a device.
 unsafe fn completion_queue(
     id: *mut rdma_cm_id,
     entries: u32,
 ) -> Outcome<(*mut ibv_comp_channel, *mut ibv_cq)> {
     let entries = c_int::try_from(entries.max(1)).map_err(|_| EINVAL)?;
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let context = (*id).verbs;
         let channel = made(ibv_create_comp_channel(context))?;
@@ -35,15 +35,15 @@ unsafe fn completion_queue(
     }
 }
 
-/// Makes the completion queues that the program brings none of.
+/// Makes the completion queues that the program does not give.
 ///
 /// # Safety
-/// `id` is created and attached to a device.
+/// `id` is a live identifier and attached to a device.
 unsafe fn add_completion_queues(
     id: *mut rdma_cm_id,
     init: &mut ibv_qp_init_attr_ex,
 ) -> Outcome<()> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if init.send_cq.is_null() {
             if (*id).send_cq.is_null() {
@@ -64,9 +64,9 @@ unsafe fn add_completion_queues(
 }
 
 /// # Safety
-/// `id` is created, and its queues are used by nobody.
+/// `id` is a live identifier, and nothing uses its queues.
 unsafe fn drop_completion_queues(id: *mut rdma_cm_id) {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let id = &mut *id;
         let queues = [
@@ -85,9 +85,9 @@ unsafe fn drop_completion_queues(id: *mut rdma_cm_id) {
 }
 
 /// # Safety
-/// `id` is created, and the objects that `init` names are made.
+/// `id` is a live identifier, and the objects that `init` names exist.
 pub(super) unsafe fn create(id: *mut rdma_cm_id, init: &mut ibv_qp_init_attr_ex) -> Outcome<()> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if (*id).verbs.is_null() || !(*id).qp.is_null() || init.qp_type != (*id).qp_type {
             return Err(EINVAL);
@@ -115,9 +115,9 @@ pub(super) unsafe fn create(id: *mut rdma_cm_id, init: &mut ibv_qp_init_attr_ex)
 }
 
 /// # Safety
-/// `id` is created.
+/// `id` is a live identifier.
 pub(super) unsafe fn destroy(id: *mut rdma_cm_id) {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let pair = core::mem::replace(&mut (*id).qp, ptr::null_mut());
         if !pair.is_null() {
@@ -128,14 +128,14 @@ pub(super) unsafe fn destroy(id: *mut rdma_cm_id) {
 }
 
 /// # Safety
-/// `id` is created, `pd` null or allocated, and `attributes` say what to make.
+/// `id` is a live identifier, `pd` null or allocated, and `attributes` are valid.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn rdma_create_qp(
     id: *mut rdma_cm_id,
     pd: *mut ibv_pd,
     attributes: *mut ibv_qp_init_attr,
 ) -> c_int {
-    // SAFETY: as the caller says; of numbers and pointers zero is one.
+    // SAFETY: guaranteed by the caller; all-zero bytes are valid for numbers and pointers.
     status(|| unsafe {
         let plain = &mut *attributes;
         let mut init = ibv_qp_init_attr_ex {
@@ -158,36 +158,36 @@ pub(super) unsafe extern "C" fn rdma_create_qp(
 }
 
 /// # Safety
-/// `id` is created, and `attributes` say what to make.
+/// `id` is a live identifier, and `attributes` are valid.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_create_qp_ex(
     id: *mut rdma_cm_id,
     attributes: *mut ibv_qp_init_attr_ex,
 ) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     status(|| unsafe { create(id, &mut *attributes) })
 }
 
 /// # Safety
-/// `id` is created.
+/// `id` is a live identifier.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_destroy_qp(id: *mut rdma_cm_id) {
     let _ = status(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { destroy(id) };
         Ok(())
     });
 }
 
 /// # Safety
-/// `id` is created, `pd` null or allocated, and `attributes` say what to make.
+/// `id` is a live identifier, `pd` null or allocated, and `attributes` are valid.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_create_srq(
     id: *mut rdma_cm_id,
     pd: *mut ibv_pd,
     attributes: *mut ibv_srq_init_attr,
 ) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     status(|| unsafe {
         if (*id).verbs.is_null() || !(*id).srq.is_null() {
             return Err(EINVAL);
@@ -203,7 +203,7 @@ unsafe extern "C" fn rdma_create_srq(
 }
 
 /// # Safety
-/// `id` is created, and `attributes` say what to make.
+/// `id` is a live identifier, and `attributes` are valid.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_create_srq_ex(
     id: *mut rdma_cm_id,
@@ -211,7 +211,7 @@ unsafe extern "C" fn rdma_create_srq_ex(
 ) -> c_int {
     const TYPE: u32 = 1 << 0;
     const PD: u32 = 1 << 1;
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let wanted = &mut *attributes;
         let is_basic = wanted.comp_mask & TYPE == 0 || wanted.srq_type == 0;
@@ -227,10 +227,10 @@ unsafe extern "C" fn rdma_create_srq_ex(
 }
 
 /// # Safety
-/// `id` is created.
+/// `id` is a live identifier.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn rdma_destroy_srq(id: *mut rdma_cm_id) {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let _ = status(|| unsafe {
         let queue = core::mem::replace(&mut (*id).srq, ptr::null_mut());
         if queue.is_null() { Ok(()) } else { done(ibv_destroy_srq(queue)) }

@@ -1,4 +1,4 @@
-//! Addresses: what an identifier is bound to, who the other end is, and who listens.
+//! Addresses: binding an identifier, resolving the other end, and listening.
 
 use core::ffi::c_int;
 use std::net::{IpAddr, SocketAddr};
@@ -12,10 +12,10 @@ use crate::errno::{EINVAL, Errno, Outcome, status};
 use crate::id::Id;
 use crate::service::{State, source_for, with};
 
-/// Requests that may wait for an answer, where the program does not say.
+/// The default limit of requests that wait for the program's answer.
 const BACKLOG: u32 = 1024;
 
-/// Binds a port; an address that stands for all is each that a device has.
+/// Binds a port; a wildcard address stands for every address of the devices.
 fn bind(state: &mut State, id: &Id, to: SocketAddr) -> Outcome<()> {
     if id.port().is_some() {
         return Err(EINVAL);
@@ -33,11 +33,11 @@ fn bind(state: &mut State, id: &Id, to: SocketAddr) -> Outcome<()> {
     }
     let bound = state.sockets.bind(id.space(), &ips, to.port())?;
     let local = SocketAddr::new(to.ip(), bound.port());
-    // SAFETY: the program looks at it when the call has returned.
+    // SAFETY: the program reads it only after the call has returned.
     unsafe { (*id.public()).route.addr.src_addr = Sockaddr::from(local).0 };
     id.details().bound = Some(bound);
-    // As in Linux, the loopback address is nobody's until something is to come from there: who finds a device
-    // takes the address for one that other hosts can reach, as libfabric does.
+    // As in Linux, a loopback address gets no device before something is sent from it: a program that finds a device
+    // takes its address for one that other hosts can reach, as libfabric does.
     if let Some((device, row)) = state.device_with(to.ip()).filter(|_| !to.ip().is_loopback()) {
         id.attach(device, row, local);
     }
@@ -45,17 +45,17 @@ fn bind(state: &mut State, id: &Id, to: SocketAddr) -> Outcome<()> {
 }
 
 /// # Safety
-/// `id` is created, and `to` an address of the family it says.
+/// `id` is a live identifier, and `to` points to an address of the family in its `sa_family`.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn rdma_bind_addr(id: *mut rdma_cm_id, to: *mut sockaddr) -> c_int {
     status(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let (id, to) = unsafe { (Id::of(id), address::of(to)?) };
         with(|state| bind(state, id, to))
     })
 }
 
-/// Finds the address and the device that lead to the other end.
+/// Finds the local address and the device that lead to the other end.
 fn resolve(state: &mut State, id: &Id, wanted: Option<SocketAddr>, to: SocketAddr) -> Outcome<()> {
     if let Some(wanted) = wanted.filter(|_| id.port().is_none()) {
         bind(state, id, wanted)?;
@@ -75,7 +75,7 @@ fn resolve(state: &mut State, id: &Id, wanted: Option<SocketAddr>, to: SocketAdd
     if id.port().is_none() {
         bind(state, id, SocketAddr::new(ip, 0))?;
     }
-    // It may be bound to every address, or to loopback.
+    // The identifier may be bound to every address, or to loopback.
     if let (Some(port), Some((device, row))) = (id.port(), state.device_with(ip)) {
         id.attach(device, row, SocketAddr::new(ip, port));
     }
@@ -84,7 +84,7 @@ fn resolve(state: &mut State, id: &Id, wanted: Option<SocketAddr>, to: SocketAdd
 }
 
 /// # Safety
-/// `id` is created; `from` is null or an address of the family it says, `to` is one.
+/// `id` is a live identifier; `from` is null or an address of the family in its `sa_family`; `to` is such an address.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn rdma_resolve_addr(
     id: *mut rdma_cm_id,
@@ -93,53 +93,53 @@ pub(super) unsafe extern "C" fn rdma_resolve_addr(
     _timeout_ms: c_int,
 ) -> c_int {
     status(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let (this, to) = unsafe { (Id::of(id), address::of(to)?) };
         let from = if from.is_null() {
             None
         } else {
-            // SAFETY: as the caller says.
+            // SAFETY: guaranteed by the caller.
             Some(unsafe { address::of(from)? })
         };
         match with(|state| resolve(state, this, from, to)) {
             Ok(()) => this.announce_kind(cm_event::ADDR_RESOLVED, 0),
-            // There is no way: that is learned from an event.
+            // There is no route: an event reports that.
             Err(errno @ Errno(libc::ENETUNREACH | libc::EHOSTUNREACH | libc::ENODEV)) => {
                 this.announce_kind(cm_event::ADDR_ERROR, errno.negative());
             }
             Err(errno) => return Err(errno),
         }
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { complete(id) }
     })
 }
 
 /// # Safety
-/// `id` is created.
+/// `id` is a live identifier.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn rdma_resolve_route(
     id: *mut rdma_cm_id,
     _timeout_ms: c_int,
 ) -> c_int {
     status(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let this = unsafe { Id::of(id) };
         if this.ends().is_none() {
             return Err(EINVAL);
         }
-        // The network finds the way of each packet.
+        // The network routes each packet by itself.
         this.announce_kind(cm_event::ROUTE_RESOLVED, 0);
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { complete(id) }
     })
 }
 
 /// # Safety
-/// `id` is created.
+/// `id` is a live identifier.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_listen(id: *mut rdma_cm_id, backlog: c_int) -> c_int {
     status(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let id = unsafe { Id::of(id) };
         let backlog = u32::try_from(backlog).ok().filter(|backlog| *backlog > 0);
         with(|state| {

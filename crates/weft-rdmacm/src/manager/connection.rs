@@ -1,7 +1,7 @@
-//! One end's side of a connection: its state, what is sent and awaited in it, and what its owner is told.
-//! The states are those of IBTA volume 1, section 12.9.5, with two of our own making: an established
-//! connection asks now and then whether the other end is there, and a request for disconnection is answered
-//! at once and not when the program says so, which bounds how long the other end waits.
+//! One end's side of a connection: its state, the message it retransmits, and the events for its owner. The states are
+//! those of IBTA volume 1, section 12.9.5, with two differences: an established connection probes the other end when
+//! idle, and a request for disconnection is answered at once and not when the program says so, which bounds the other
+//! end's wait.
 
 use std::net::SocketAddr;
 
@@ -10,33 +10,33 @@ use weft_units::{Duration, Instant};
 use super::{Event, Outbox, Owner, Space, Transmit};
 use crate::message::{Body, CommunicationId, Message, Offer, Reason, count_copy};
 
-/// After this long without an answer a message is sent again; then after twice as long, and so on.
+/// The retransmission timeout of a message's first transmission; it doubles each time.
 const FIRST_WAIT: Duration = Duration::from_millis(50);
-/// Up to this.
+/// The maximum retransmission timeout.
 const LONGEST_WAIT: Duration = Duration::from_secs(1);
-/// How often a message is sent before the other end is given up: 11 to 12 seconds after the first.
+/// The number of transmissions before the other end is given up: 11 to 12 seconds after the first.
 pub(super) const TRIES: u8 = 15;
-/// How long an established connection hears nothing before it asks.
+/// The time without a message after which an established connection probes the other end.
 const IDLE: Duration = Duration::from_secs(5);
-/// How long the answering end remembers, so that a late copy of a request is no new one.
+/// The time for which the answering end keeps its state, so that a late copy of a request is not a new one.
 const TIME_WAIT: Duration = Duration::from_secs(15);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     RequestSent,
-    /// The owner has not answered yet.
+    /// The owner has not answered the request yet.
     RequestReceived,
     ReplySent,
-    /// The owner has not said yet that it is ready.
+    /// The owner has not confirmed the reply yet.
     ReplyReceived,
     Established,
     DisconnectSent,
     TimeWait,
-    /// Nothing is left to do or to remember.
+    /// The connection has nothing left to send or to remember.
     Closed,
 }
 
-/// A message that is sent until it is answered.
+/// A message that is retransmitted until it is answered.
 #[derive(Debug)]
 struct Repeated {
     bytes: Vec<u8>,
@@ -44,7 +44,7 @@ struct Repeated {
     tries_left: u8,
 }
 
-/// Which end one is.
+/// The active or the passive end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
     Active,
@@ -60,12 +60,12 @@ pub(super) struct Connection {
     pub(super) own: CommunicationId,
     pub(super) peer: CommunicationId,
     pub(super) state: State,
-    /// When something is due.
+    /// The time of the next timeout.
     pub(super) deadline: Option<Instant>,
-    /// Whether somebody wants to hear of it.
+    /// `true` while an owner wants its events.
     pub(super) is_owned: bool,
     repeated: Option<Repeated>,
-    /// What a copy of the request is answered with.
+    /// The answer to a copy of the request.
     answer: Option<Vec<u8>>,
 }
 
@@ -108,7 +108,7 @@ impl Connection {
         }
     }
 
-    /// Sends a message now and until it is answered.
+    /// Sends a message now, and again after each timeout until it is answered.
     fn insist(&mut self, body: Body, now: Instant, out: &mut Outbox) -> Vec<u8> {
         let bytes = self.bytes(body);
         self.send(bytes.clone(), out);
@@ -118,7 +118,7 @@ impl Connection {
         bytes
     }
 
-    /// The other end is there: it is given all tries again.
+    /// Resets the transmission count: the other end is alive.
     fn hear(&mut self, now: Instant) {
         if let Some(repeated) = &mut self.repeated {
             repeated.tries_left = TRIES;
@@ -137,7 +137,7 @@ impl Connection {
         self.rest(Some(now + IDLE));
     }
 
-    /// Only who was asked has to know copies of the question.
+    /// Enters TIME-WAIT if this end was the one asked, for copies of the request; else closes.
     fn end(&mut self, now: Instant) {
         match self.side {
             Side::Active => {
@@ -160,7 +160,7 @@ impl Connection {
         self.insist(body, now, out);
     }
 
-    /// Whether there was a request to accept.
+    /// Returns `true` if there was a request to accept.
     pub(super) fn accept(&mut self, offer: Offer, now: Instant, out: &mut Outbox) -> bool {
         if self.state != State::RequestReceived {
             return false;
@@ -180,7 +180,7 @@ impl Connection {
         true
     }
 
-    /// Whether there was a request or a reply to reject.
+    /// Returns `true` if there was a request or a reply to reject.
     pub(super) fn reject(
         &mut self,
         (reason, private_data): (Reason, Vec<u8>),
@@ -198,7 +198,7 @@ impl Connection {
         true
     }
 
-    /// The owner is ready for what it was promised. Whether there was a reply.
+    /// Confirms the reply: the owner is ready. Returns `true` if there was a reply.
     pub(super) fn ready(&mut self, now: Instant, out: &mut Outbox) -> bool {
         if self.state != State::ReplyReceived {
             return false;
@@ -208,7 +208,7 @@ impl Connection {
         true
     }
 
-    /// The owner has seen the connection in use. Whether it waited for that.
+    /// Records that the owner has seen the connection in use. Returns `true` if it waited for that.
     pub(super) fn notify(&mut self, now: Instant, out: &mut Outbox) -> bool {
         if self.state != State::ReplySent {
             return false;
@@ -218,7 +218,7 @@ impl Connection {
         true
     }
 
-    /// Whether there was a connection to end.
+    /// Returns `true` if there was a connection to end.
     pub(super) fn disconnect(&mut self, now: Instant, out: &mut Outbox) -> bool {
         if !matches!(self.state, State::Established | State::ReplySent) {
             return false;
@@ -228,7 +228,7 @@ impl Connection {
         true
     }
 
-    /// The owner leaves: the other end is told, and nobody hears of what it says.
+    /// Ends the connection without its owner: notifies the other end and drops later events.
     pub(super) fn forget(&mut self, now: Instant, out: &mut Outbox) {
         self.is_owned = false;
         if self.state == State::Established {
@@ -238,7 +238,7 @@ impl Connection {
         }
     }
 
-    /// What the other end says.
+    /// Handles a message from the other end.
     pub(super) fn handle(&mut self, message: Message, now: Instant, out: &mut Outbox) {
         match (self.state, message.body) {
             (State::RequestSent | State::ReplySent, Body::Received) => self.hear(now),
@@ -277,7 +277,7 @@ impl Connection {
             }
             (_, Body::DisconnectRequest) => self.handle_disconnect_request(now, out),
             (State::DisconnectSent, Body::DisconnectReply) => self.lose(0, now, out),
-            // A copy of what was answered, or what nobody asked for.
+            // A copy of an answered message, or an answer without a question.
             _ => {}
         }
     }
@@ -310,7 +310,7 @@ impl Connection {
     fn handle_disconnect_request(&mut self, now: Instant, out: &mut Outbox) {
         match self.state {
             State::RequestSent | State::RequestReceived | State::Closed => return,
-            // It was in use, and what said so was lost.
+            // The connection was in use, and the message that says so was lost.
             State::ReplySent => self.tell(Event::Established, out),
             State::ReplyReceived | State::Established | State::DisconnectSent | State::TimeWait => {
             }
@@ -321,14 +321,14 @@ impl Connection {
         }
     }
 
-    /// The connection is over.
+    /// Ends the connection; the owner's event has `status`, zero or a negative error number.
     fn lose(&mut self, status: i32, now: Instant, out: &mut Outbox) {
         self.answer = None;
         self.tell(Event::Disconnected { status }, out);
         self.end(now);
     }
 
-    /// The other end's host says that nobody is there.
+    /// Handles the other host's notice that the port has no socket.
     pub(super) fn handle_refused(&mut self, now: Instant, out: &mut Outbox) {
         match self.state {
             State::RequestSent | State::ReplyReceived => {
@@ -361,7 +361,7 @@ impl Connection {
         }
     }
 
-    /// The other end is silent.
+    /// Gives up after the last transmission without an answer.
     fn give_up(&mut self, now: Instant, out: &mut Outbox) {
         if matches!(self.state, State::RequestSent | State::ReplySent) {
             self.answer = None;

@@ -1,5 +1,5 @@
-//! The connection manager of a process, without sockets and without a clock: commands of the program and
-//! datagrams go in; datagrams, events and a deadline come out.
+//! The connection manager of a process, without sockets and without a clock: commands of the program and datagrams go
+//! in; datagrams, events and a deadline come out.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::SocketAddr;
@@ -14,11 +14,11 @@ pub(crate) mod properties;
 
 use connection::{Connection, Side, State};
 
-/// Copies of a request, a third of a second of them, that a port without a listener leaves unanswered:
+/// The number of copies of a request, a third of a second of them, that a port without a listener leaves unanswered:
 /// programs (perftest's `-R`) listen, close, and listen again, and their clients are fast.
 const PATIENCE: u8 = 3;
 
-/// A port space, of which each has its own ports and its own way to come together.
+/// A port space: each has its own ports and its own handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Space {
     /// Ends connect queue pairs with each other (IBTA, section 12.9).
@@ -27,7 +27,7 @@ pub(crate) enum Space {
     Datagram,
 }
 
-/// Names a listener.
+/// The ID of a listener.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Owner(pub(crate) usize);
 
@@ -39,27 +39,27 @@ pub(crate) struct Transmit {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// What an owner is told of a connection.
+/// An event of a connection for its owner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    /// Somebody wants to connect to a listener: accept or reject.
+    /// A request to connect to a listener: accept or reject it.
     Requested {
         listener: Owner,
         local: SocketAddr,
         remote: SocketAddr,
         offer: Offer,
     },
-    /// The request is accepted: be ready, or reject.
+    /// The other end accepted the request: become ready, or reject.
     Response(Offer),
-    /// The other end has its queue pair ready.
+    /// The other end's queue pair is ready.
     Established,
-    /// The queue pair behind a datagram service.
+    /// The queue pair behind a datagram service is known.
     Resolved(Offer),
     Rejected {
         reason: Reason,
         private_data: Vec<u8>,
     },
-    /// Nobody answers, or there is no such service.
+    /// The other end does not answer, or the service does not exist.
     Unreachable {
         status: i32,
     },
@@ -77,23 +77,23 @@ struct Outbox {
 #[derive(Debug)]
 struct Listening {
     owner: Owner,
-    /// Requests that may wait for the owner's answer.
+    /// The maximum of requests that wait for the owner's answer.
     backlog: u32,
 }
 
-/// The other end of a connection as itself says: a copy of a request has the same.
+/// The other end of a connection in its own terms: every copy of a request has the same.
 type Peer = (SocketAddr, SocketAddr, CommunicationId);
 
-/// Every connection of a process and everybody who listens.
+/// All connections and listeners of a process.
 #[derive(Debug)]
 pub(crate) struct Manager {
     connections: BTreeMap<CommunicationId, Connection>,
     requested: BTreeMap<Peer, CommunicationId>,
     listeners: BTreeMap<(Space, SocketAddr), Listening>,
-    /// Requests that wait for each owner's answer.
+    /// Number of requests that wait for each owner's answer.
     waiting: BTreeMap<Owner, u32>,
     deadlines: BTreeSet<(Instant, CommunicationId)>,
-    /// Connections of each address.
+    /// Number of connections of each address.
     users: BTreeMap<SocketAddr, u32>,
     out: Outbox,
     rng: Rng,
@@ -113,12 +113,12 @@ impl Manager {
         }
     }
 
-    /// A first packet's number.
+    /// Draws a first packet sequence number.
     pub(crate) fn draw_psn(&mut self) -> u32 {
         self.rng.next_u32() >> 8
     }
 
-    /// Whether a connection sends from this address, if only to say that it has ended.
+    /// Returns `true` if a connection sends from this address, even if only to report its end.
     pub(crate) fn uses(&self, local: SocketAddr) -> bool {
         self.users.contains_key(&local)
     }
@@ -145,12 +145,12 @@ impl Manager {
         own
     }
 
-    /// Whether there was a request to accept.
+    /// Returns `true` if there was a request to accept.
     pub(crate) fn accept(&mut self, now: Instant, id: CommunicationId, offer: Offer) -> bool {
         self.with(id, |connection, out| connection.accept(offer, now, out)).unwrap_or(false)
     }
 
-    /// Whether there was a request or a reply to reject.
+    /// Returns `true` if there was a request or a reply to reject.
     pub(crate) fn reject(
         &mut self,
         now: Instant,
@@ -160,34 +160,34 @@ impl Manager {
         self.with(id, |connection, out| connection.reject(why, now, out)).unwrap_or(false)
     }
 
-    /// The queue pair is ready for what the other end's reply promised. Whether there was a reply.
+    /// Confirms the reply: the queue pair is ready. Returns `true` if there was a reply.
     pub(crate) fn ready(&mut self, now: Instant, id: CommunicationId) -> bool {
         self.with(id, |connection, out| connection.ready(now, out)).unwrap_or(false)
     }
 
-    /// The queue pair has received: the other end must be ready. Whether that was not known.
+    /// Records that the queue pair has received, so the other end is ready. Returns `true` if that is new.
     pub(crate) fn notify(&mut self, now: Instant, id: CommunicationId) -> bool {
         self.with(id, |connection, out| connection.notify(now, out)).unwrap_or(false)
     }
 
-    /// Whether there was a connection to end.
+    /// Returns `true` if there was a connection to end.
     pub(crate) fn disconnect(&mut self, now: Instant, id: CommunicationId) -> bool {
         self.with(id, |connection, out| connection.disconnect(now, out)).unwrap_or(false)
     }
 
-    /// Nobody wants to hear of a connection any more; the other end is told that it is over.
+    /// Drops the owner of a connection; the other end gets a message that it is over.
     pub(crate) fn forget(&mut self, now: Instant, id: CommunicationId) {
         self.with(id, |connection, out| connection.forget(now, out));
         self.out.events.retain(|(about, _)| *about != id);
     }
 
-    /// Tells every other end that this one is gone.
+    /// Ends every connection and notifies the other ends.
     pub(crate) fn forget_all(&mut self, now: Instant) {
         let ids: Vec<_> = self.connections.keys().copied().collect();
         ids.into_iter().for_each(|id| self.forget(now, id));
     }
 
-    /// A datagram that arrived at one of our addresses.
+    /// Handles a datagram that arrived at one of this process's addresses.
     pub(crate) fn handle_datagram(
         &mut self,
         now: Instant,
@@ -216,7 +216,7 @@ impl Manager {
         }
     }
 
-    /// What this process does not remember, or never knew, is over.
+    /// Answers a message about an unknown connection: it is over.
     fn handle_unknown(&mut self, from: SocketAddr, to: SocketAddr, message: &Message) {
         let body = match message.body {
             Body::DisconnectRequest => Body::DisconnectReply,
@@ -229,7 +229,7 @@ impl Manager {
         self.out.transmits.push_back(Transmit { from, to, bytes });
     }
 
-    /// Somebody new.
+    /// Handles a request from a new peer.
     fn handle_request(&mut self, peer: Peer, message: Message) {
         let (local, remote, from) = peer;
         let (space, offer) = match message.body {
@@ -250,7 +250,7 @@ impl Manager {
         let (listener, backlog) = (listening.owner, listening.backlog);
         let waiting = self.waiting.entry(listener).or_insert(0);
         if *waiting >= backlog {
-            // It will ask again.
+            // The other end retransmits its request.
             return;
         }
         *waiting += 1;
@@ -261,7 +261,7 @@ impl Manager {
         self.out.events.push_back((own, Event::Requested { listener, local, remote, offer }));
     }
 
-    /// The host of `remote` says that nobody has that port.
+    /// Handles an ICMP error: the host of `remote` has no socket at that port.
     pub(crate) fn handle_refused(&mut self, now: Instant, local: SocketAddr, remote: SocketAddr) {
         let between =
             |connection: &&Connection| (connection.local, connection.remote) == (local, remote);
@@ -280,7 +280,7 @@ impl Manager {
         }
     }
 
-    /// When [`Self::handle_timeout`] has something to do.
+    /// Returns the time at which [`Self::handle_timeout`] is due.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         self.deadlines.first().map(|&(at, _)| at)
     }
@@ -293,7 +293,7 @@ impl Manager {
         self.out.events.pop_front()
     }
 
-    /// A name that nobody has and nobody guesses.
+    /// Draws an ID that is unused and hard to guess.
     fn draw_id(&mut self) -> CommunicationId {
         loop {
             let id = CommunicationId(self.rng.next_u32());
@@ -308,7 +308,7 @@ impl Manager {
         self.connections.insert(connection.own, connection);
     }
 
-    /// Does something with a connection, after which every table is right.
+    /// Runs `act` on a connection, then updates every table.
     fn with<T>(
         &mut self,
         id: CommunicationId,
@@ -340,7 +340,7 @@ impl Manager {
     }
 }
 
-/// Counts one less, and forgets what is none.
+/// Decrements a count and removes it at zero.
 fn count_down<K: Ord>(counts: &mut BTreeMap<K, u32>, key: K) {
     if let Some(count) = counts.get_mut(&key) {
         *count -= 1;

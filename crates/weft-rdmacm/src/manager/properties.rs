@@ -1,4 +1,4 @@
-//! What holds of a connection manager and its messages, whatever arrives. Tests and fuzz targets call this.
+//! The properties of a connection manager and its messages under any input. Tests and fuzz targets call this.
 #![allow(unreachable_pub, reason = "public to the fuzz targets only")]
 
 use std::net::Ipv4Addr;
@@ -9,7 +9,8 @@ use super::*;
 use crate::inputs::Script;
 use crate::message::private_data;
 
-/// Reads bytes as a message. What is read is written and read again the same. Returns `true` if they were a message.
+/// Reads bytes as a message. A message that is read is written and read again as the same. Returns `true` if the bytes
+/// were a message.
 ///
 /// # Panics
 /// If a message changes on its way, or has more private data than programs have room for.
@@ -38,16 +39,16 @@ fn address(host: u8) -> SocketAddr {
     (Ipv4Addr::new(10, 0, 0, host), 7471).into()
 }
 
-/// Who is who.
+/// The ends of the scene.
 const CLIENT: usize = 0;
 const LISTENER: usize = 1;
 const ENEMY: u8 = 2;
 
-/// Plays a script: two connected managers, and an enemy who sends one of them datagrams, from its own address and from
+/// Plays a script: two connected managers, and an enemy that sends one of them datagrams, from its own address and from
 /// the other's. Returns `true` if the enemy had a connection of its own.
 ///
 /// # Panics
-/// If a manager does, if its tables contradict each other, or if the connected ones notice anything.
+/// If a manager panics, if its tables contradict each other, or if the connected managers see any event.
 pub fn manager(bytes: &[u8]) -> bool {
     let mut scene = Scene::new(bytes);
     let ids = scene.establish();
@@ -58,7 +59,7 @@ pub fn manager(bytes: &[u8]) -> bool {
     }
     for (end, id) in scene.ends.iter().zip(ids) {
         let connection = end.connections.get(&id).expect("nobody ended it");
-        assert_eq!(connection.state, State::Established, "an enemy guesses no id");
+        assert_eq!(connection.state, State::Established, "an enemy cannot guess an ID");
     }
     scene.enemy_connected
 }
@@ -66,7 +67,7 @@ pub fn manager(bytes: &[u8]) -> bool {
 struct Scene {
     now: Instant,
     ends: [Manager; 2],
-    /// The server's side of what the enemy began, and ids that the server told it.
+    /// The server's side of the enemy's connections, and the IDs that the server sent to it.
     enemy: Vec<CommunicationId>,
     enemy_connected: bool,
 }
@@ -77,7 +78,7 @@ fn offer() -> Offer {
 
 impl Scene {
     fn new(bytes: &[u8]) -> Self {
-        // Another input has other ids: who changes bytes until a comparison holds learns none of them.
+        // Every input has its own IDs: a fuzzer that changes bytes until a comparison holds learns none of them.
         let seed = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |sum, &byte| {
             (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
         });
@@ -104,7 +105,7 @@ impl Scene {
         [client, server]
     }
 
-    /// Brings what was sent to where it goes.
+    /// Delivers each sent datagram to its destination.
     fn deliver(&mut self) {
         while let Some((from, sent)) = self
             .ends
@@ -112,7 +113,7 @@ impl Scene {
             .enumerate()
             .find_map(|(end, manager)| manager.poll_transmit().map(|transmit| (end, transmit)))
         {
-            assert!(message(&sent.bytes), "what is sent is a message");
+            assert!(message(&sent.bytes), "every datagram sent is a message");
             if sent.to == address(ENEMY) {
                 let told = Message::parse(&sent.bytes).expect("looked just now").from;
                 self.enemy.push(told);
@@ -131,14 +132,14 @@ impl Scene {
                 let bytes = forged(script, &self.enemy).emit();
                 self.arrive(ENEMY, &bytes);
             }
-            // In the client's name, of which it knows the address only.
+            // In the client's name, of which the enemy knows only the address.
             3 => {
                 let bytes = forged(script, &[]).emit();
                 self.arrive(0, &bytes);
             }
             4 => self.answer(script),
             5 => {
-                // The owner does something with what the enemy began.
+                // The owner acts on a connection that the enemy began.
                 let Some(&id) = self.enemy.get(script.below(4)) else { return };
                 let (server, now) = (&mut self.ends[LISTENER], self.now);
                 let is_enemy = |it: &Connection| it.remote == address(ENEMY);
@@ -157,18 +158,18 @@ impl Scene {
         }
     }
 
-    /// A datagram comes to the server.
+    /// Delivers a datagram to the server.
     fn arrive(&mut self, from: u8, bytes: &[u8]) {
         let server = &mut self.ends[LISTENER];
         let before = (server.out.transmits.len(), server.out.events.len());
         server.handle_datagram(self.now, (address(1), address(from)), bytes);
         let transmits = server.out.transmits.iter().skip(before.0);
         let answered: usize = transmits.map(|sent| sent.bytes.len()).sum();
-        assert!(answered <= 256, "a datagram has {answered} bytes sent");
+        assert!(answered <= 256, "one datagram was answered with {answered} bytes");
         assert!(server.out.events.len() <= before.1 + 2);
     }
 
-    /// The server's owner answers a request.
+    /// Has the server's owner answer a request.
     fn answer(&mut self, script: &mut Script<'_>) {
         let server = &mut self.ends[LISTENER];
         let Some((id, event)) = server.poll_event() else { return };
@@ -176,7 +177,7 @@ impl Scene {
             assert_eq!((listener, local), (SERVER, address(1)));
             self.enemy_connected |= remote == address(ENEMY);
             self.enemy.insert(0, id);
-            // Who asked may have gone since.
+            // The peer that asked may have gone since.
             match script.below(3) {
                 0 => _ = server.reject(self.now, id, (Reason::CONSUMER, Vec::new())),
                 1 => {}
@@ -200,7 +201,7 @@ impl Scene {
     }
 }
 
-/// A message as an enemy writes it.
+/// Returns a message as an enemy writes it.
 fn forged(script: &mut Script<'_>, known: &[CommunicationId]) -> Message {
     let from = CommunicationId(u32::from(script.byte().unwrap_or(0)) + 1);
     let choice = script.below(8);
@@ -231,14 +232,14 @@ fn forged(script: &mut Script<'_>, known: &[CommunicationId]) -> Message {
     Message { from, to, copy: script.byte().unwrap_or(0), body }
 }
 
-/// What the tables of a manager have in common at any time.
+/// Checks the invariants of a manager's tables.
 fn hold(manager: &Manager, now: Instant) {
     let connections = || manager.connections.values();
     let deadlines: BTreeSet<_> =
         connections().filter_map(|it| Some((it.deadline?, it.own))).collect();
     assert_eq!(manager.deadlines, deadlines);
     assert!(deadlines.first().is_none_or(|(at, _)| *at + Duration::from_secs(70) > now));
-    assert!(connections().all(|it| it.state != State::Closed), "who is closed is forgotten");
+    assert!(connections().all(|it| it.state != State::Closed), "a closed connection is removed");
     let (mut users, mut waiting) = (BTreeMap::new(), BTreeMap::new());
     for connection in connections() {
         *users.entry(connection.local).or_insert(0) += 1;

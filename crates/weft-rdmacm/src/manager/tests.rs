@@ -1,4 +1,4 @@
-//! Two managers on a line that delivers, loses and doubles what a test says.
+//! Tests of two managers on a line that delivers, loses and duplicates datagrams as a test directs.
 
 use std::net::Ipv4Addr;
 
@@ -17,7 +17,7 @@ fn offer(queue_pair: u32) -> Offer {
     Offer { queue_pair, mtu: 5, private_data: vec![9; 3], ..Offer::default() }
 }
 
-/// What happens to a datagram.
+/// The treatment of a datagram.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Fate {
     Arrive,
@@ -50,7 +50,7 @@ impl Line {
         self.ends[0].connect(self.now, space, (address(0), address(1)), offer(5))
     }
 
-    /// Moves everything that was sent.
+    /// Delivers every datagram in the queues.
     fn go(&mut self, mut fate: impl FnMut(&Transmit) -> Fate) {
         loop {
             let next = (0..2).find_map(|end| Some((end, self.ends[end].poll_transmit()?)));
@@ -75,7 +75,7 @@ impl Line {
         self.go(|_| Fate::Arrive);
     }
 
-    /// Lets time pass, moving what is sent in it.
+    /// Advances time and delivers the datagrams sent in it.
     fn pass(&mut self, time: Duration, mut fate: impl FnMut(&Transmit) -> Fate) {
         let until = self.now + time;
         while let Some(at) = self.ends.iter().filter_map(Manager::poll_timeout).min()
@@ -89,12 +89,12 @@ impl Line {
         self.now = until;
     }
 
-    /// The events of an end since the last time.
+    /// Returns an end's events since the last call.
     fn told(&mut self, end: usize) -> Vec<Event> {
         self.events[end].drain(..).map(|(_, event)| event).collect()
     }
 
-    /// The request that the server was told of.
+    /// Returns the connection of the request that the server got.
     fn requested(&mut self) -> CommunicationId {
         let [(id, Event::Requested { listener: SERVER, .. })] = self.events[1][..] else {
             panic!("{:?}", self.events[1])
@@ -103,7 +103,7 @@ impl Line {
         id
     }
 
-    /// Both ends, connected.
+    /// Connects both ends.
     fn established(&mut self) -> [CommunicationId; 2] {
         let client = self.connect(Space::Connected);
         self.deliver();
@@ -126,7 +126,7 @@ fn a_connection_comes_up_and_goes_down() {
     line.deliver();
     assert_eq!(line.told(0), [Event::Disconnected { status: 0 }]);
     assert_eq!(line.told(1), [Event::Disconnected { status: 0 }]);
-    // The client's port is free at once, the server remembers for a while.
+    // The client's port is free at once; the server keeps its state for a while.
     assert!(!line.ends[0].uses(address(0)) && line.ends[1].uses(address(1)));
     line.pass(Duration::from_secs(20), |_| Fate::Arrive);
     assert!(!line.ends[1].uses(address(1)));
@@ -274,7 +274,7 @@ fn a_datagram_service_names_its_queue_pair() {
     line.deliver();
     let server = line.requested();
     assert!(line.ends[1].accept(line.now, server, Offer { qkey: 3, ..offer(6) }));
-    // The answer is lost once: a copy of the question has it sent again.
+    // The answer is lost once: a copy of the question triggers it again.
     line.go(|_| Fate::Lost);
     line.pass(SECOND, |_| Fate::Arrive);
     assert_eq!(line.told(0), [Event::Resolved(Offer { qkey: 3, ..offer(6) })]);
@@ -300,7 +300,7 @@ fn who_leaves_tells_the_other_end() {
     line.ends[1].forget_all(line.now);
     line.deliver();
     assert_eq!(line.told(0), [Event::Disconnected { status: 0 }]);
-    // Before there is a connection, leaving is rejecting.
+    // An owner that leaves before the connection exists rejects it.
     let client = line.connect(Space::Connected);
     line.deliver();
     line.requested();
@@ -333,7 +333,8 @@ fn strangers_change_nothing() {
         let body = [Body::DisconnectRequest, Body::ReadyToUse, Body::Probe, Body::DisconnectReply]
             [rng.index(4)]
         .clone();
-        // Somebody who knows one name of the two, from the right address; or both, from a wrong one.
+        // The attacker knows one of the two IDs and sends from the right address; or knows both and sends from a wrong
+        // one.
         let (from, remote) = if round % 2 == 0 {
             (CommunicationId(rng.next_u32().max(1)), address(0))
         } else {

@@ -1,7 +1,7 @@
-//! Ends of connections that programs have not heard of yet. What the queue pair did before is theirs to see first: the
-//! word of the end comes another way, and a program that polls, is kept from its processor, and then looks for
-//! events would close the connection with completions that it has not seen. From hardware it hears of them
-//! long before, for the acknowledgement leaves the card before the other program has even seen the message.
+//! Ends of connections that are not announced to the program yet. The program is to see the queue pair's completions
+//! first: the message that ends the connection takes another way, and a program that polls, loses its processor, and
+//! then looks for events would close the connection with completions unseen. On hardware the end arrives much later
+//! than the completions, because the card acknowledges a message before the other program has seen it.
 
 use weft_units::{Duration, Instant};
 
@@ -10,9 +10,9 @@ use crate::ibverbs::has_unseen;
 use crate::manager::Event;
 use crate::message::CommunicationId;
 
-/// A program that does not look for that long does not care.
+/// The maximum time for which an end is held; a program that has not polled by then does not need it.
 const PATIENCE: Duration = Duration::from_millis(50);
-/// How often it is looked whether it has.
+/// The interval between two checks for unseen completions.
 pub(super) const LOOKS_EVERY: Duration = Duration::from_micros(500);
 
 /// A connection that the other end has ended.
@@ -25,10 +25,10 @@ pub(super) struct End {
 }
 
 impl State {
-    /// Has the end of a connection wait if its queue pair has something for the program to see; else gives it back.
+    /// Holds the end of a connection if its queue pair has completions to poll; else returns the event.
     pub(super) fn hold_end(&mut self, about: CommunicationId, event: Event) -> Option<Event> {
         let queue_pair = match (&event, self.ids.get(&about)) {
-            // SAFETY: it is taken out of the table before it is destroyed, under the lock that is held.
+            // SAFETY: the handle leaves the table before its identifier is destroyed, under the lock that is held.
             (Event::Disconnected { .. }, Some(id)) => unsafe { &*id.0 }.queue_pair(),
             _ => return Some(event),
         };
@@ -39,7 +39,7 @@ impl State {
         None
     }
 
-    /// The ends that programs may hear of now.
+    /// Returns the ends that are due for their programs.
     pub(super) fn ripe_ends(&mut self) -> Vec<(CommunicationId, Event)> {
         let now = self.now;
         let ripe = self.ends.extract_if(.., |end| now >= end.until || !has_unseen(end.queue_pair));

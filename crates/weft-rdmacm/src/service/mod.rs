@@ -1,5 +1,5 @@
-//! The connection manager of this process, with its sockets, its clock and the thread that sleeps until one of
-//! them has something. Whatever a program calls happens under one lock, as does what the thread does.
+//! The connection manager of this process, with its sockets, its clock and the thread that waits for all of them. Every
+//! call of the program and every step of the thread runs under one lock.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -25,24 +25,24 @@ mod socket;
 use ends::{End, LOOKS_EVERY};
 pub(crate) use socket::{Bound, Sockets, source_for};
 
-/// Datagrams taken from a socket before the others are looked at.
+/// Maximum of datagrams taken from one socket before the others are served.
 const RECEIVE_BUDGET: usize = 64;
-/// No message is as long.
+/// Size of the receive buffer, bytes; every message is shorter.
 const DATAGRAM: usize = 512;
-/// Stands for [`Service::kick`] among descriptors.
+/// The descriptor key of [`Service::kick`].
 const KICK: u64 = u64::MAX;
 
-/// The service of this process; null before it is first used, and again in a child of `fork`, which has
-/// none of its parent's threads.
+/// The service of this process. It is null before its first use, and again in a child of `fork`, which has none of its
+/// parent's threads.
 static CURRENT: AtomicPtr<Service> = AtomicPtr::new(ptr::null_mut());
 static STARTING: Mutex<()> = Mutex::new(());
 static REGISTER: Once = Once::new();
 
-/// What a connection is to the program. It is taken out before it is destroyed.
+/// A connection's identifier. It leaves the table before it is destroyed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Handle(pub(crate) *const Id);
 
-// SAFETY: an identifier may be used by any thread while it is in the table.
+// SAFETY: any thread may use an identifier while it is in the table.
 unsafe impl Send for Handle {}
 
 #[derive(Debug)]
@@ -52,7 +52,7 @@ struct Service {
     kick: OwnedFd,
 }
 
-/// Everything that there is one of.
+/// The state of the process.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) now: Instant,
@@ -60,13 +60,13 @@ pub(crate) struct State {
     pub(crate) sockets: Sockets,
     pub(crate) devices: Vec<Device>,
     pub(crate) ids: BTreeMap<CommunicationId, Handle>,
-    /// Ends of connections that their programs are to hear of.
+    /// The ends of connections to announce later.
     ends: Vec<End>,
-    /// When the thread wakes by itself.
+    /// The time at which the thread wakes by itself.
     wakes_at: Option<Instant>,
 }
 
-/// Does something with the state of this process, which is opened if need be.
+/// Runs `act` on the state of this process, which the first call opens.
 ///
 /// # Errors
 /// Those of `act`; there is no device; the kernel has no more descriptors or threads.
@@ -79,19 +79,19 @@ pub(crate) fn with<T>(act: impl FnOnce(&mut State) -> Outcome<T>) -> Outcome<T> 
     let due = state.next_due();
     if due.is_some_and(|due| state.wakes_at.is_none_or(|at| due < at)) {
         state.wakes_at = due;
-        // A count that is full wakes it too.
+        // A full counter wakes the thread too.
         let _ = rustix::io::write(&service.kick, &1_u64.to_ne_bytes());
     }
     outcome
 }
 
 fn current() -> Outcome<&'static Service> {
-    // SAFETY: null, or a service that is never freed.
+    // SAFETY: the pointer is null or a service that is never freed.
     if let Some(service) = unsafe { CURRENT.load(Ordering::Acquire).as_ref() } {
         return Ok(service);
     }
     let _one_at_a_time = STARTING.lock().map_err(|_| Errno(libc::EIO))?;
-    // SAFETY: likewise.
+    // SAFETY: as above.
     if let Some(service) = unsafe { CURRENT.load(Ordering::Acquire).as_ref() } {
         return Ok(service);
     }
@@ -99,7 +99,7 @@ fn current() -> Outcome<&'static Service> {
     thread::Builder::new().name("weft-rdmacm".into()).spawn(move || service.serve())?;
     CURRENT.store(ptr::from_ref(service).cast_mut(), Ordering::Release);
     REGISTER.call_once(|| {
-        // SAFETY: functions of this library, which is never unloaded; the one in the child stores a pointer.
+        // SAFETY: these are functions of this library, which is never unloaded; the child's only stores a pointer.
         unsafe {
             libc::pthread_atfork(None, None, Some(in_child));
             libc::atexit(at_exit);
@@ -112,18 +112,18 @@ unsafe extern "C" fn in_child() {
     CURRENT.store(ptr::null_mut(), Ordering::Release);
 }
 
-/// Runs when the program has returned from `main` or called `exit`: a kernel would tell the other ends too.
+/// Runs after the program has returned from `main` or called `exit`: a kernel would notify the other ends too.
 extern "C" fn at_exit() {
-    // SAFETY: null, or a service that is never freed.
+    // SAFETY: the pointer is null or a service that is never freed.
     let Some(service) = (unsafe { CURRENT.load(Ordering::Acquire).as_ref() }) else { return };
-    // A thread of the program may have been ended in the middle of a call: nothing waits for it.
+    // A thread of the program may have been ended in the middle of a call, so this does not wait for the lock.
     let Ok(mut state) = service.state.try_lock() else { return };
     let now = now();
     state.manager.forget_all(now);
     state.transmit();
 }
 
-/// Nanoseconds since boot.
+/// Returns the time since boot, nanoseconds.
 fn now() -> Instant {
     let time = clock_gettime(ClockId::Monotonic);
     let positive = "the clock counts up from zero";
@@ -133,7 +133,7 @@ fn now() -> Instant {
 
 fn random_seed() -> Outcome<Seed> {
     let mut bytes = [0; 8];
-    // Up to 256 bytes come at once.
+    // The kernel returns up to 256 bytes in one call.
     rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
     Ok(Seed(u64::from_ne_bytes(bytes)))
 }
@@ -156,9 +156,9 @@ impl Service {
         Ok(Self { state: Mutex::new(state), kick })
     }
 
-    /// What the thread does.
+    /// Runs the thread.
     fn serve(&self) {
-        // Signals are for the program's own threads.
+        // Signals go to the program's own threads.
         // SAFETY: the set is filled before it is used.
         unsafe {
             let mut all = core::mem::zeroed();
@@ -200,7 +200,7 @@ impl Service {
 }
 
 fn timeout(nanos: u64) -> Timespec {
-    // At most a second, so both numbers fit and a clock that jumps does no harm.
+    // The wait is at most one second, so both numbers fit and a clock that jumps does no harm.
     let nanos = nanos.min(1_000_000_000);
     Timespec {
         tv_sec: (nanos / 1_000_000_000).cast_signed(),
@@ -209,7 +209,7 @@ fn timeout(nanos: u64) -> Timespec {
 }
 
 impl State {
-    /// The device and the row of its table that have an address.
+    /// Returns the device that has an address, and the address's row in its GID table.
     pub(crate) fn device_with(&self, ip: IpAddr) -> Option<(&Device, u8)> {
         self.devices.iter().find_map(|device| {
             let row = device.addresses.iter().position(|address| *address == ip)?;
@@ -217,13 +217,13 @@ impl State {
         })
     }
 
-    /// When there is something to do though nothing arrives.
+    /// Returns the time of the next timeout.
     fn next_due(&self) -> Option<Instant> {
         let look = (!self.ends.is_empty()).then(|| self.now + LOOKS_EVERY);
         self.manager.poll_timeout().into_iter().chain(look).min()
     }
 
-    /// Takes in what a socket has.
+    /// Receives the datagrams of a socket.
     fn receive(&mut self, descriptor: u64) {
         let Some(local) = self.sockets.address(descriptor) else { return };
         let mut bytes = [0; DATAGRAM];
@@ -246,7 +246,7 @@ impl State {
         }
     }
 
-    /// Sends what is to be sent, tells what is to be told, and closes what nobody uses.
+    /// Sends the manager's datagrams, delivers its events, and closes unused sockets.
     fn settle(&mut self) {
         self.transmit();
         for (id, event) in self.ripe_ends() {
@@ -265,7 +265,7 @@ impl State {
     fn transmit(&mut self) {
         while let Some(datagram) = self.manager.poll_transmit() {
             let sent = self.sockets.send(datagram.from, datagram.to, &datagram.bytes);
-            // Any other failure is a loss, and the datagram is sent again.
+            // Any other failure counts as a loss; the datagram is retransmitted.
             if sent.is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused) {
                 self.refused(datagram.from);
             }
@@ -275,11 +275,11 @@ impl State {
     fn tell(&mut self, about: CommunicationId, event: Event) {
         if let Event::Requested { listener, local, remote, offer } = event {
             let listener = ptr::with_exposed_provenance::<Id>(listener.0);
-            // SAFETY: a listener stops to listen before it is destroyed, under the lock that is held.
+            // SAFETY: a listener leaves the manager before it is destroyed, under the lock that is held.
             let listener = unsafe { &*listener };
             listener.requested(self, about, (local, remote), offer);
         } else if let Some(&Handle(id)) = self.ids.get(&about) {
-            // SAFETY: it is taken out of the table before it is destroyed, under the lock that is held.
+            // SAFETY: the handle leaves the table before its identifier is destroyed, under the lock that is held.
             unsafe { &*id }.happened(event);
         }
     }

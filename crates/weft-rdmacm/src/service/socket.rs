@@ -1,6 +1,6 @@
-//! The UDP sockets of bound identifiers: a port of an RDMA port space is the UDP port of that number, on each
-//! address that it is bound to. So the kernel keeps ports apart between processes, and says when nobody has
-//! one. Each socket is bound to one address, so answers leave from where the question came to.
+//! The UDP sockets of bound identifiers: a port of an RDMA port space is the UDP port of that number, on each address
+//! that it is bound to. So the kernel keeps ports apart between processes, and reports a port without a socket. Each
+//! socket is bound to one address, so answers leave from the address that was asked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -13,17 +13,17 @@ use socket2::{Domain, Protocol, Type};
 use crate::errno::{EADDRINUSE, Outcome};
 use crate::manager::Space;
 
-/// How often several addresses are tried to agree on a port that the kernel picks.
+/// Maximum of attempts to bind several addresses to one port that the kernel picks.
 const ATTEMPTS: u32 = 64;
 
 #[derive(Debug)]
 struct Socket {
     udp: UdpSocket,
-    /// In which port spaces it is bound; none when only its connections' last words are awaited.
+    /// The port spaces it is bound in; empty if only closing connections still use it.
     spaces: BTreeSet<Space>,
 }
 
-/// What an identifier is bound to.
+/// The addresses and the port that an identifier is bound to.
 #[derive(Clone, Debug)]
 pub(crate) struct Bound {
     pub(crate) space: Space,
@@ -55,10 +55,10 @@ impl Sockets {
         })
     }
 
-    /// Binds a port on every address; port zero is one that is free on all of them.
+    /// Binds a port on every address; port zero selects one that is free on all of them.
     ///
     /// # Errors
-    /// `EADDRINUSE`: somebody has it. Nothing is bound then.
+    /// `EADDRINUSE`: another socket has it; nothing is bound then.
     pub(crate) fn bind(&mut self, space: Space, ips: &[IpAddr], port: u16) -> Outcome<Bound> {
         let mut outcome = Err(EADDRINUSE);
         for _ in 0..if port == 0 { ATTEMPTS } else { 1 } {
@@ -108,17 +108,17 @@ impl Sockets {
         Ok(address)
     }
 
-    /// Only this peer is spoken to from this address, so the kernel may say when it is gone.
+    /// Connects the socket to its only peer, so that the kernel reports when the peer is gone.
     pub(crate) fn connect(&mut self, local: SocketAddr, peer: SocketAddr) {
         if let Some(socket) = self.bound.get(&local)
             && socket.spaces.len() == 1
         {
-            // It only saves waiting.
+            // A failure costs only time.
             let _ = socket.udp.connect(peer);
         }
     }
 
-    /// Lets go of a port. Sockets stay open until [`Self::close_unused`].
+    /// Releases a port. Sockets stay open until [`Self::close_unused`].
     pub(crate) fn release(&mut self, bound: &Bound) {
         for address in &bound.addresses {
             if let Some(socket) = self.bound.get_mut(address) {
@@ -130,7 +130,7 @@ impl Sockets {
         }
     }
 
-    /// Closes what nobody has bound and no connection uses.
+    /// Closes sockets that are neither bound nor used by a connection.
     pub(super) fn close_unused(&mut self, is_used: impl Fn(SocketAddr) -> bool) {
         for address in self.unbound.extract_if(.., |address| !is_used(*address)) {
             if let Some(socket) = self.bound.remove(&address) {
@@ -145,7 +145,7 @@ impl Sockets {
         self.by_descriptor.get(&descriptor).copied()
     }
 
-    /// A datagram that has arrived.
+    /// Receives one datagram.
     pub(super) fn receive(
         &self,
         local: SocketAddr,
@@ -160,7 +160,7 @@ impl Sockets {
         socket.udp.send_to(bytes, to)
     }
 
-    /// Whom a socket is connected with.
+    /// Returns the peer that a socket is connected to.
     pub(super) fn peer(&self, local: SocketAddr) -> Option<SocketAddr> {
         self.bound.get(&local)?.udp.peer_addr().ok()
     }
@@ -170,10 +170,10 @@ fn key(socket: &UdpSocket) -> u64 {
     socket.as_raw_fd().cast_unsigned().into()
 }
 
-/// The address that this host speaks to another from.
+/// Returns the local address from which this host reaches another.
 ///
 /// # Errors
-/// `ENETUNREACH` and the like.
+/// `ENETUNREACH` and other errors of `connect(2)`.
 pub(crate) fn source_for(peer: SocketAddr) -> Outcome<IpAddr> {
     let any: SocketAddr = match peer {
         SocketAddr::V4(_) => (std::net::Ipv4Addr::UNSPECIFIED, 0).into(),
@@ -203,7 +203,7 @@ mod tests {
         let taken = |outcome: Outcome<Bound>| outcome.unwrap_err() == Errno(libc::EADDRINUSE);
         assert!(taken(sockets.bind(Space::Connected, &[OTHER], port)));
         assert!(taken(Sockets::open().unwrap().bind(Space::Datagram, &[OTHER], port)));
-        // The other port space has ports of its own.
+        // Each port space has its own ports.
         let other = sockets.bind(Space::Datagram, &[HOST, OTHER], port).unwrap();
         sockets.release(&other);
         sockets.release(&bound);

@@ -1,9 +1,9 @@
-//! Programs of these tests' own, in C.
+//! C programs that belong to these tests.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A program made of `c/NAME.c`, by a compiler that comes with this package of Debian.
+/// Compiles `c/NAME.c` with a compiler of a Debian package.
 pub(crate) fn compiled(compiler: &str, name: &str, libraries: &[&str], package: &str) -> PathBuf {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/programs/c");
     let source = Path::new(folder).join(name).with_extension("c");

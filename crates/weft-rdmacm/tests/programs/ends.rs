@@ -1,5 +1,5 @@
-//! Programs whose two ends are called with different words. Each is told its port with `-p`, and the second
-//! the first's address after its last word.
+//! Programs whose two ends have different arguments. Each gets its port with `-p`, and the second one also the first
+//! one's address as its last argument.
 
 use std::process::{Child, Command};
 
@@ -13,7 +13,7 @@ pub(crate) fn connect(stage: &impl Stage, server: &str, client: &str) -> Printed
     alone(|| succeed(both(stage, server, client)))
 }
 
-/// Likewise, of a program that always uses the same port.
+/// Does the same for a program that always uses one port.
 pub(crate) fn connect_at(stage: &impl Stage, port: u16, server: &str, client: &str) -> Printed {
     alone(|| succeed(both_at(stage, (port, &[]), server, client)))
 }
@@ -24,7 +24,7 @@ fn succeed((server, client): (Child, (bool, String))) -> Printed {
     Printed { server: server.1, client: client.1 }
 }
 
-/// Runs both ends of a program whose server never ends; what the client says.
+/// Runs both ends of a program whose server never ends; returns the client's output.
 pub(crate) fn serve(stage: &impl Stage, server: &str, client: &str) -> String {
     alone(|| {
         let (server, client) = both(stage, server, client);
@@ -36,14 +36,14 @@ pub(crate) fn serve(stage: &impl Stage, server: &str, client: &str) -> String {
     })
 }
 
-/// The server, and whether the client succeeded and what it said.
+/// Returns the server, and the client's success and output.
 fn both(stage: &impl Stage, server: &str, client: &str) -> (Child, (bool, String)) {
     let port = next_port();
     let told = ["-p".to_owned(), port.to_string()];
     both_at(stage, (port, &told), server, client)
 }
 
-/// Likewise, at a port that the programs know or are told by these words.
+/// Does the same at a port that the programs know or get by these arguments.
 fn both_at(
     stage: &impl Stage,
     (port, told): (u16, &[String]),

@@ -1,12 +1,12 @@
-//! libfabric's reliable datagrams over its provider for verbs.
+//! Tests of libfabric's reliable datagrams over its verbs provider.
 
 use crate::ends::connect_at;
 use crate::pair::{OneHost, Stage};
 
-/// Where the two ends find each other, over TCP.
+/// The TCP port at which the two ends meet.
 const PORT: u16 = 47_592;
 
-/// Every size up to a megabyte, each message checked.
+/// Sends messages of every size up to a megabyte and checks each.
 pub(crate) fn pingpong(stage: &impl Stage) {
     let words = "fi_pingpong -p verbs;ofi_rxm -e rdm -c -I 20";
     let printed = connect_at(stage, PORT, words, words);
@@ -18,7 +18,7 @@ fn fi_pingpong() {
     pingpong(&OneHost);
 }
 
-/// Its last message and the end of the connection are one after the other.
+/// The last message and the end of the connection follow each other at once.
 #[test]
 fn fi_pingpong_over_connections() {
     let words = "fi_pingpong -p verbs -e msg -S 4096 -I 200";

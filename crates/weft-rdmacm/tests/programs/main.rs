@@ -1,4 +1,4 @@
-//! Unmodified programs of Debian find each other through the library.
+//! Tests of unmodified Debian programs that connect through the library.
 
 #[path = "../../../weft-verbs/tests/programs/pair.rs"]
 mod pair;

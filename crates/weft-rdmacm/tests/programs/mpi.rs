@@ -1,11 +1,11 @@
-//! Open MPI over UCX over the device.
+//! Tests of Open MPI over UCX over the device.
 
 use crate::compiled::compiled;
 use crate::library::LIBRARY;
 use crate::pair::{OneHost, Stage, alone, finish, start};
 
-/// Four ranks, on so many hosts as these words more put them on, agree on sums. Everything between them goes through the
-/// device: no shared memory, no TCP.
+/// Runs four ranks that must agree on sums, on `hosts` hosts that the arguments `places` name. All their traffic goes
+/// through the device: no shared memory, no TCP.
 pub(crate) fn agree(stage: &impl Stage, hosts: usize, places: &str) {
     let binary = compiled("mpicc", "allreduce", &[], "libopenmpi-dev");
     let words = format!(

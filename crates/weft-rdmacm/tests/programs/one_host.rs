@@ -1,4 +1,4 @@
-//! Both ends on one host.
+//! Tests with both ends on one host.
 
 use crate::compiled::compiled;
 use crate::ends::{UDADDY_PORT, connect, connect_at, serve};
@@ -9,7 +9,7 @@ fn rping_validates_what_it_gets() {
     connect(&OneHost, "rping -s -V -C 50", "rping -c -V -C 50 -a");
 }
 
-/// The server binds one address, not all.
+/// The server binds one address, not all of them.
 #[test]
 fn rping_on_one_address() {
     connect(&OneHost, "rping -s -V -C 5 -a 127.0.0.1", "rping -c -V -C 5 -a");
@@ -27,19 +27,19 @@ fn several_connections_of_one_program() {
     assert!(printed.client.contains("data transfers complete"), "{printed:?}");
 }
 
-/// Calls that wait, and endpoints made by name.
+/// Blocking calls, and endpoints made by name.
 #[test]
 fn synchronous_calls() {
     connect(&OneHost, "rdma_server", "rdma_client -s");
 }
 
-/// It posts inline what it did not ask room for.
+/// The program posts inline data although it reserved no room for it.
 #[test]
 fn rdma_xclient() {
     connect(&OneHost, "rdma_xserver", "rdma_xclient -s");
 }
 
-/// perftest's own table follows this line.
+/// Runs a program of perftest; its table follows this line.
 fn perftest(words: &str) {
     let printed = run(&OneHost, words);
     assert!(printed.client.contains("#bytes"), "{printed:?}");
@@ -67,7 +67,7 @@ fn perftest_connects_by_the_connection_manager() {
     }
 }
 
-/// The program is away between its looks at completions and at events.
+/// The program sleeps between polling for completions and polling for events.
 #[test]
 fn what_arrived_is_seen_before_the_end_of_its_connection() {
     let binary = compiled("cc", "last_word", &["-lrdmacm", "-libverbs"], "librdmacm-dev");
@@ -76,7 +76,7 @@ fn what_arrived_is_seen_before_the_end_of_its_connection() {
     assert_eq!(printed.client, "10 of 10 messages were seen to arrive\n");
 }
 
-/// Connections come and go a hundred at a time.
+/// Connections begin and end a hundred at a time.
 #[test]
 fn many_connections() {
     let printed = serve(&OneHost, "cmtime -c 100", "cmtime -c 100 -s");

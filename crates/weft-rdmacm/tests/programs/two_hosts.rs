@@ -1,4 +1,4 @@
-//! The ends in two network namespaces, with four paths between them of which one loses a packet in a hundred.
+//! Tests with the ends in two network namespaces, with four paths between them of which one loses 1 % of the packets.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -30,7 +30,7 @@ fn connections_across_hosts() {
     }
 }
 
-/// Two of the ranks are on each host; Open MPI starts the other host's through a shell that this test makes.
+/// Each host has two of the ranks; Open MPI starts the other host's through a shell that this test makes.
 #[test]
 fn ranks_on_two_hosts_agree_on_sums() {
     let Some(hosts) = two_hosts("ranks on two hosts") else { return };

@@ -1,9 +1,9 @@
-//! UCX takes the device where `weft run` makes it look as if it had a node in `/dev`.
+//! A test of UCX on the device under `weft run`, which emulates its node in `/dev`.
 
 use crate::library::LIBRARY;
 use crate::pair::{OneHost, Stage, run};
 
-/// Runs a test of `ucx_perftest` over a transport.
+/// Runs one test of `ucx_perftest` over a transport.
 pub(crate) fn perftest(stage: &impl Stage, transport: &str, test: &str) {
     let preload = LIBRARY.join("libweft_preload.so");
     let words = format!(

@@ -1,4 +1,5 @@
-//! Eight hosts below two leaves, four spines between them, and every link at one rate, with marks as a switch makes them.
+//! Eight hosts below two leaves, four spines between them, and every link at one rate, with ECN marks as a switch sets
+//! them.
 
 use std::process::{Child, Stdio};
 use std::time::Duration;
@@ -10,7 +11,7 @@ use crate::Contender;
 use crate::library::program;
 use crate::pair::{finish, next_port, until_listening};
 
-/// The rate of every link. All of it takes a small part of a processor, so that links are what is measured.
+/// The rate of every link. The full rate takes a small part of a processor, so that the links are the bottleneck.
 pub(crate) const LINE_MBPS: u64 = 500;
 const HOSTS_PER_LEAF: usize = 4;
 const SPINES: usize = 4;
@@ -18,11 +19,11 @@ const SPINES: usize = 4;
 const SERVER: usize = 0;
 const CLIENT: usize = HOSTS_PER_LEAF;
 
-/// Size of a port's queue, and the length from which packets are marked: 5 ms and a fifth of it.
+/// The size of a port's queue, 5 ms, and the length above which packets are marked, 1 ms.
 const QUEUE: ByteCount = ByteCount(312_500);
 const MARK_ABOVE: ByteCount = ByteCount(62_500);
 
-/// How long a path lives that dies.
+/// The time after which a path fails in the test of a failing path.
 const LIFETIME: Duration = Duration::from_millis(700);
 
 /// Latency of a SEND, microseconds.
@@ -33,7 +34,7 @@ pub(crate) struct Latency {
 
 pub(crate) struct Fabric(Lab);
 
-/// A link of the fabric as it is when it is well.
+/// Returns the properties of a link without faults.
 fn healthy() -> Impairment {
     Impairment {
         rate: BitRate::bps(LINE_MBPS * 1_000_000),
@@ -44,7 +45,7 @@ fn healthy() -> Impairment {
 }
 
 impl Fabric {
-    /// Brings it up, or says why not.
+    /// Brings the fabric up, or prints why it cannot.
     pub(crate) fn up() -> Option<Self> {
         if let Some(missing) = requirements().into_iter().find(|r| r.essential && !r.met) {
             println!("no lab: no {} ({})", missing.name, missing.fix);
@@ -64,7 +65,7 @@ impl Fabric {
         Some(Self(lab))
     }
 
-    /// Starts a program of perftest; a client is told the server's address.
+    /// Starts a program of perftest; a client gets the server's address.
     fn start(&self, host: usize, of: &Contender, words: &str) -> Child {
         let mut words: Vec<&str> = words.split_whitespace().collect();
         let address = self.0.fabric().address(SERVER).to_string();
@@ -78,7 +79,8 @@ impl Fabric {
         self.0.spawn(&format!("h{host}"), &mut command).expect("a program on a host")
     }
 
-    /// Runs clients on some hosts at once, each with a server of its own; what each client printed, if all succeeded.
+    /// Runs clients on some hosts at once, each with its own server. Returns the output of each client if all
+    /// succeeded.
     fn run(&self, clients: &[usize], of: &Contender, words: &str) -> Option<Vec<String>> {
         let mut ends = vec![];
         for &client in clients {
@@ -103,20 +105,20 @@ impl Fabric {
         clients.into_iter().map(|(succeeded, printed)| succeeded.then_some(printed)).collect()
     }
 
-    /// Returns the rate of that many WRITEs, Gb/s.
+    /// Returns the rate of `writes` WRITEs, Gb/s.
     pub(crate) fn bandwidth(&self, of: &Contender, writes: u64) -> Option<f64> {
         let printed = self.run(&[CLIENT], of, &bulk(writes))?;
         gbps(&printed[0])
     }
 
-    /// Returns the latency of that many SENDs of 64 bytes.
+    /// Returns the latency of `sends` SENDs of 64 bytes.
     pub(crate) fn latency(&self, of: &Contender, sends: u64) -> Option<Latency> {
         let printed = self.run(&[CLIENT], of, &format!("ib_send_lat -s 64 -n {sends}"))?;
         let numbers = last_line(&printed[0], "64 ")?;
         Some(Latency { typical: *numbers.get(4)?, p99: *numbers.get(7)? })
     }
 
-    /// Returns the slowest sender's part of its fair share while `senders` send at once, which is 1 at best.
+    /// Returns the slowest sender's part of its fair share while `senders` send at once; the best value is 1.
     pub(crate) fn incast(&self, of: &Contender, senders: usize, writes: u64) -> Option<f64> {
         let clients: Vec<_> = (1..=senders).map(|number| 2 * HOSTS_PER_LEAF - number).collect();
         let printed = self.run(&clients, of, &bulk(writes / senders as u64))?;
@@ -139,7 +141,7 @@ impl Fabric {
         measured
     }
 
-    /// Measures while one of the four paths dies, and nobody is told.
+    /// Measures while one of the four paths fails without a notice to any host.
     pub(crate) fn dying(
         &mut self,
         measure: impl FnOnce(&Self) -> Option<f64> + Send,
@@ -161,13 +163,13 @@ fn bulk(writes: u64) -> String {
     format!("ib_write_bw -s {} -n {writes}", crate::SIZE)
 }
 
-/// perftest prints 2^20 bytes a second.
+/// Returns a rate in Gb/s; perftest prints 2^20 bytes a second.
 fn gbps(printed: &str) -> Option<f64> {
     let numbers = last_line(printed, &format!("{} ", crate::SIZE))?;
     numbers.get(3).map(|mib| mib * 1_048_576.0 * 8.0 / 1e9)
 }
 
-/// The numbers of the last line that begins so.
+/// Returns the numbers of the last line that begins with `first`.
 fn last_line(printed: &str, first: &str) -> Option<Vec<f64>> {
     let line = printed.lines().rfind(|line| line.trim_start().starts_with(first))?;
     Some(line.split_whitespace().filter_map(|word| word.parse().ok()).collect())

@@ -1,10 +1,10 @@
-//! The device's settings beside each other: RDMA programs on the library that ships, over four paths that are healthy,
-//! of which one loses a packet in a hundred, or of which one dies; and several senders to one host.
+//! A comparison of device settings: RDMA programs on the shipped library, over four paths without faults, with one that
+//! loses a packet in a hundred, or with one that fails; and several senders to one host.
 //!
 //! `cargo bench -p weft-verbs --bench profiles -- [ROUNDS] [SETTINGS]...`, as root
 //!
-//! SETTINGS are keys and values of a device's settings, `profile=ethernet,congestion=dctcp`; without any, those of
-//! [`CONTENDERS`]. Contenders take turns, ROUNDS (1) times; printed is the median, as rows of Markdown.
+//! SETTINGS are keys and values of a device's settings, `profile=ethernet,congestion=dctcp`; the default is
+//! [`CONTENDERS`]. Contenders take turns, ROUNDS (1) times; the output is the median, as rows of Markdown.
 #![allow(clippy::disallowed_methods, reason = "a path dies while a program runs in real time")]
 
 #[path = "../../tests/programs/library.rs"]
@@ -18,7 +18,7 @@ mod fabric;
 use fabric::{Fabric, LINE_MBPS};
 use weft_agent::{EncryptionSettings, TransportSettings};
 
-/// The settings that are compared where none are named.
+/// The settings that are compared by default.
 const CONTENDERS: [&str; 7] = [
     "profile=ethernet",
     "profile=ethernet,encryption=off",
@@ -31,9 +31,9 @@ const CONTENDERS: [&str; 7] = [
 
 /// Bytes of a WRITE.
 const SIZE: u64 = 65_536;
-/// WRITEs of a bulk measurement of one sender: a second at the line's rate.
+/// WRITEs of a bulk measurement of one sender: one second at line rate.
 const WRITES: u64 = LINE_MBPS * 1_000_000 / 8 / SIZE;
-/// SENDs of 64 bytes of which the latency is taken.
+/// SENDs of 64 bytes in a latency measurement.
 const SENDS: u64 = 2_000;
 
 /// A column of the table: one measurement.
@@ -62,7 +62,7 @@ const COLUMNS: [Column; 8] = [
     Column { heading: "7 to 1, worst share", measure: |fabric, of| fabric.incast(of, 7, WRITES) },
 ];
 
-/// Settings, and the variables that give them to a program.
+/// Settings, and the environment variables that pass them to a program.
 struct Contender {
     name: String,
     variables: Vec<(String, String)>,
@@ -118,7 +118,7 @@ fn main() {
     }
 }
 
-/// Returns the median in three digits, and how many rounds failed.
+/// Returns the median in three digits, and the number of failed rounds.
 fn median(of: &[f64], rounds: usize) -> String {
     let mut sorted = of.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -1,8 +1,8 @@
-//! Other work on the machine.
+//! Background load on the machine.
 
 use std::process::{Child, Command, Stdio};
 
-/// Loops that do nothing but keep processors busy, until this is dropped.
+/// Processes that keep processors busy until this value is dropped.
 pub(crate) struct Loops(Vec<Child>);
 
 impl Loops {
@@ -25,7 +25,7 @@ impl Drop for Loops {
     }
 }
 
-/// Processes that run or wait to run, over the last minute, as the kernel counts.
+/// Returns the kernel's one-minute load average: processes that run or wait to run.
 pub(crate) fn load() -> String {
     let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     load.split(' ').next().unwrap_or("unknown").into()

@@ -1,5 +1,5 @@
-//! The bare engine: two devices of this process, and a link between them that is a function call. What it
-//! takes is what the engine itself takes; what programs get beyond that is the library's and the kernel's.
+//! The bare engine: two devices of this process, and a link between them that is a function call. Its time is that of
+//! the engine alone; the difference to a program's time is that of the library and the kernel.
 
 use std::hint::black_box;
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use weft_wire::{Packet, RdmaHeader};
 const LINK: LinkId = LinkId(0);
 const DEPTH: u32 = 128;
 
-/// A host's memory, and the payload of the packet at hand: where it is in the other's.
+/// A host's memory, and the payload of the current packet, as ranges of the other host's memory.
 struct HostMemory {
     bytes: Vec<u8>,
     payload: Vec<(*const u8, usize)>,
@@ -34,7 +34,7 @@ impl Memory for HostMemory {
             let skipped = skip.min(len);
             let taken = (len - skipped).min(to.len());
             let (part, rest) = to.split_at_mut(taken);
-            // SAFETY: pieces of the other host's memory, which nobody changes meanwhile.
+            // SAFETY: pieces of the other host's memory, which nothing changes meanwhile.
             part.copy_from_slice(unsafe {
                 std::slice::from_raw_parts(address.add(skipped), taken)
             });
@@ -49,7 +49,7 @@ impl Memory for HostMemory {
     }
 
     fn hold(&mut self, _: Held) -> Result<(), PayloadLost> {
-        unreachable!("a link keeps its order")
+        unreachable!("a link delivers in order")
     }
 
     fn place_held(&mut self, _: Held, _: Place, _: u16) {
@@ -61,11 +61,11 @@ impl Memory for HostMemory {
     }
 
     fn fetch_add(&mut self, _: Place, _: u64) -> u64 {
-        unreachable!("nobody asks for it")
+        unreachable!("the benchmark sends no atomics")
     }
 
     fn compare_swap(&mut self, _: Place, _: u64, _: u64) -> u64 {
-        unreachable!("nobody asks for it")
+        unreachable!("the benchmark sends no atomics")
     }
 }
 
@@ -77,7 +77,7 @@ struct Host {
     key: u32,
 }
 
-/// Processor time of this thread, seconds: it never waits, and shares the machine with others.
+/// Returns the processor time of this thread, seconds: it never sleeps, and other processes share the machine.
 fn spent() -> f64 {
     let spent = clock_gettime(ClockId::ThreadCPUTime);
     spent.tv_sec as f64 + spent.tv_nsec as f64 / 1e9
@@ -134,7 +134,7 @@ fn host(number: usize, largest: u32) -> Host {
 }
 
 impl Engine {
-    /// Two hosts that are ready to send each other messages up to this length.
+    /// Makes two connected hosts for messages up to this length.
     pub(crate) fn new(largest: u32) -> Self {
         let now = Instant::from_nanos(1_000_000_000);
         let mut hosts = [host(0, largest), host(1, largest)];
@@ -178,15 +178,15 @@ impl Engine {
         engine
     }
 
-    /// Time of one SEND of this length, there, with its acknowledgement back, nanoseconds: half of a
-    /// round trip, as latencies are told.
+    /// Returns the time of one SEND of this length in one direction with its acknowledgement back, nanoseconds: half of
+    /// a round trip, the usual definition of latency.
     pub(crate) fn latency(&mut self, length: u32, messages: u32) -> f64 {
         let begun = spent();
         (0..messages).for_each(|_| self.ping(length));
         (spent() - begun) * 1e9 / f64::from(messages) / 2.0
     }
 
-    /// There and back again.
+    /// Sends one message in each direction.
     fn ping(&mut self, length: u32) {
         for from in [0, 1] {
             let to = &mut self.hosts[1 - from];
@@ -203,7 +203,7 @@ impl Engine {
         }
     }
 
-    /// Bytes a second of WRITEs of this length, posted as soon as there is room.
+    /// Returns the rate of WRITEs of this length, bytes a second; each is posted as soon as there is room.
     pub(crate) fn bandwidth(&mut self, length: u32, messages: u32) -> f64 {
         let remote = Remote { address: 0, rkey: self.hosts[1].key };
         let begun = spent();
@@ -228,7 +228,7 @@ impl Engine {
         device.post_send(self.now, *qp, &request).expect("there is room");
     }
 
-    /// Carries what a host may send to the other, in bytes as on a real link.
+    /// Delivers the packets that a host may send to the other, as bytes, like a real link.
     fn carry(&mut self, from: usize) {
         let [first, second] = &mut self.hosts;
         let (this, peer) = if from == 0 { (first, second) } else { (second, first) };

@@ -1,5 +1,5 @@
-//! How long a cache line takes from one processor to another: programs that speak through memory wait for that
-//! first of all, and on a virtual machine it changes with the hour.
+//! The time a cache line takes from one processor to another: programs that communicate through memory wait at least
+//! that long, and on a virtual machine it changes with the hour.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -9,17 +9,17 @@ use weft_units::Duration;
 
 use crate::table::median;
 
-/// A number on a line of its own, and on none that is fetched beside it.
+/// A number on its own cache line, whose adjacent line is unused too because processors prefetch pairs.
 #[repr(align(128))]
 struct Line(AtomicU64);
 
 const FOR: Duration = Duration::from_millis(200);
 
-/// Answers between two looks at the clock.
+/// Answers between two readings of the clock.
 const ANSWERS: u32 = 8;
 
-/// Half of the time in which threads on two processors answer each other, nanoseconds: the median of many. `None`
-/// where there is one processor.
+/// Returns half of the time in which threads on two processors answer each other, nanoseconds, the median of many;
+/// `None` on a single processor.
 pub(crate) fn way() -> Option<f64> {
     let allowed = sched_getaffinity(None).ok()?;
     let mut processors = (0..CpuSet::MAX_CPU).filter(|&number| allowed.is_set(number));
@@ -59,7 +59,7 @@ pub(crate) fn way() -> Option<f64> {
     })
 }
 
-/// Keeps this thread, and no other, on one processor.
+/// Pins this thread to one processor.
 fn stay_on(processor: usize) {
     let mut only = CpuSet::new();
     only.set(processor);

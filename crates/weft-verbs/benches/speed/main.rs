@@ -1,8 +1,8 @@
-//! How fast programs are on the device, beside what they would use otherwise on the same machine.
+//! The speed of programs on the device, compared with the alternatives on the same machine.
 //!
 //! `cargo bench -p weft-verbs --bench speed -- [ROUNDS] [one-host] [two-hosts] [busy] [queue-pairs] [sizes]`
 //!
-//! Contenders take turns, ROUNDS (3) times; printed are the median, the least and the most, and the median of the
+//! Contenders take turns, ROUNDS (3) times; the output is the median, the minimum, the maximum, and the median of the
 //! rounds' ratios. `two-hosts` needs root for network namespaces.
 
 #[path = "../../tests/programs/library.rs"]
@@ -66,10 +66,10 @@ fn main() {
     state("after");
 }
 
-/// What figures depend on and programs do not choose.
+/// Prints conditions of the machine that affect the figures.
 fn state(when: &str) {
     let way = line::way().map_or_else(|| "unknown".into(), |nanos| format!("{nanos:.0} ns"));
-    println!("{when}: load {}, a cache line's way from processor to processor {way}", busy::load());
+    println!("{when}: load {}, a cache line from processor to processor {way}", busy::load());
 }
 
 fn one_host(rounds: usize, beside: &str) {

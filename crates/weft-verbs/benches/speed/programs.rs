@@ -1,11 +1,11 @@
-//! Programs that measure, and the figures they print.
+//! Benchmark programs, and the figures they print.
 
 use std::process::{Command, Stdio};
 
 use crate::library::program;
 use crate::pair::{Stage, finish, next_port, until_listening};
 
-/// Runs both ends; what the client printed, if both succeeded.
+/// Runs both ends. Returns the client's output if both succeeded.
 fn both(stage: &impl Stage, server: &[String], client: &[String], port: u16) -> Option<String> {
     both_with(stage, server, client, port, &[])
 }
@@ -42,34 +42,34 @@ fn words(of: &str) -> Vec<String> {
     of.split_whitespace().map(str::to_string).collect()
 }
 
-/// The numbers of the line that begins so, or of the last one if `first` is empty.
+/// Returns the numbers of the last line that begins with `first`, or of the last line if `first` is empty.
 fn numbers(printed: &str, first: &str) -> Option<Vec<f64>> {
     let line = printed.lines().rfind(|line| line.trim_start().starts_with(first))?;
     Some(line.split_whitespace().filter_map(|word| word.parse().ok()).collect())
 }
 
-/// A program of perftest, on our device.
+/// A program of perftest on this device.
 #[derive(Clone, Debug)]
 pub(crate) struct Perftest {
     words: String,
     size: u64,
-    /// Which number of its line it is, and what it is multiplied by.
+    /// The column of the figure in its line, and the factor to its unit.
     column: usize,
     unit: f64,
     off: bool,
 }
 
-/// perftest and UCX print 2^20 bytes a second; tables have 10^9.
+/// The factor from 2^20 bytes, which perftest and UCX print, to GB.
 const MIB: f64 = 1_048_576.0 / 1e9;
 
 impl Perftest {
-    /// The typical time of one way, microseconds.
+    /// Measures the typical one-way latency, microseconds.
     pub(crate) fn latency(name: &str, size: u64, iterations: u64) -> Self {
         let words = format!("{name} -s {size} -n {iterations}");
         Self { words, size, column: 4, unit: 1.0, off: false }
     }
 
-    /// The average rate, GB/s.
+    /// Measures the average rate, GB/s.
     pub(crate) fn bandwidth(name: &str, size: u64, iterations: u64) -> Self {
         let words = format!("{name} -s {size} -n {iterations}");
         Self { words, size, column: 3, unit: MIB, off: false }
@@ -80,7 +80,7 @@ impl Perftest {
         self
     }
 
-    /// Though both ends are on one host.
+    /// Uses UDP even if both ends are on one host.
     pub(crate) fn over_udp(mut self) -> Self {
         self.off = true;
         self
@@ -98,7 +98,7 @@ impl Perftest {
     }
 }
 
-/// `ucx_perftest`, which knows nothing of our device.
+/// `ucx_perftest` without this device.
 #[derive(Clone, Debug)]
 pub(crate) struct Ucx {
     transport: &'static str,
@@ -128,7 +128,7 @@ impl Ucx {
     }
 }
 
-/// The kernel's TCP on one connection, GB/s.
+/// Returns the rate of the kernel's TCP on one connection, GB/s.
 pub(crate) fn iperf3(stage: &impl Stage) -> Option<f64> {
     let port = next_port();
     let server = words(&format!("iperf3 --server --one-off --port {port}"));
@@ -141,16 +141,16 @@ pub(crate) fn iperf3(stage: &impl Stage) -> Option<f64> {
     Some(megabits / 8000.0)
 }
 
-/// What libfabric's ping-pong tells.
+/// The figures of libfabric's ping-pong.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Exchange {
-    /// GB/s.
+    /// The rate, GB/s.
     pub(crate) rate: f64,
-    /// Of one way.
+    /// The one-way latency, microseconds.
     pub(crate) micros: f64,
 }
 
-/// libfabric's reliable datagrams over UDP.
+/// Runs libfabric's reliable datagrams over UDP.
 pub(crate) fn fi_pingpong(stage: &impl Stage, size: u64) -> Option<Exchange> {
     let port = next_port();
     let common = format!("fi_pingpong -p udp;ofi_rxd -e rdm -S {size} -I 500");

@@ -1,4 +1,4 @@
-//! Every size of message: what the device costs over the bare engine (STELLAR, figure 13).
+//! A sweep of message sizes: the device's cost over the bare engine (STELLAR, figure 13).
 
 use weft_testkit::{figure_row, json};
 
@@ -9,7 +9,7 @@ use crate::table::median;
 
 const SIZES: [u32; 9] = [2, 64, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 8 << 20];
 
-/// Bytes that one measurement moves, about.
+/// The approximate number of bytes that one measurement moves.
 const MOVED: u32 = 1 << 29;
 
 pub(crate) fn sweep(rounds: usize) {

@@ -9,7 +9,7 @@ use crate::pair::Stage;
 pub(crate) struct Two(Lab);
 
 impl Two {
-    /// Brings them up, or says why not.
+    /// Brings the hosts up, or prints why it cannot.
     pub(crate) fn up() -> Option<Self> {
         if let Some(missing) = requirements().into_iter().find(|r| r.essential && !r.met) {
             println!("no two hosts: no {} ({})", missing.name, missing.fix);

@@ -1,6 +1,6 @@
-//! Contenders in turns, and the table of what they made of it.
+//! Contenders that take turns, and the table of their results.
 
-/// Which of two figures is the better.
+/// The direction in which a figure is better.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Better {
     Less,
@@ -9,7 +9,7 @@ pub(crate) enum Better {
 
 type Measure<'a> = Box<dyn FnMut() -> Option<f64> + 'a>;
 
-/// The first row is compared with each other one.
+/// A table whose first row is compared with each other one.
 pub(crate) struct Table<'a> {
     title: String,
     unit: &'static str,
@@ -22,12 +22,12 @@ impl<'a> Table<'a> {
         Self { title: title.into(), unit, better, rows: Vec::new() }
     }
 
-    /// Adds a contender; `None` is a run that failed.
+    /// Adds a contender; a run that returns `None` failed.
     pub(crate) fn row(&mut self, name: &str, measure: impl FnMut() -> Option<f64> + 'a) {
         self.rows.push((name.into(), Box::new(measure)));
     }
 
-    /// Measures all of them in turns, and prints.
+    /// Measures all contenders in turns, and prints the table.
     pub(crate) fn measure(mut self, rounds: usize) {
         let mut figures = vec![Vec::new(); self.rows.len()];
         for _ in 0..rounds {
@@ -55,7 +55,7 @@ impl<'a> Table<'a> {
     }
 }
 
-/// The middle one, or the mean of the two in the middle.
+/// Returns the median: the middle value, or the mean of the two in the middle.
 pub(crate) fn median(mut of: Vec<f64>) -> Option<f64> {
     of.sort_by(f64::total_cmp);
     let middle = of.len().checked_sub(1)? / 2;

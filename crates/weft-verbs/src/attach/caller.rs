@@ -7,34 +7,34 @@ use std::path::{Path, PathBuf};
 use super::{Answer, Refusal, Request, Socket, decode, encode};
 use crate::errno::Errno;
 
-/// Why a daemon did not do what it was asked for.
+/// The error of a request to a daemon.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// Nobody listens there.
+    /// No daemon listens at the path.
     #[error(
-        "no daemon at {}: start one with `weft device serve`, or say where it is with \
+        "no daemon at {}: start one with `weft device serve`, or give its path with \
          WEFT_DEVICE_SOCKET or --socket", path.display()
     )]
     NoDaemon {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         cause: io::Error,
     },
-    /// The daemon ended, or gave up on this process.
-    #[error("the daemon is gone")]
+    /// The daemon ended, or closed this process's connection.
+    #[error("the daemon has closed the connection")]
     Gone(#[source] io::Error),
-    /// The daemon's answer makes no sense.
+    /// The daemon's answer cannot be decoded.
     #[error("the daemon speaks otherwise: it is of another version of Weft")]
     Nonsense,
-    /// The daemon says no.
+    /// The daemon refused the request.
     #[error("{reason}")]
     Refused {
         /// `errno(3)`.
         errno: i32,
-        /// In words.
+        /// The reason, in words.
         reason: String,
     },
 }
@@ -50,7 +50,7 @@ impl CallError {
     }
 }
 
-/// Asks, and waits for the answer.
+/// The caller's end of the socket; each call waits for its answer.
 #[derive(Debug)]
 pub(crate) struct Caller {
     socket: Socket,
@@ -58,16 +58,20 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
+    /// Connects to a daemon.
+    ///
     /// # Errors
-    /// Nobody listens at this path.
+    /// No daemon listens at this path.
     pub(crate) fn connect(path: &Path) -> Result<Self, CallError> {
         let no_daemon = |cause| CallError::NoDaemon { path: path.into(), cause };
         let socket = Socket::connect(path).map_err(no_daemon)?;
         Ok(Self { socket, message: Vec::new() })
     }
 
+    /// Sends a request and returns its answer.
+    ///
     /// # Errors
-    /// The daemon is gone, or says no.
+    /// The daemon has ended, or refuses.
     pub(crate) fn call(
         &mut self,
         request: &Request,
@@ -88,7 +92,7 @@ impl Caller {
 
 #[cfg(test)]
 impl Caller {
-    /// For tests that say what no caller says.
+    /// Returns the socket, for tests that send invalid messages.
     pub(crate) fn socket(&self) -> &Socket {
         &self.socket
     }

@@ -1,4 +1,4 @@
-//! Messages between a process and the daemon. A process asks, the daemon answers, one at a time.
+//! Messages between a process and the daemon. A process sends requests, the daemon answers each, one at a time.
 
 use std::net::IpAddr;
 
@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use crate::device::{Address, limits};
 use crate::engine::command::{Command, Reply};
 
-/// Bytes of the longest message.
+/// The maximum size of a message, bytes.
 pub(crate) const LONGEST_MESSAGE: usize = 64 << 10;
 
-/// How much of each there is, or may be, on one device.
+/// The number of objects of each kind on one device, used or allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Amounts {
     /// Processes attached.
@@ -28,7 +28,7 @@ pub struct Amounts {
 }
 
 impl Amounts {
-    /// None of anything.
+    /// Zero of every kind.
     pub const NONE: Self = Self {
         processes: 0,
         domains: 0,
@@ -40,7 +40,7 @@ impl Amounts {
 }
 
 impl Default for Amounts {
-    /// What a device may have of each, where nobody says less: as much as one in a process of its own.
+    /// Returns the default limits of a device: those of a device inside a process.
     fn default() -> Self {
         Self {
             processes: 1 << 10,
@@ -53,26 +53,27 @@ impl Default for Amounts {
     }
 }
 
-/// What a daemon says of one device.
+/// The daemon's description of one device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceState {
     /// Its name.
     pub name: String,
-    /// The user whose it is.
+    /// The user who owns it.
     pub owner: u32,
-    /// What it may have.
+    /// Its limits.
     pub limits: Amounts,
-    /// What it has.
+    /// The objects in use.
     pub used: Amounts,
-    /// The processes attached, by number.
+    /// The IDs of the attached processes.
     pub processes: Vec<u32>,
     /// The transport of its connections, in rows of name and value; a list of devices leaves it out.
     pub transport: Vec<(String, String)>,
-    /// The limits of all the daemon's devices together and what is used of them; likewise.
+    /// The limits and use of all the daemon's devices together, in rows of name and value; a list of devices leaves it
+    /// out.
     pub daemon: Vec<(String, String)>,
 }
 
-/// A row of the table of addresses.
+/// A row of the address table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Row {
     pub(crate) ip: IpAddr,
@@ -92,30 +93,30 @@ impl From<Row> for Address {
     }
 }
 
-/// A device as programs find it.
+/// A device as programs see it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Description {
     pub(crate) limits: Amounts,
     pub(crate) addresses: Vec<Row>,
 }
 
-/// What a process has at a place of its memory: who reads it there reaches that memory.
+/// A value at an address of the process's memory: a reader that finds it there has that memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Probe {
     pub(crate) address: u64,
     pub(crate) value: u64,
 }
 
-/// What a process asks of the daemon.
+/// A process's request to the daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Request {
     Create {
         name: String,
-        /// The user whose it becomes, if not who asks.
+        /// The owner of the new device; the default is the caller.
         owner: Option<u32>,
         limits: Amounts,
     },
-    /// The devices whose names come after this one's, as many as fit.
+    /// Lists the devices whose names follow this one, as many as fit.
     List {
         after: String,
     },
@@ -124,35 +125,35 @@ pub(crate) enum Request {
     },
     Delete {
         name: String,
-        /// Even if processes are attached.
+        /// `true` to delete it even if processes are attached.
         force: bool,
     },
-    /// What a program finds.
+    /// Returns the description of a device.
     Describe {
         name: String,
     },
-    /// Makes the process one of the device's; its memory comes with the message.
+    /// Attaches the process to the device; a descriptor of its memory comes with the message.
     Attach {
         name: String,
         probe: Probe,
     },
-    /// What an attached process does.
+    /// A command of an attached process.
     Command(Command),
 }
 
-/// What the daemon answers.
+/// The daemon's answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Answer {
     Done,
     Devices(Vec<DeviceState>),
     Device(DeviceState),
     Description(Description),
-    /// With the message come the shared memory and an end of the signal.
+    /// The shared memory and one end of the signal come with the message.
     Attached,
     Reply(Reply),
 }
 
-/// Why it did not.
+/// The reason of a refusal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Refusal {
     /// `errno(3)`.

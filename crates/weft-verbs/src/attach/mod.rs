@@ -1,6 +1,6 @@
-//! How a program's process and the daemon that has the device speak: messages over a Unix socket for what
-//! is rare, rings in shared memory for work requests and what became of them. Either side may be hostile to
-//! the other and is given nothing to hold on to: what is read is copied once, then checked.
+//! The protocol between a program's process and the daemon that has the device: messages over a Unix socket for rare
+//! requests, rings in shared memory for work requests and completions. Neither side trusts the other: input is copied
+//! once, then checked.
 
 mod caller;
 mod message;
@@ -22,14 +22,14 @@ pub(crate) use work::{Awaited, Posted, Told, Work};
 
 use serde::{Deserialize, Serialize};
 
-/// Bytes of a message or a record.
+/// Encodes a message or a record.
 pub(crate) fn encode<T: Serialize + ?Sized>(value: &T, out: &mut Vec<u8>) {
     out.clear();
     let written = postcard::to_extend(value, core::mem::take(out));
-    *out = written.expect("these values have bytes, and memory grows");
+    *out = written.expect("these values can be encoded, and a vector grows");
 }
 
-/// The value whose bytes these are, all of them; `None` if they are not one's.
+/// Returns the value that exactly these bytes encode, or `None`.
 pub(crate) fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
     match postcard::take_from_bytes(bytes) {
         Ok((value, [])) => Some(value),

@@ -1,4 +1,4 @@
-//! What holds of a client's messages and rings, whatever bytes they are. Tests and fuzz targets call this.
+//! The properties of a client's messages and rings under any bytes. Tests and fuzz targets call this.
 #![allow(unreachable_pub, reason = "public to the fuzz targets only")]
 
 use std::cell::RefCell;
@@ -12,8 +12,8 @@ use super::{
 };
 use crate::inputs::Script;
 
-/// Reads bytes as a value; if they are one, writes it and reads it again. Evaluates to `true` if they were one. Numbers
-/// have more than one form in postcard: bytes may differ, values may not.
+/// Reads bytes as a value; if that succeeds, writes it and reads it again. Evaluates to `true` if they were a value.
+/// Numbers have more than one form in postcard: bytes may differ, values may not.
 macro_rules! stays {
     ($value:ty, $bytes:expr) => {{
         let value = decode::<$value>($bytes);
@@ -27,8 +27,8 @@ macro_rules! stays {
     }};
 }
 
-/// Reads bytes as a client's message, a daemon's answer and records of both rings. What is read is written and read
-/// again the same. Returns `true` if they were any of these.
+/// Reads bytes as a client's message, a daemon's answer and records of both rings. A value that is read is written and
+/// read again as the same. Returns `true` if the bytes were any of these.
 ///
 /// # Panics
 /// If a value changes on its way.
@@ -43,7 +43,7 @@ pub fn message(bytes: &[u8]) -> bool {
     is_any.contains(&true)
 }
 
-/// The words of the first page, of which a client may write all.
+/// The offsets of the first page's words, all of which a client may write.
 const WORDS: [usize; 7] = [
     Page::WORK.head,
     Page::WORK.tail,
@@ -54,19 +54,19 @@ const WORDS: [usize; 7] = [
     Page::DAEMON_STALLS,
 ];
 
-/// Where rings begin in these scripts: at the beginning, before the end, and where indices overflow.
+/// The initial indices of the rings in these scripts: zero, near the ring's end, near the overflow, and unaligned.
 const BEGINNINGS: [u32; 4] = [0, Page::RING - 16, 0_u32.wrapping_sub(16), 7];
 
 thread_local! {
-    /// Pages are made once: system calls would take most of the time.
+    /// The pages are made once: system calls would take most of the time.
     static PAGE: RefCell<Page> = RefCell::new(Page::create().expect("there is memory"));
 }
 
-/// A daemon's ends of the rings, and a client that writes into them what a script says. Returns `true` if the daemon
+/// Plays a script: the daemon's ends of the rings, and a client that writes into them. Returns `true` if the daemon
 /// took a record.
 ///
 /// # Panics
-/// If the daemon's ends did, or took or wrote what is not there.
+/// If the daemon's ends panic, or read or write a record that is not there.
 pub fn ring(bytes: &[u8]) -> bool {
     PAGE.with_borrow(|page| {
         let mut script = Script::new(bytes);
@@ -85,16 +85,16 @@ pub fn ring(bytes: &[u8]) -> bool {
 /// Both ends of both rings.
 struct Rings<'a> {
     page: &'a Page,
-    /// The daemon's ends, and its indices as they must be.
+    /// The daemon's ends, and the expected values of its indices.
     work: Consumer,
     told: Producer,
     head: u32,
     tail: u32,
-    /// The client's ends, for what it does as it should.
+    /// The client's ends, for correct use.
     posting: Producer,
     hearing: Consumer,
     record: Vec<u8>,
-    /// What was written since the page was all zeroes.
+    /// The writes since the page was all zeroes.
     written: Vec<(Lane, u32, usize)>,
     taken: bool,
 }
@@ -120,7 +120,7 @@ impl<'a> Rings<'a> {
         }
     }
 
-    /// Does one thing. Returns `false` if the daemon ends the client.
+    /// Does one step. Returns `false` if the daemon ends the client.
     fn play(&mut self, step: u8, script: &mut Script<'_>) -> bool {
         match step % 7 {
             0 => {
@@ -133,7 +133,7 @@ impl<'a> Rings<'a> {
                 self.page.word(word).store(script.word(), Ordering::Release);
             }
             2 => {
-                // An index close to where the daemon is.
+                // An index close to the daemon's.
                 let word = WORDS[script.below(WORDS.len())];
                 let near = self.head.wrapping_add_signed(i32::from(script.half().cast_signed()));
                 self.page.word(word).store(near, Ordering::Release);
@@ -159,14 +159,14 @@ impl<'a> Rings<'a> {
         let tail = self.page.word(Page::WORK.tail).load(Ordering::Relaxed);
         assert_eq!(self.work.has_any(self.page), tail != self.head);
         let Ok(any) = self.work.pop(self.page, &mut self.record) else { return false };
-        assert_eq!(any, tail != self.head, "there is a record or there is none");
+        assert_eq!(any, tail != self.head, "a record is reported if and only if there is one");
         if any {
             assert!(self.record.len() <= messages::LONGEST_MESSAGE);
             let len = u32::try_from(self.record.len()).expect("a short record") + 4;
             assert!(len <= tail.wrapping_sub(self.head), "it was written");
             self.head = self.head.wrapping_add(len);
             let said = self.page.word(Page::WORK.head).load(Ordering::Relaxed);
-            assert_eq!(said, self.head, "the client hears how far the daemon is");
+            assert_eq!(said, self.head, "the client sees the daemon's index");
             message(&self.record);
         }
         self.taken |= any;
@@ -178,11 +178,11 @@ impl<'a> Rings<'a> {
         let read = self.page.word(Page::TOLD.head).load(Ordering::Relaxed);
         let waiting = self.tail.wrapping_sub(read);
         let Ok(told) = self.told.push(self.page, &record) else {
-            assert!(waiting > Page::RING, "who reads as it should is not ended");
+            assert!(waiting > Page::RING, "a client that reads correctly is not ended");
             return false;
         };
         let len = u32::try_from(record.len()).expect("a short record") + 4;
-        assert_eq!(told, waiting + len <= Page::RING, "what has room is told");
+        assert_eq!(told, waiting + len <= Page::RING, "a record is written if and only if there is room");
         if told {
             self.written.push((Page::TOLD, self.tail, record.len() + 4));
             let mut there = vec![0; record.len()];

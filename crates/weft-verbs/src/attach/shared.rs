@@ -1,6 +1,5 @@
-//! The memory that a process and the daemon share: indices and flags in the first page, each on a cache line of
-//! its own, then the rings. The daemon makes it, and seals its size: memory that shrank would kill who touches
-//! it.
+//! The memory that a process and the daemon share: indices and flags in the first page, each on its own cache line,
+//! then the rings. The daemon makes it and seals its size: access to memory that shrank would kill the process.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
@@ -15,34 +14,35 @@ use rustix::net::{
 use weft_ring::messages::Lane;
 use weft_ring::{Mapped, Memory, signal};
 
-/// Shared memory, mapped.
+/// Mapped shared memory.
 #[derive(Debug)]
 pub(crate) struct Page {
     memory: Mapped,
     file: OwnedFd,
 }
 
-/// Bytes of a page of memory.
+/// Size of a page of memory, bytes.
 const PAGE: usize = 4096;
 
 impl Page {
-    /// Bytes of a ring; a power of two, as indices wrap.
+    /// Size of a ring, bytes; a power of two, as indices wrap.
     pub(crate) const RING: u32 = 1 << 18;
-    /// Work requests, from the process to the daemon.
+    /// The ring of work requests, from the process to the daemon.
     pub(crate) const WORK: Lane = Lane { head: 0, tail: 64, start: PAGE, len: Self::RING };
-    /// Completions and events, from the daemon to the process.
+    /// The ring of completions and events, from the daemon to the process.
     pub(crate) const TOLD: Lane =
         Lane { head: 128, tail: 192, start: PAGE + Self::RING as usize, len: Self::RING };
-    /// Set while the daemon sleeps, and wants to be woken for work.
+    /// The offset of a flag that is set while the daemon sleeps and wants a signal for new work.
     pub(crate) const DAEMON_SLEEPS: usize = 256;
-    /// Set while the process wants to be woken for completions.
+    /// The offset of a flag that is set while the process wants a signal for completions.
     pub(crate) const PROCESS_WAITS: usize = 320;
-    /// Set while the daemon could not tell all there is: it wants to be woken when there is room.
+    /// The offset of a flag that is set while the daemon has records without room: it wants a signal when there is
+    /// room.
     pub(crate) const DAEMON_STALLS: usize = 384;
 
     const LEN: usize = PAGE + 2 * Self::RING as usize;
 
-    /// New memory, of zeroes.
+    /// Creates new memory, all zeroes.
     ///
     /// # Errors
     /// There is no more memory, or no more descriptors.
@@ -54,10 +54,10 @@ impl Page {
         Self::map(file)
     }
 
-    /// Memory that the daemon made.
+    /// Maps memory that the daemon made.
     ///
     /// # Errors
-    /// It is of another length, or cannot be mapped.
+    /// It has another length, or cannot be mapped.
     pub(crate) fn open(file: OwnedFd) -> rustix::io::Result<Self> {
         let expected = i64::try_from(Self::LEN).expect("a short length");
         if fstat(&file)?.st_size == expected { Self::map(file) } else { Err(Errno::PROTO) }
@@ -65,33 +65,33 @@ impl Page {
 
     fn map(file: OwnedFd) -> rustix::io::Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping, at a place that the kernel chooses.
+        // SAFETY: this is a new mapping, at an address that the kernel chooses.
         let base = unsafe {
             mmap(core::ptr::null_mut(), Self::LEN, protection, MapFlags::SHARED, &file, 0)?
         };
         let base = NonNull::new(base.cast()).ok_or(Errno::NOMEM)?;
-        // SAFETY: the mapping is as long, and there until this is dropped; lanes and flags lie in it.
+        // SAFETY: the mapping has this length and exists until this is dropped; lanes and flags lie in it.
         let memory = unsafe { Mapped::new(base, Self::LEN) };
         Ok(Self { memory, file })
     }
 
-    /// The memory, for the other side.
+    /// Returns the memory's descriptor, for the other side.
     pub(crate) fn file(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }
 
-    /// Says that this side is going to sleep, or waits: from here on whatever the other side appends comes
-    /// with a signal. What it appended before must be looked for now.
+    /// Announces that this side goes to sleep or waits: the other side sends a signal with each later record. The
+    /// caller must check now for records appended before.
     pub(crate) fn ask_for_signal(&self, flag: usize) {
         signal::ask::<Self>(self.word(flag));
     }
 
-    /// Whether the other side wants a signal for what was appended just now.
+    /// Returns `true` if the other side wants a signal for the record just appended.
     pub(crate) fn wants_signal(&self, flag: usize) -> bool {
         signal::is_asked::<Self>(self.word(flag))
     }
 
-    /// This side does not sleep any more.
+    /// Announces that this side does not sleep any more.
     pub(crate) fn needs_no_signal(&self, flag: usize) {
         self.word(flag).store(0, Ordering::Relaxed);
     }
@@ -129,19 +129,19 @@ impl Memory for Page {
 
 impl Drop for Page {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this one's, and nothing refers to it any more. That it can fail is of no use.
+        // SAFETY: this value owns the mapping, and nothing refers to it any more. An error has no remedy.
         let _ = unsafe { munmap(self.memory.pointer(0, Self::LEN).cast(), Self::LEN) };
     }
 }
 
-/// One end of a pair through which either side wakes the other. A stream of bytes, and not an `eventfd`: that
-/// who holds the other end may make a call on it wait (`O_NONBLOCK` is the file's, not the descriptor's), and
-/// the daemon waits for nobody.
+/// One end of a pair through which either side wakes the other. It is a stream of bytes and not an `eventfd`: the
+/// holder of an eventfd's other end can make a call on it block (`O_NONBLOCK` belongs to the file, not the descriptor),
+/// and the daemon must never block on a client.
 #[derive(Debug)]
 pub(crate) struct Signal(OwnedFd);
 
 impl Signal {
-    /// Both ends.
+    /// Creates both ends.
     ///
     /// # Errors
     /// There are no more descriptors.
@@ -151,20 +151,20 @@ impl Signal {
         Ok([Self(ours), Self(theirs)])
     }
 
-    /// An end that came from the daemon.
+    /// Wraps an end that came from the daemon.
     pub(crate) const fn open(end: OwnedFd) -> Self {
         Self(end)
     }
 
     /// Wakes the other side.
     pub(crate) fn give(&self) {
-        // Where there is no room, signals enough are waiting; where there is nobody, nobody sleeps.
+        // A full socket already holds enough signals; a closed one has no sleeper.
         let _ = send(&self.0, &[0], SendFlags::DONTWAIT | SendFlags::NOSIGNAL);
     }
 
-    /// Takes the signals that came.
+    /// Reads the signals that arrived.
     pub(crate) fn take(&self) {
-        // What does not fit here is seen at the next look; there may be none at all.
+        // Signals beyond the buffer are read next time; there may be none at all.
         let _ = recv(&self.0, &mut [0; 64], RecvFlags::DONTWAIT);
     }
 }

@@ -1,4 +1,4 @@
-//! The control socket: a Unix socket that keeps messages apart, and passes descriptors with them.
+//! The control socket: a Unix socket that preserves message boundaries and passes descriptors.
 
 use std::env;
 use std::io;
@@ -16,13 +16,13 @@ use rustix::net::{
 
 use super::LONGEST_MESSAGE;
 
-/// Descriptors that come with one message, at most.
+/// Maximum of descriptors with one message.
 const DESCRIPTORS: usize = 2;
 
-/// Connections that wait to be accepted.
+/// Maximum of connections that wait to be accepted.
 const BACKLOG: i32 = 128;
 
-/// A socket of this kind, listening or connected.
+/// A `SOCK_SEQPACKET` socket, listening or connected.
 #[derive(Debug)]
 pub(crate) struct Socket(OwnedFd);
 
@@ -32,10 +32,10 @@ fn unix() -> io::Result<OwnedFd> {
 }
 
 impl Socket {
-    /// Listens at a path where nothing is yet.
+    /// Listens at a path where no file exists.
     ///
     /// # Errors
-    /// Something is there, or the folder is not, or may not be written to.
+    /// The path exists, or its folder does not exist or is not writable.
     pub(crate) fn listen(path: &Path) -> io::Result<Self> {
         let socket = unix()?;
         bind(&socket, &SocketAddrUnix::new(path)?)?;
@@ -43,17 +43,17 @@ impl Socket {
         Ok(Self(socket))
     }
 
-    /// Connects to who listens at this path.
+    /// Connects to the listener at this path.
     ///
     /// # Errors
-    /// Nobody does, or this user may not.
+    /// There is no listener, or this user may not connect.
     pub(crate) fn connect(path: &Path) -> io::Result<Self> {
         let socket = unix()?;
         connect(&socket, &SocketAddrUnix::new(path)?)?;
         Ok(Self(socket))
     }
 
-    /// Two that are connected with each other.
+    /// Creates two sockets that are connected with each other.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn pair() -> io::Result<(Self, Self)> {
         let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
@@ -61,16 +61,16 @@ impl Socket {
         Ok((Self(one), Self(other)))
     }
 
-    /// The next connection.
+    /// Accepts the next connection.
     ///
     /// # Errors
-    /// There are no more descriptors; or none waits, where the listener has been found readable and the
-    /// connection is gone.
+    /// The process has no more descriptors; or no connection waits, because it closed after the listener became
+    /// readable.
     pub(crate) fn accept(&self) -> io::Result<Self> {
         Ok(Self(accept_with(&self.0, SocketFlags::CLOEXEC)?))
     }
 
-    /// Who is at the other end, as the kernel knows.
+    /// Returns the credentials of the other end, as the kernel knows them.
     ///
     /// # Errors
     /// It is not connected.
@@ -81,7 +81,7 @@ impl Socket {
     /// Sends a message; waits for room unless `now`.
     ///
     /// # Errors
-    /// The other end is gone; or there is no room now.
+    /// The other end has closed; or there is no room now.
     pub(crate) fn send(
         &self,
         message: &[u8],
@@ -100,11 +100,11 @@ impl Socket {
         Ok(())
     }
 
-    /// The next message, in place of what was in `message`, and the descriptors that came with it; `None`
-    /// when the other end is gone. Waits for it unless `now`. The kernel drops descriptors that are not taken.
+    /// Receives the next message in place of the content of `message`, and returns the descriptors that came with it;
+    /// `None` when the other end has closed. Waits for it unless `now`. The kernel drops descriptors that do not fit.
     ///
     /// # Errors
-    /// There is none now, or it is longer than messages are.
+    /// There is none now, or it is longer than the maximum.
     pub(crate) fn receive(
         &self,
         message: &mut Vec<u8>,
@@ -131,7 +131,7 @@ impl Socket {
             return Err(Errno::MSGSIZE.into());
         }
         message.truncate(received.bytes);
-        // Nobody sends a message of nothing.
+        // No side sends an empty message.
         Ok((received.bytes > 0).then_some(descriptors))
     }
 }
@@ -142,7 +142,7 @@ impl AsFd for Socket {
     }
 }
 
-/// Makes a call again that a signal interrupted.
+/// Repeats a call that a signal interrupted.
 fn retried<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Result<T> {
     loop {
         match call() {
@@ -152,14 +152,14 @@ fn retried<T>(mut call: impl FnMut() -> rustix::io::Result<T>) -> rustix::io::Re
     }
 }
 
-/// Names the socket where it is not at its usual place.
+/// The environment variable with the path of the socket, if it is not the default.
 const VARIABLE: &str = "WEFT_DEVICE_SOCKET";
 
-/// Where the machine's daemon listens.
+/// The path of the machine's daemon.
 const OF_THE_MACHINE: &str = "/run/weft/device.sock";
 
-/// Where a daemon listens if nobody says otherwise: where `WEFT_DEVICE_SOCKET` says, or at the machine's place
-/// where the user is root, or at this user's.
+/// Returns the default path for a daemon to listen at: `WEFT_DEVICE_SOCKET`, or the machine's path if the user is root,
+/// or this user's.
 pub fn default_socket() -> PathBuf {
     if let Some(path) = env::var_os(VARIABLE).filter(|path| !path.is_empty()) {
         return path.into();
@@ -173,7 +173,7 @@ pub fn default_socket() -> PathBuf {
     folder.join("weft/device.sock")
 }
 
-/// Where programs look for a daemon: where this user's listens, or the machine's.
+/// Returns the path at which programs connect to a daemon: this user's if a daemon listens there, else the machine's.
 pub(crate) fn daemon_socket() -> PathBuf {
     let own = default_socket();
     let said = env::var_os(VARIABLE).is_some_and(|path| !path.is_empty());

@@ -1,4 +1,4 @@
-//! Records in the rings: work requests one way, completions and events the other.
+//! Records in the rings: work requests in one direction, completions and events in the other.
 
 use std::borrow::Cow;
 
@@ -8,7 +8,7 @@ use weft_rnic::{
     SendRequest, Sge, SharedReceiveQueue,
 };
 
-/// What a send request carries, or where its answer goes.
+/// The payload of a send request, or the destination of its response.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Gathered<'a> {
     Pieces(Cow<'a, [Sge]>),
@@ -29,7 +29,7 @@ pub(crate) struct Posted<'a> {
 }
 
 impl<'a> Posted<'a> {
-    /// The request under another number.
+    /// Returns the request with another number.
     pub(crate) fn numbered(wr_id: u64, request: &SendRequest<'a>) -> Self {
         let SendRequest { operation, data, signaled, solicited, fence, datagram, .. } = *request;
         let data = match data {
@@ -57,7 +57,7 @@ pub(crate) struct Awaited<'a> {
 }
 
 impl<'a> Awaited<'a> {
-    /// The request under another number.
+    /// Returns the request with another number.
     pub(crate) fn numbered(wr_id: u64, request: &ReceiveRequest<'a>) -> Self {
         Self { wr_id, pieces: Cow::Borrowed(request.sges) }
     }
@@ -67,7 +67,7 @@ impl<'a> Awaited<'a> {
     }
 }
 
-/// What a process hands the daemon.
+/// A record from a process to the daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Work<'a> {
     Send(QueuePairNumber, #[serde(borrow)] Posted<'a>),
@@ -75,7 +75,7 @@ pub(crate) enum Work<'a> {
     SharedReceive(SharedReceiveQueue, Awaited<'a>),
 }
 
-/// What the daemon tells a process.
+/// A record from the daemon to a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Told {
     Completion(CompletionQueue, Completion),

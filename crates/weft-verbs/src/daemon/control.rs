@@ -1,4 +1,4 @@
-//! What the daemon does with messages.
+//! The daemon's handling of messages.
 
 use std::io;
 use std::net::IpAddr;
@@ -20,13 +20,13 @@ use crate::engine::command::{Command, Reply};
 use crate::engine::describe_held;
 use crate::errno::Errno;
 
-/// Messages of one client taken in a row.
+/// Maximum of messages taken from one client in a row.
 const AT_A_TIME: usize = 16;
 
-/// What comes with an answer.
+/// An answer, and the signal that is sent with it.
 type Answered = (Answer, Option<Signal>);
 
-/// Processes of one device that an answer names.
+/// Maximum of a device's processes that one answer lists.
 const MOST_PROCESSES: usize = 1 << 10;
 
 fn errno(Errno(number): Errno) -> Refusal {
@@ -34,7 +34,7 @@ fn errno(Errno(number): Errno) -> Refusal {
 }
 
 impl Daemon {
-    /// Takes a client's messages and answers them; false when it is gone or makes no sense.
+    /// Handles a client's messages; returns `false` when it has closed or sent an invalid one.
     pub(super) fn converse(&mut self, id: ClientId) -> bool {
         let mut message = core::mem::take(&mut self.message);
         let stays = (0..AT_A_TIME).all(|_| self.answer_one(id, &mut message).unwrap_or(true));
@@ -42,7 +42,7 @@ impl Daemon {
         stays && self.clients.contains_key(&id)
     }
 
-    /// Takes one message and answers it; `None` when there is none, false when the client is to go.
+    /// Handles one message; returns `None` when there is none, `Some(false)` when the client is to be ended.
     fn answer_one(&mut self, id: ClientId, message: &mut Vec<u8>) -> Option<bool> {
         let (request, memory) = match self.receive(id, message) {
             Ok(Some(received)) => received,
@@ -53,7 +53,7 @@ impl Daemon {
             Some(request) => self.act(id, request, memory),
             None => Err(Refusal::new(
                 libc::EPROTO,
-                "the daemon does not understand: it is of another version of Weft",
+                "the daemon cannot decode this message: it is of another version of Weft",
             )),
         };
         let (answer, signal) = match answer {
@@ -67,7 +67,7 @@ impl Daemon {
             Some(signal) => page.into_iter().chain([signal.as_fd()]).collect(),
             None => Vec::new(),
         };
-        // Who asks reads the answer before asking again, so that there is room.
+        // A client reads each answer before its next request, so that there is room.
         Some(client.socket.send(message, &descriptors, true).is_ok())
     }
 
@@ -108,7 +108,7 @@ impl Daemon {
         }
     }
 
-    /// Returns what concerns all devices, and what user `user` has, in rows of name and value.
+    /// Returns the state of all devices together and the quotas of user `user`, in rows of name and value.
     fn describe(&self, user: u32) -> Vec<(String, String)> {
         let device = &self.host.device;
         let held = ByteCount(device.held_bytes());
@@ -122,14 +122,14 @@ impl Daemon {
         describe_held(device.limits()).into_iter().chain(now).chain(quotas).collect()
     }
 
-    /// Returns what the processes of a user have together.
+    /// Returns the amounts that the processes of a user have together.
     pub(super) fn used_by(&self, user: u32) -> Amounts {
         let clients = self.clients.values().filter(|client| client.user == user);
         let tenants = clients.filter_map(|client| client.tenant.as_ref());
         tenants.map(Tenant::used).fold(Amounts::NONE, sum)
     }
 
-    /// Returns how many contexts the processes of a user have together.
+    /// Returns the number of contexts that the processes of a user have together.
     fn contexts_of(&self, user: u32) -> u32 {
         let clients = self.clients.values().filter(|client| client.user == user);
         let tenants = clients.filter_map(|client| client.tenant.as_ref());
@@ -158,7 +158,7 @@ impl Daemon {
         Ok(state)
     }
 
-    /// As many as fit into a message.
+    /// Returns as many devices as fit into a message.
     fn list(&self, user: u32, after: &str) -> Vec<DeviceState> {
         let (mut listed, mut bytes, mut room) = (Vec::new(), Vec::new(), LONGEST_MESSAGE / 2);
         for (name, _) in self.devices.after(user, after) {
@@ -225,7 +225,7 @@ impl Daemon {
         Ok(signal)
     }
 
-    /// Carries out what an attached process asks for, after the work that it posted before.
+    /// Executes a command of an attached process, after the work that it posted before.
     fn command(&mut self, id: ClientId, command: &Command) -> Result<Reply, Refusal> {
         while self.take_work_of(id).map_err(|_| errno(Errno(libc::EPROTO)))? {}
         let client = &self.clients[&id];
@@ -254,12 +254,12 @@ impl Daemon {
         let reply = self.host.carry_out(now, owner, command).map_err(errno)?;
         self.host.transmit(now);
         self.account(id, command, context, &reply);
-        // What was completed before is told before the answer is.
+        // Completions from before the command are delivered before its answer.
         self.hand_out();
         Ok(reply)
     }
 
-    /// Keeps the books after a command.
+    /// Updates the counts after a command.
     fn account(
         &mut self,
         id: ClientId,
@@ -290,10 +290,10 @@ impl Daemon {
         }
     }
 
-    /// The context that a command is about.
+    /// Returns the context that a command is about.
     ///
     /// # Errors
-    /// Something that it names is not this client's.
+    /// The command names an object that is not this client's.
     fn context_of(&self, id: ClientId, command: &Command) -> Result<Option<Context>, Errno> {
         let mut context = command.context();
         if context.is_some_and(|context| self.contexts.get(&context) != Some(&id)) {
@@ -305,13 +305,13 @@ impl Daemon {
         Ok(context)
     }
 
-    /// The context of a client's own object.
+    /// Returns the context of a client's own object.
     pub(super) fn owned(&self, id: ClientId, handle: Handle) -> Option<Context> {
         let context = self.host.device.context_of(handle)?;
         (self.contexts.get(&context) == Some(&id)).then_some(context)
     }
 
-    /// Whether a host can be spoken to from the address in this row.
+    /// Returns `true` if a host is reachable from the address in this row.
     fn is_route(&self, peer: IpAddr, row: u32) -> bool {
         let own = usize::try_from(row).ok().and_then(|row| self.addresses.get(row));
         let is_own = self.addresses.iter().any(|address| address.ip == peer);

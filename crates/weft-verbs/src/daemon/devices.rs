@@ -1,4 +1,4 @@
-//! The devices by name: whose each is, and what it may have.
+//! The devices by name, their owners and their limits.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -10,12 +10,12 @@ use crate::engine::command::Command;
 /// A device, whether or not a process is attached to it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Named {
-    /// The user whose it is.
+    /// The user who owns it.
     pub(super) owner: u32,
     pub(super) limits: Amounts,
 }
 
-/// All of them, by name.
+/// All devices, by name.
 #[derive(Debug, Default)]
 pub(super) struct Devices {
     named: BTreeMap<String, Named>,
@@ -23,13 +23,13 @@ pub(super) struct Devices {
     by_owner: BTreeMap<u32, u32>,
 }
 
-/// Devices at a time. Each is a few hundred bytes.
+/// Maximum of devices. Each takes a few hundred bytes.
 const MOST: usize = 1 << 17;
 
-/// Bytes of a name: programs have room for one more.
+/// Maximum length of a name, bytes: programs have room for one more.
 const LONGEST_NAME: usize = 63;
 
-/// The user who may do everything.
+/// The user without restrictions.
 pub(super) const ROOT: u32 = 0;
 
 fn is_name(name: &str) -> bool {
@@ -39,7 +39,7 @@ fn is_name(name: &str) -> bool {
 }
 
 impl Devices {
-    /// Makes a device for `owner`, or for who asks.
+    /// Makes a device for `owner`; the default is the caller.
     pub(super) fn create(
         &mut self,
         user: u32,
@@ -76,7 +76,7 @@ impl Devices {
         Ok(())
     }
 
-    /// A device that this user may use.
+    /// Returns a device that this user may use.
     pub(super) fn find(&self, user: u32, name: &str) -> Result<Named, Refusal> {
         let device = self.named.get(name).ok_or_else(|| {
             let reason = format!("there is no such device: `weft device create {name}` makes one");
@@ -85,7 +85,7 @@ impl Devices {
         if user == ROOT || user == device.owner {
             return Ok(*device);
         }
-        let reason = format!("{name} is user {}'s, and this is user {user}", device.owner);
+        let reason = format!("{name} belongs to user {}, not to user {user}", device.owner);
         Err(Refusal::new(libc::EACCES, reason))
     }
 
@@ -98,12 +98,12 @@ impl Devices {
         }
     }
 
-    /// Returns how many devices a user has.
+    /// Returns the number of devices of a user.
     pub(super) fn count_of(&self, owner: u32) -> u32 {
         self.by_owner.get(&owner).copied().unwrap_or(0)
     }
 
-    /// The devices that this user may use whose names come after this one's.
+    /// Returns the devices that this user may use whose names follow `name`.
     pub(super) fn after(&self, user: u32, name: &str) -> impl Iterator<Item = (&String, &Named)> {
         let later = (Bound::Excluded(name), Bound::Unbounded);
         let may_use = move |device: &Named| user == ROOT || user == device.owner;
@@ -111,7 +111,7 @@ impl Devices {
     }
 }
 
-/// Returns which amount a command changes, if it changes one, and whether it grows.
+/// Returns the kind of object whose number a command changes, if any, and `true` if it grows.
 pub(super) const fn change(command: &Command) -> Option<(Kind, bool)> {
     Some(match command {
         Command::AllocateDomain(_) => (Kind::Domains, true),
@@ -128,7 +128,7 @@ pub(super) const fn change(command: &Command) -> Option<(Kind, bool)> {
     })
 }
 
-/// What two have together.
+/// Returns the sums of two sets of amounts.
 pub(super) fn sum(a: Amounts, b: Amounts) -> Amounts {
     Amounts {
         processes: a.processes + b.processes,
@@ -151,7 +151,7 @@ mod tests {
         Quotas::new(&QuotaSettings::default(), &Limits::default(), Some(ROOT))
     }
 
-    /// What a user tries that wants the names of all.
+    /// A user tries to take all the names.
     #[test]
     fn a_user_makes_no_more_devices_than_the_quota_and_root_makes_more_for_it() {
         let mut settings = QuotaSettings::default();

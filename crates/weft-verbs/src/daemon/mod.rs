@@ -1,7 +1,7 @@
-//! The daemon that has the device: one engine and one set of sockets for all the processes of a host that attach
-//! to it. It is one engine: a turn takes in packets, work requests and messages, sends what may leave, and tells
-//! who waits. It waits for no client: what a client may keep from returning is done on a thread that is given up
-//! (`engine/blocking/`). One that makes no sense is ended, and only that one.
+//! The daemon that has the device: one engine and one set of sockets for all the attached processes of a host. Each
+//! turn receives packets, work requests and messages, sends packets, and notifies clients. It never waits for a client:
+//! a call that a client can block runs on a thread that can be given up (`engine/blocking/`). A client that breaks the
+//! protocol is ended, and only that one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::Permissions;
@@ -41,13 +41,13 @@ mod tenant;
 mod tests;
 mod turn;
 
-/// Descriptors of one client: its connection, its memory, what is shared with it, its signal.
+/// Number of descriptors of one client: its connection, its memory, the shared memory, its signal.
 const DESCRIPTORS_EACH: usize = 4;
 
-/// Descriptors that are kept for sockets: paths have one each.
+/// Number of descriptors that are reserved for sockets: each path has one.
 const DESCRIPTORS_KEPT: usize = 512;
 
-/// Names a client; none has the number of one before it.
+/// The ID of a client, never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct ClientId(u64);
 
@@ -55,7 +55,7 @@ struct ClientId(u64);
 #[derive(Debug)]
 struct Client {
     socket: Arc<Socket>,
-    /// Who connected, as the kernel says.
+    /// The user who connected, as the kernel reports.
     user: u32,
     process: u32,
     tenant: Option<Tenant>,
@@ -77,53 +77,54 @@ pub struct Daemon {
     stalls: Stalls,
     clients: BTreeMap<ClientId, Client>,
     next_client: u64,
-    /// Clients at a time.
+    /// The maximum of clients at a time.
     most_clients: usize,
-    /// Whose a context is.
+    /// The client of each context.
     contexts: BTreeMap<Context, ClientId>,
-    /// Clients with something to be told.
+    /// The clients with undelivered completions or events.
     news: BTreeSet<ClientId>,
-    /// Bytes at hand; kept for their memory.
+    /// A buffer for messages, kept for its memory.
     message: Vec<u8>,
     record: Vec<u8>,
 }
 
-/// Why there is no daemon.
+/// The reason that a daemon cannot start or goes down.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// Another listens there.
+    /// Another daemon listens there.
     #[error("a daemon listens at {} already", path.display())]
     InUse {
-        /// Where.
+        /// The path.
         path: PathBuf,
     },
     /// The socket could not be made.
     #[error("cannot listen at {}", path.display())]
     Listen {
-        /// Where.
+        /// The path.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         cause: io::Error,
     },
-    /// The engine could not be opened, or the kernel took something away.
-    #[error("cannot have the device")]
+    /// The engine could not be opened, or a call of the kernel failed.
+    #[error("cannot open the device")]
     Device(#[source] io::Error),
 }
 
-/// Stops a daemon, from another thread or a signal's handler.
+/// A handle that stops a daemon, from another thread or a signal handler.
 #[derive(Clone, Debug)]
 pub struct Stopper(Arc<OwnedFd>);
 
 impl Stopper {
-    /// The daemon ends what it has and returns from [`Daemon::run`].
+    /// Makes the daemon end its clients and return from [`Daemon::run`].
     pub fn stop(&self) {
         let _ = rustix::io::write(&self.0, &1_u64.to_ne_bytes());
     }
 }
 
-/// What one engine has for all its processes: more contexts and domains than one process would use.
+/// Returns the limits of the daemon's engine for all its processes: more contexts and domains than one process would
+/// use.
 fn daemon_limits() -> Limits {
     let Limits { contexts, protection_domains, completion_queues, .. } = Limits::default();
     Limits { contexts, protection_domains, completion_queues, ..own_limits() }
@@ -138,11 +139,11 @@ fn kernel(errno: rustix::io::Errno) -> ServeError {
 }
 
 impl Daemon {
-    /// Takes the addresses of this host, and listens at `path` for processes: of everybody where the user is
-    /// root, of this user otherwise. Connections are as the environment says, and `settings` where it says nothing.
+    /// Uses the addresses of this host, and listens at `path` for processes: of every user if the daemon runs as root,
+    /// of this user otherwise. The environment's transport settings override `settings`.
     ///
     /// # Errors
-    /// A daemon listens there, nothing can, or the kernel has no sockets.
+    /// A daemon listens there, the socket cannot be made, or the kernel has no sockets.
     pub fn open(path: &Path, settings: DaemonSettings) -> Result<Self, ServeError> {
         Self::open_at(path, settings, device::addresses())
     }
@@ -194,12 +195,12 @@ impl Daemon {
         Ok(daemon)
     }
 
-    /// What stops it.
+    /// Returns a handle that stops the daemon.
     pub fn stopper(&self) -> Stopper {
         Stopper(self.stop.clone())
     }
 
-    /// Hears of a client's socket, or of its signal.
+    /// Adds a client's socket or its signal to the poller.
     fn watch(
         &self,
         file: BorrowedFd<'_>,
@@ -210,22 +211,22 @@ impl Daemon {
         epoll::add(&self.poller, file, epoll::EventData::new_u64(about), epoll::EventFlags::IN)
     }
 
-    /// Ends a client, with everything that it made: its regions, queues and rings. Where it is not the client
-    /// that ended, whoever runs the daemon is told why.
+    /// Ends a client, with everything that it made: its regions, queues and rings. If the daemon ends it, standard
+    /// error gets the reason `why`.
     fn end_client(&mut self, id: ClientId, why: Option<&str>) {
         self.remove_client(id, why);
         self.host.transmit(self.host.now());
     }
 
-    /// Likewise; peers hear of it with the next packets that leave.
+    /// Removes a client in the same way; its peers learn of it with the next packets that leave.
     fn remove_client(&mut self, id: ClientId, why: Option<&str>) {
         let Some(client) = self.clients.remove(&id) else { return };
         self.news.remove(&id);
-        // Where a thread that was given up has a socket too, it stays open.
+        // If a thread that was given up has the socket too, it stays open.
         let _ = epoll::delete(&self.poller, &*client.socket);
         if let Some(tenant) = &client.tenant {
             let _ = epoll::delete(&self.poller, &*tenant.signal);
-            // While fuzzing, clients end by the thousand.
+            // Under a fuzzer, clients end by the thousand.
             if let Some(why) = why.filter(|_| !cfg!(fuzzing)) {
                 eprintln!("weft: device {}: process {}: {why}", tenant.device, client.process);
             }
@@ -236,23 +237,23 @@ impl Daemon {
                 debug_assert_eq!(reclaimed, Ok(()), "a client's contexts are open");
             }
         }
-        // Its memory is let go of here, when no region is in it any more.
+        // Its memory is released here, when no region uses it any more.
         self.close(client.user, client);
     }
 }
 
-/// How many clients the process has descriptors for, once it may have as many as it may take.
+/// Raises the process's limit of descriptors and returns the number of clients that fit.
 fn most_clients() -> usize {
     let limits = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limits.maximum, ..limits };
-    // Where it may not, it has what it had.
+    // On failure the limit stays.
     let _ = setrlimit(Resource::Nofile, raised);
     let descriptors = getrlimit(Resource::Nofile).current.unwrap_or(1 << 20);
     let descriptors = usize::try_from(descriptors).unwrap_or(usize::MAX);
     (descriptors.saturating_sub(DESCRIPTORS_KEPT) / DESCRIPTORS_EACH).max(1)
 }
 
-/// Listens at a path; one where a daemon was that died is taken over.
+/// Listens at a path; replaces the socket of a daemon that died.
 fn listen(path: &Path) -> Result<Socket, ServeError> {
     let failed = |cause| ServeError::Listen { path: path.into(), cause };
     if let Some(folder) = path.parent() {
@@ -269,7 +270,7 @@ fn listen(path: &Path) -> Result<Socket, ServeError> {
         outcome => outcome,
     };
     let socket = socket.map_err(failed)?;
-    // Root may reach every process; whose a device is, is looked at for each.
+    // Root's daemon can reach every process, so it checks the device's owner for each request.
     let mode = if getuid().is_root() { 0o666 } else { 0o600 };
     std::fs::set_permissions(path, Permissions::from_mode(mode)).map_err(failed)?;
     Ok(socket)
@@ -277,10 +278,10 @@ fn listen(path: &Path) -> Result<Socket, ServeError> {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        // Another daemon's is left alone: it would have had to remove this one's.
+        // Another daemon's socket stays: that daemon would have had to remove this one's first.
         let _ = std::fs::remove_file(&self.path);
     }
 }
 
-/// How long peers have to hear what they wait for when the daemon ends.
+/// The time for peers to receive the last messages when the daemon ends.
 const LINGER: Duration = Duration::from_millis(50);

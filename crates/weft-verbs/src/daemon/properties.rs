@@ -1,5 +1,5 @@
-//! A daemon and a client that sends it anything, writes anything into its rings and leaves, while another user's client
-//! stays. Tests and fuzz targets call this.
+//! The properties of a daemon with a client that sends any bytes, writes any bytes into its rings and leaves, while
+//! another user's client stays. Tests and fuzz targets call this.
 #![allow(unreachable_pub, reason = "public to the fuzz targets only")]
 
 use std::cell::RefCell;
@@ -30,10 +30,10 @@ pub(crate) mod process;
 
 use process::Process;
 
-/// A descriptor that is no process's memory.
+/// A descriptor that is not a process's memory.
 static OTHER: LazyLock<std::io::Result<File>> = LazyLock::new(|| File::open("/dev/null"));
 
-/// The client that behaves, and the one that does not: neither is root.
+/// The correct client's user and the hostile one's: neither is root.
 const GOOD: u32 = 1_000_007;
 const HOSTILE: u32 = 1_000_008;
 
@@ -50,17 +50,18 @@ const LIMITS: Amounts = Amounts {
 const LOOPBACK: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
 thread_local! {
-    /// A daemon takes long to open: it serves one script after another, and each must leave nothing behind.
+    /// Opening a daemon takes long: it serves one script after another, and each must leave nothing behind.
     static SCENE: RefCell<Option<Scene>> = const { RefCell::new(None) };
 }
 
 /// Plays a script against a daemon. Returns `true` if the hostile client was still attached when it ended.
 ///
 /// # Panics
-/// If the daemon does, if the other user's client notices anything, or if something of the client outlives it.
+/// If the daemon panics, if the other user's client sees any effect, or if any object of the hostile client outlives
+/// it.
 pub fn daemon(bytes: &[u8]) -> bool {
     SCENE.with_borrow_mut(|scene| {
-        // What panicked is in no state to go on.
+        // After a panic the scene is not used again.
         let mut taken = scene.take().unwrap_or_else(Scene::open);
         let stayed = taken.play(bytes);
         *scene = Some(taken);
@@ -81,7 +82,7 @@ struct Objects {
 struct Scene {
     daemon: Daemon,
     process: Process,
-    /// The client that stays, its memory, and what it has.
+    /// The client that stays, its memory, and its objects.
     good: ClientId,
     own: Box<[u8; 64]>,
     objects: Objects,
@@ -94,7 +95,7 @@ impl Scene {
         let process = Process::start();
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("weft-daemon-played-{}-{number}.sock", std::process::id());
-        // Nothing leaves this host.
+        // All traffic stays on this host.
         let addresses = vec![Address { ip: LOOPBACK, interface: 1, mtu: 65_536 }];
         let path = std::env::temp_dir().join(name);
         let mut settings = DaemonSettings::default();
@@ -158,10 +159,10 @@ impl Scene {
         ];
         assert!(parts.iter().all(|(used, most)| used <= most), "{used:?} of {LIMITS:?}");
         let tenant = self.daemon.clients.get(&hostile).and_then(|it| it.tenant.as_ref());
-        assert!(tenant.is_none_or(|tenant| tenant.device != "good"), "it is another user's");
+        assert!(tenant.is_none_or(|tenant| tenant.device != "good"), "the device belongs to another user");
     }
 
-    /// Asserts the invariants that hold when the hostile client is gone. Removes its devices, so that the next script finds
+    /// Asserts the invariants after the hostile client has gone. Removes its devices, so that the next script finds
     /// none.
     fn clean(&mut self, hostile: ClientId) {
         let daemon = &mut self.daemon;
@@ -175,7 +176,7 @@ impl Scene {
             matches!(answer, Ok((Answer::Reply(Reply::QueuePair(State::Reset, _)), None))),
             "{answer:?}"
         );
-        assert_eq!(*self.own, [0x5a; 64], "nobody writes to another user's memory");
+        assert_eq!(*self.own, [0x5a; 64], "no client writes to another user's memory");
         assert_eq!(daemon.devices.count_of(GOOD), 1);
         let names: Vec<String> =
             daemon.devices.after(HOSTILE, "").map(|(name, _)| name.clone()).collect();
@@ -189,7 +190,7 @@ fn create(daemon: &mut Daemon, name: &str, owner: u32) {
     daemon.devices.create(owner, name, None, limits, &daemon.quotas).expect("it is new");
 }
 
-/// A new client of this user, and its end of the socket.
+/// Connects a new client of this user, and returns its end of the socket.
 fn connect(daemon: &mut Daemon, user: u32) -> (ClientId, Socket) {
     let (socket, other) = Socket::pair().expect("there are descriptors");
     let id = ClientId(daemon.next_client);
@@ -209,7 +210,7 @@ fn number(daemon: &mut Daemon, id: ClientId, what: Command) -> Option<u32> {
     command(daemon, id, what)?.number().ok()
 }
 
-/// One of each object, and two queue pairs.
+/// Makes one of each object, and two queue pairs.
 fn make(daemon: &mut Daemon, id: ClientId, address: u64, length: u64) -> Option<Objects> {
     let context = Context(number(daemon, id, Command::OpenContext)?);
     let domain = ProtectionDomain(number(daemon, id, Command::AllocateDomain(context))?);
@@ -250,7 +251,7 @@ fn join(daemon: &mut Daemon, id: ClientId, objects: &Objects) {
     }
 }
 
-/// Attributes that a queue pair needs to become ready.
+/// Returns the attributes that a queue pair needs for each step to ready.
 fn attributes(step: usize, peer: QueuePairNumber) -> Attributes {
     match step {
         0 => Attributes {
@@ -284,7 +285,7 @@ fn attributes(step: usize, peer: QueuePairNumber) -> Attributes {
     }
 }
 
-/// The client that does what a script says.
+/// The client that a script controls.
 struct Hostile {
     id: ClientId,
     socket: Socket,
@@ -307,7 +308,7 @@ impl Hostile {
         attached.expect("its memory is its own");
     }
 
-    /// Does one thing. Returns `false` if the daemon ended the client, or it has left.
+    /// Does one step. Returns `false` if the daemon ended the client, or it has left.
     fn play(
         &mut self,
         step: u8,
@@ -349,7 +350,7 @@ impl Hostile {
         daemon.clients.contains_key(&self.id)
     }
 
-    /// The bytes at hand, some of them changed.
+    /// Returns the current bytes, some of them changed.
     fn changed(&mut self, script: &mut Script<'_>) -> Vec<u8> {
         let mut bytes = core::mem::take(&mut self.bytes);
         for _ in 0..script.below(256).saturating_sub(252) {
@@ -361,10 +362,10 @@ impl Hostile {
         bytes
     }
 
-    /// Sends a message and reads the answer, as the daemon's loop has it.
+    /// Sends a message and reads the answer, through the daemon's normal path.
     fn say(&self, daemon: &mut Daemon, bytes: &[u8], descriptors: usize) -> bool {
         let with: Vec<_> = OTHER.as_ref().map(AsFd::as_fd).into_iter().take(descriptors).collect();
-        // One of nothing is as good as hanging up.
+        // An empty message has the effect of closing.
         let _ = self.socket.send(bytes, &with, true);
         if !daemon.converse(self.id) {
             daemon.end_client(self.id, None);
@@ -437,7 +438,7 @@ fn page(daemon: &Daemon, id: ClientId) -> Option<&Page> {
     Some(&daemon.clients.get(&id)?.tenant.as_ref()?.page)
 }
 
-/// A work request as a library would post it, for own or others' objects.
+/// Encodes a work request as a library would post it, for own or others' objects.
 fn post(script: &mut Script<'_>, own: &Objects, others: &Objects, out: &mut Vec<u8>) {
     let choice = script.byte().unwrap_or(0);
     let of = |bit: u8| if choice >> bit & 1 == 0 { own } else { others };

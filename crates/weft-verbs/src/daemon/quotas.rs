@@ -1,5 +1,5 @@
-//! Quotas of the daemon's objects for each user, on all the user's devices together: no user of a shared daemon may take
-//! all of them. Users are those that the kernel says; root, and who runs the daemon, have no quota.
+//! Quotas of the daemon's objects for each user, over all the user's devices: no user of a shared daemon may take all
+//! of them. The kernel identifies users; root, and the user who runs the daemon, have no quota.
 
 use weft_agent::SettingError;
 use weft_rnic::Limits;
@@ -19,7 +19,7 @@ pub(super) enum Kind {
     QueuePairs,
 }
 
-/// Devices that a user may have, unless the daemon's file says otherwise.
+/// The default quota of devices for a user.
 const DEVICES: u32 = 1 << 10;
 
 impl Kind {
@@ -49,7 +49,7 @@ impl Kind {
         QuotaSettings::KEYS[self as usize]
     }
 
-    /// Returns how many of them amounts have.
+    /// Returns the number of these objects in `amounts`.
     pub(super) const fn of(self, amounts: &mut Amounts) -> Option<&mut u32> {
         Some(match self {
             Self::Devices | Self::Contexts => return None,
@@ -62,8 +62,8 @@ impl Kind {
     }
 }
 
-/// Quotas as a daemon's file has them, in the order of [`Self::KEYS`]. `None` leaves the default: 1,024 devices, and half of
-/// what the daemon has of everything else.
+/// The quotas of a daemon's settings file, in the order of [`Self::KEYS`]. `None` is the default: 1,024 devices, and
+/// half of the daemon's maximum of everything else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct QuotaSettings([Option<u32>; 7]);
 
@@ -82,7 +82,7 @@ impl QuotaSettings {
     /// Sets one value.
     ///
     /// # Errors
-    /// The key is none of [`Self::KEYS`], or the value is no number.
+    /// The key is none of [`Self::KEYS`], or the value is not a number.
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), SettingError> {
         let refused =
             |reason: String| SettingError { name: key.into(), value: value.into(), reason };
@@ -99,16 +99,16 @@ impl QuotaSettings {
     }
 }
 
-/// The quotas of every user who has some.
+/// The quotas of every user who has one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Quotas {
     limits: [u32; 7],
-    /// The user who runs the daemon, and has no quota.
+    /// The user who runs the daemon, without a quota.
     own: Option<u32>,
 }
 
 impl Quotas {
-    /// Returns the quotas of a device with these limits that user `own` runs.
+    /// Returns the quotas for a device with these limits whose daemon runs as user `own`.
     pub(super) fn new(settings: &QuotaSettings, limits: &Limits, own: Option<u32>) -> Self {
         let half = |all: u32| all.div_ceil(2);
         let default = |kind| match kind {
@@ -134,7 +134,7 @@ impl Quotas {
         (!self.exempt(user)).then_some(self.limits[kind as usize])
     }
 
-    /// Checks that a user who has this many of something may have another.
+    /// Checks that a user with `has` objects of a kind may make another.
     pub(super) fn check(&self, user: u32, kind: Kind, has: u32) -> Result<(), Refusal> {
         let Some(limit) = self.limit(user, kind).filter(|limit| has >= *limit) else {
             return Ok(());
@@ -148,7 +148,7 @@ impl Quotas {
         Err(Refusal::new(errno, reason))
     }
 
-    /// Returns what a user has and may have, in rows of name and value: devices and contexts, and what those have.
+    /// Returns the use and the quotas of a user, in rows of name and value: devices, contexts, and the objects in them.
     pub(super) fn describe(
         &self,
         user: u32,

@@ -1,5 +1,5 @@
-//! Receives what clients send. Descriptors may come with it, of any file: to look at one, or to close it, may be to ask a file
-//! system that does not answer.
+//! Reception of clients' messages. A message may carry descriptors of any file: examining one, or closing it, may wait
+//! for a file system that never answers.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -9,17 +9,18 @@ use super::{ClientId, Daemon};
 use crate::attach::{Request, Socket, decode};
 use crate::engine::blocking;
 
-/// A client's memory, where it sends that; an error where it sends something else in its place.
+/// A client's memory, if it came with the message; an error if the descriptor is something else.
 pub(super) type Memory = Result<Option<OwnedFd>, String>;
 
-/// A message: what it asks for, if it makes sense, and what came with it.
+/// A message: its request, if valid, and the memory that came with it.
 pub(super) type Received = (Option<Request>, Memory);
 
 impl Daemon {
-    /// Takes the next message of a client; `None` inside when the client is gone. `message` is for its bytes.
+    /// Receives the next message of a client; returns `None` inside when the client has closed. `message` is a buffer
+    /// for its bytes.
     ///
     /// # Errors
-    /// There is none now, or it is longer than messages are.
+    /// There is none now, or it is longer than the maximum.
     pub(super) fn receive(
         &mut self,
         id: ClientId,
@@ -27,7 +28,7 @@ impl Daemon {
     ) -> io::Result<Option<Received>> {
         let Some(client) = self.clients.get(&id) else { return Ok(None) };
         let (user, socket) = (client.user, client.socket.clone());
-        // The kernel keeps files of those who are left out.
+        // The kernel drops the descriptors of excluded users.
         let with_descriptors = !self.stalls.exclude(self.host.now(), user);
         let mut bytes = core::mem::take(message);
         let (received, stall) = blocking::run(move || {
@@ -40,7 +41,7 @@ impl Daemon {
         if self.clients.contains_key(&id) { received } else { Ok(None) }
     }
 
-    /// Takes the signals of a client.
+    /// Reads the signals of a client.
     pub(super) fn take_signals(&mut self, id: ClientId) {
         let Some(client) = self.clients.get(&id) else { return };
         let Some(tenant) = &client.tenant else { return };
@@ -49,7 +50,7 @@ impl Daemon {
         self.note_stall(user, stall);
     }
 
-    /// Closes what clients have sent, and sockets with what was not received from there.
+    /// Closes descriptors from clients, and sockets together with the messages not yet received from them.
     pub(super) fn close(&mut self, user: u32, what: impl Send + 'static) {
         let (_, stall) = blocking::run(move || drop(what));
         self.note_stall(user, stall);
@@ -67,7 +68,7 @@ fn receive_from(
     Ok(Some((request, memory)))
 }
 
-/// Returns the one descriptor that came to attach with, once it is known to be the client's memory. Others are closed.
+/// Returns the one descriptor of an attach request, after it is verified as the client's memory; closes others.
 pub(super) fn take_memory(request: Option<&Request>, descriptors: Vec<OwnedFd>) -> Memory {
     let Some(Request::Attach { probe, .. }) = request else { return Ok(None) };
     let Ok([memory]) = <[OwnedFd; 1]>::try_from(descriptors) else { return Ok(None) };

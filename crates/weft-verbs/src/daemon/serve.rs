@@ -1,4 +1,4 @@
-//! The daemon's loop: turns while there is work, a look at who calls every few of them, sleep otherwise.
+//! The daemon's loop: turns while there is work, a check of the poller every few turns, sleep otherwise.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -11,34 +11,33 @@ use super::{Client, ClientId, Daemon, LINGER, ServeError, kernel, refused};
 use crate::attach::Page;
 use crate::engine::{blocking, random, timespec};
 
-/// What the poller says something is about.
+/// The keys of the poller's events.
 pub(super) const LISTENER: u64 = 0;
 pub(super) const ARRIVALS: u64 = 1;
 pub(super) const STOP: u64 = 2;
-/// Twice a client's number more: its socket; one more: its signal.
+/// Twice a client's number plus this: its socket; one more: its signal.
 pub(super) const CLIENTS: u64 = 4;
 
-/// Turns between looks at who calls.
+/// Number of turns between checks of the poller.
 const LOOK_EVERY: u32 = 8;
 
-/// How long it goes on without work before it sleeps: waking takes longer than most answers do.
+/// The idle time before it sleeps: waking takes longer than most answers do.
 const AWAKE: Duration = Duration::from_micros(50);
 
-/// Sleeps no longer than this.
+/// The maximum sleep.
 const LONGEST_SLEEP: Duration = Duration::from_secs(10);
 
-/// When sockets that were full are tried again.
+/// The interval at which full sockets are retried.
 const UNTIL_ROOM: Duration = Duration::from_micros(200);
 
-/// What the poller said, at most at a time.
+/// Maximum of events taken from the poller at a time.
 const EVENTS: usize = 64;
 
 impl Daemon {
-    /// Serves until it is stopped; then everything that is attached is ended. The calling thread looks after the one that
-    /// serves.
+    /// Serves until stopped, then ends every attached process. The calling thread supervises the one that serves.
     ///
     /// # Errors
-    /// The kernel does not let it wait, or has no more threads.
+    /// The kernel refuses to poll, or has no more threads.
     pub fn run(self) -> Result<(), ServeError> {
         let seed = random().map_err(refused)?;
         blocking::supervise(move || self.serve(), u64::from_le_bytes(seed))
@@ -60,39 +59,39 @@ impl Daemon {
             if rests {
                 self.sleep();
             } else if !worked {
-                // Who has something for it to do may be waiting for this processor.
+                // A process with work for the daemon may be waiting for this processor.
                 std::thread::yield_now();
             }
             if (rests || turns.is_multiple_of(LOOK_EVERY)) && !self.look()? {
                 break;
             }
         }
-        // Clients hear of the end now; their memory stays until nothing of it is used.
+        // Clients see their sockets close now; their memory stays until nothing uses it.
         let clients = core::mem::take(&mut self.clients);
         self.host.end(LINGER);
         let _ = blocking::run(move || drop(clients));
         Ok(())
     }
 
-    /// Sleeps until a packet comes, somebody calls, or something is due.
+    /// Sleeps until a packet, a client's event or a timeout.
     fn sleep(&mut self) {
         let pages = || self.clients.values().filter_map(|client| client.tenant.as_ref());
         pages().for_each(|tenant| tenant.page.ask_for_signal(Page::DAEMON_SLEEPS));
-        // What was handed over before comes without a signal.
+        // Records appended before the flag was set come without a signal.
         if !pages().any(|tenant| tenant.work.has_any(&tenant.page)) && !self.retell() {
             let now = self.host.now();
             let longest = if self.host.links.waiting() > 0 { UNTIL_ROOM } else { LONGEST_SLEEP };
             let dues = self.host.next_due().into_iter().chain(self.host.next_show());
             let due = dues.min().unwrap_or(Instant::FAR_FUTURE);
             let span = due.min(now + longest).since(now);
-            // An interrupted or failed wait is a short one.
+            // An interrupted or failed wait counts as a short one.
             let _ = poll(&mut [PollFd::new(&self.poller, PollFlags::IN)], Some(&timespec(span)));
         }
         let pages = self.clients.values().filter_map(|client| client.tenant.as_ref());
         pages.for_each(|tenant| tenant.page.needs_no_signal(Page::DAEMON_SLEEPS));
     }
 
-    /// Attends to who calls; false when it is to stop.
+    /// Handles the poller's events; returns `false` when the daemon is to stop.
     fn look(&mut self) -> Result<bool, ServeError> {
         let nothing =
             epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
@@ -118,7 +117,7 @@ impl Daemon {
         let (id, is_signal) = (ClientId(about / 2), about % 2 == 1);
         let over = flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR);
         if !is_signal {
-            // What it said last is heard before its end.
+            // The client's last messages are handled before its end.
             if !self.converse(id) {
                 self.end_client(id, None);
             }
@@ -129,16 +128,16 @@ impl Daemon {
         }
     }
 
-    /// Whether another client of this user's is taken in. No user but root has more than half of the places.
+    /// Returns `true` if another client of this user is accepted. No user but root has more than half of the places.
     fn has_room_for(&self, user: u32) -> bool {
         let own = self.clients.values().filter(|client| client.user == user).count();
         let most = if user == ROOT { self.most_clients } else { self.most_clients.div_ceil(2) };
         self.clients.len() < self.most_clients && own < most
     }
 
-    /// Takes in a new client.
+    /// Accepts a new client.
     fn welcome(&mut self) {
-        // One that cannot be taken in finds its connection closed.
+        // A client that cannot be accepted finds its connection closed.
         let Ok(socket) = self.listener.accept() else { return };
         let Ok(peer) = socket.peer() else { return };
         let id = ClientId(self.next_client);

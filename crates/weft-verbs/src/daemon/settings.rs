@@ -1,20 +1,20 @@
-//! Settings of a daemon, as its file has them: the transport's keys and the daemon's own.
+//! Settings of a daemon's file: the transport's keys and the daemon's own.
 
 use weft_agent::{EncryptionSettings, SettingError, TransportSettings};
 
 use super::quotas::QuotaSettings;
 use crate::engine::HeldSettings;
 
-/// Settings of a daemon; what is not set has its default.
+/// Settings of a daemon; a key that is not set has its default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DaemonSettings {
     /// The transport of all connections.
     pub transport: TransportSettings,
-    /// How they are encrypted.
+    /// The encryption of connections.
     pub encryption: EncryptionSettings,
-    /// Limits of payload that is held for peers.
+    /// The limits of payload that is held for peers.
     pub held: HeldSettings,
-    /// Quotas of one user.
+    /// The quotas of each user.
     pub quotas: QuotaSettings,
 }
 

@@ -1,5 +1,5 @@
-//! How long the memory of each user's processes has kept the device from its work. One page that does not come ends its process;
-//! who has the device wait again and again is left out until that is some time ago.
+//! The time for which the memory of each user's processes has stalled the device. One page that never comes ends its
+//! process; a user whose processes stall the device again and again is excluded for some time.
 
 use std::collections::BTreeMap;
 
@@ -7,25 +7,26 @@ use weft_units::{Duration, Instant};
 
 use crate::engine::blocking::Stall;
 
-/// Looks that find the device asleep for one user, before all of the user's processes are ended. There are ten in a second.
+/// The maximum of checks, ten a second, that find the device asleep for one user, before all of the user's processes
+/// are ended.
 const MAX_LOOKS: u32 = 12;
 
-/// In which one look is forgiven: nobody keeps the device for more than a tenth of the time.
+/// The time in which one check is forgiven: no user stalls the device for more than a tenth of the time.
 const FORGIVEN_AFTER: Duration = Duration::from_secs(1);
 
-/// Threads that one user's processes keep at a time, before the same.
+/// The maximum of threads that one user's processes may block at a time, with the same consequence.
 pub(super) const MAX_THREADS: usize = 4;
 
-/// Of all users whose processes have kept it.
+/// The stalls of every user whose processes have caused some.
 #[derive(Debug, Default)]
 pub(super) struct Stalls(BTreeMap<u32, OfUser>);
 
 #[derive(Debug)]
 struct OfUser {
     looks: u32,
-    /// When looks were forgiven last.
+    /// The time at which checks were last forgiven.
     forgiven_at: Instant,
-    /// Calls that have not returned.
+    /// The calls that have not returned.
     given_up: Vec<Stall>,
 }
 
@@ -39,8 +40,8 @@ impl OfUser {
 }
 
 impl Stalls {
-    /// Notes that a user's process has kept the device. Looks do not count where it `is_exempt`: nothing keeps a user from
-    /// having a device of the user's own wait.
+    /// Records that a user's process has stalled the device. Checks do not count if `is_exempt`: a user may stall a
+    /// device of the user's own.
     pub(super) fn note(&mut self, now: Instant, user: u32, stall: Stall, is_exempt: bool) {
         let new = || OfUser { looks: 0, forgiven_at: now, given_up: Vec::new() };
         let of_user = self.0.entry(user).or_insert_with(new);
@@ -53,7 +54,7 @@ impl Stalls {
         }
     }
 
-    /// Returns `true` if a user's processes have kept the device for too long to be served now.
+    /// Returns `true` if a user's processes have stalled the device for too long to be served now.
     pub(super) fn exclude(&mut self, now: Instant, user: u32) -> bool {
         let Some(of_user) = self.0.get_mut(&user) else { return false };
         of_user.forgive(now);

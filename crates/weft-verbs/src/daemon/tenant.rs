@@ -1,4 +1,4 @@
-//! One attached process: its memory, the rings it shares with the daemon, what it has made.
+//! One attached process: its memory, the rings it shares with the daemon, its objects.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
@@ -16,29 +16,29 @@ use crate::engine::owner_of;
 pub(super) struct Tenant {
     /// The device's name.
     pub(super) device: String,
-    /// Its `/proc/self/mem`.
+    /// A descriptor of its `/proc/self/mem`.
     memory: OwnedFd,
     pub(super) page: Page,
     pub(super) signal: Arc<Signal>,
     pub(super) work: Consumer,
     told: Producer,
-    /// Its contexts, each a virtual device, and what was made with them.
+    /// Its contexts, each a virtual device, and the amounts of objects in them.
     pub(super) contexts: BTreeMap<Context, Amounts>,
-    /// Completion queues with something to tell.
+    /// The completion queues with undelivered completions.
     ready: BTreeSet<CompletionQueue>,
-    /// Events to tell.
+    /// The undelivered events.
     events: VecDeque<Event>,
 }
 
-/// Room that the ring must have before anything is told.
+/// The free space that the ring must have before a record is written, bytes.
 const LONGEST_TOLD: usize = 256;
 
-/// Events that wait for a process. One that does not take them is not there.
+/// The maximum of undelivered events. A process that does not take them is ended.
 const MOST_EVENTS: usize = 1 << 16;
 
 impl Tenant {
-    /// Gives what goes to the process: the shared memory's file is [`Self::page`]'s, and the signal's other
-    /// end.
+    /// Creates a tenant. Returns the other end of its signal for the process too; the shared memory's file is
+    /// [`Self::page`]'s.
     ///
     /// # Errors
     /// There is no more memory, or no more descriptors.
@@ -58,12 +58,12 @@ impl Tenant {
         Ok((tenant, other))
     }
 
-    /// Whose memory its regions are.
+    /// Returns the owner of its regions' memory.
     pub(super) fn owner(&self) -> Owner {
         owner_of(self.memory.as_fd())
     }
 
-    /// What it has.
+    /// Returns the amounts of its objects.
     pub(super) fn used(&self) -> Amounts {
         let one = Amounts { processes: 1, ..Amounts::NONE };
         self.contexts.values().copied().fold(one, sum)
@@ -73,6 +73,8 @@ impl Tenant {
         self.ready.insert(cq);
     }
 
+    /// Queues an event.
+    ///
     /// # Errors
     /// Too many wait.
     pub(super) fn happened(&mut self, event: Event) -> Result<(), Corrupt> {
@@ -83,16 +85,16 @@ impl Tenant {
         Ok(())
     }
 
-    /// Whether there is something to tell.
+    /// Returns `true` if there are undelivered completions or events.
     pub(super) fn has_news(&self) -> bool {
         !self.ready.is_empty() || !self.events.is_empty()
     }
 
-    /// Tells what there is, as far as there is room: completions first, as events follow from them. Whether
-    /// anything was told.
+    /// Delivers what fits in the ring: completions first, as events follow from them. Returns `true` if it delivered
+    /// anything.
     ///
     /// # Errors
-    /// The ring makes no sense.
+    /// The ring's indices are invalid.
     pub(super) fn tell(
         &mut self,
         device: &mut Device,
@@ -103,7 +105,7 @@ impl Tenant {
             if !self.told.has_room(&self.page, LONGEST_TOLD)? {
                 break;
             }
-            // One that overran has nothing to tell either: its event says so.
+            // An overrun queue has no completions either: its event reports it.
             match device.poll_cq(cq) {
                 Ok(Some(completion)) => {
                     encode(&Told::Completion(cq, completion), record);
@@ -127,8 +129,8 @@ impl Tenant {
     }
 }
 
-/// Whether a descriptor is of some process's memory: nothing else may come in its place, for the daemon's own
-/// rights are in every call on it.
+/// Returns `true` if a descriptor is a process's memory: no other file is allowed, because the daemon's own rights
+/// apply to every call on it.
 fn is_memory(file: BorrowedFd<'_>) -> bool {
     const PROC: rustix::fs::FsWord = 0x9fa0;
     let of_proc = rustix::fs::fstatfs(file).is_ok_and(|about| about.f_type == PROC);
@@ -141,10 +143,10 @@ fn is_memory(file: BorrowedFd<'_>) -> bool {
     of_proc && name && of_process
 }
 
-/// Whether this is the memory of who attaches, and may be read and written.
+/// Checks that a descriptor is the memory of the attaching process, and readable and writable.
 ///
 /// # Errors
-/// It is not, in words.
+/// It is not; the error is the reason in words.
 pub(super) fn check_memory(file: BorrowedFd<'_>, probe: Probe) -> Result<(), String> {
     if !is_memory(file) {
         return Err("what came with the message is not /proc/self/mem".into());

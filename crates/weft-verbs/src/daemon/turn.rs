@@ -1,4 +1,4 @@
-//! One turn: packets in, work in, packets out, and what became of it told.
+//! One turn: receives packets and work, sends packets, delivers completions and events.
 
 use weft_rnic::{Event, Handle, Owner};
 
@@ -8,12 +8,11 @@ use crate::attach::{Corrupt, Page, Work, decode};
 use crate::engine::Fault;
 use crate::engine::blocking::{self, Stall};
 
-/// Work requests of one client taken in a row: the others have theirs to do.
+/// The maximum of work requests taken from one client in a row, for fairness.
 const AT_A_TIME: usize = 64;
 
 impl Daemon {
-    /// Takes a turn without waiting, looking at `all` addresses or at those that are used; whether there was
-    /// anything to do.
+    /// Runs one turn without waiting, over `all` addresses or over those in use. Returns `true` if there was work.
     pub(super) fn turn(&mut self, all: bool) -> bool {
         self.end_faulty();
         let now = self.host.now();
@@ -32,10 +31,10 @@ impl Daemon {
         self.hand_out() || worked
     }
 
-    /// Takes work from a client's ring; whether there was any.
+    /// Takes work from a client's ring. Returns `true` if there was any.
     ///
     /// # Errors
-    /// What is in the ring makes no sense, in words.
+    /// The ring's content is invalid; the error is the reason in words.
     pub(super) fn take_work_of(&mut self, id: ClientId) -> Result<bool, &'static str> {
         let mut record = core::mem::take(&mut self.record);
         let mut taken = Ok(false);
@@ -48,7 +47,7 @@ impl Daemon {
                 Ok(true) => taken = Ok(true),
                 Ok(false) => break,
                 Err(Corrupt) => {
-                    taken = Err("its ring holds what cannot be");
+                    taken = Err("its ring is corrupt");
                     break;
                 }
             }
@@ -61,10 +60,10 @@ impl Daemon {
         taken
     }
 
-    /// Posts a work request. The client's library has refused what the device refuses.
+    /// Posts a work request. The client's library has refused every request that the device refuses.
     fn take(&mut self, id: ClientId, record: &[u8]) -> Result<(), &'static str> {
         let foreign = "it posted to a queue that is not its own";
-        let work = decode(record).ok_or("it posted what is no work request")?;
+        let work = decode(record).ok_or("it posted an invalid work request")?;
         let handle = match work {
             Work::Send(qp, _) | Work::Receive(qp, _) => Handle::QueuePair(qp),
             Work::SharedReceive(srq, _) => Handle::SharedReceiveQueue(srq),
@@ -76,18 +75,18 @@ impl Daemon {
             Work::Receive(qp, awaited) => device.post_receive(*qp, &awaited.request()),
             Work::SharedReceive(srq, awaited) => device.post_srq_receive(*srq, &awaited.request()),
         };
-        posted.map_err(|_| "it posted what its queue does not take")
+        posted.map_err(|_| "it posted a request that its queue refuses")
     }
 
-    /// Ends who has registered memory that is not there any more, before a peer is told that it was written, or
-    /// what was read: as an IOMMU's fault ends a device's use of memory.
+    /// Ends clients whose registered memory no longer exists, before a peer gets an acknowledgement or the data: as an
+    /// IOMMU's fault ends a device's access to memory.
     pub(super) fn end_faulty(&mut self) {
         for (owner, stall) in blocking::take_stalls() {
             let Some((id, user)) = self.tenant_of(owner) else { continue };
             let is_given_up = stall.is_given_up();
             self.note_stall(user, stall);
             if is_given_up {
-                self.end_client(id, Some("memory that it registered does not come"));
+                self.end_client(id, Some("memory that it registered does not respond"));
             }
         }
         for Fault(owner) in self.host.take_faults() {
@@ -100,7 +99,7 @@ impl Daemon {
         }
     }
 
-    /// Returns the client whose memory this is, and its user.
+    /// Returns the client that owns this memory, and its user.
     fn tenant_of(&self, owner: Owner) -> Option<(ClientId, u32)> {
         let is_its = |tenant: &Tenant| tenant.owner() == owner;
         let found =
@@ -108,7 +107,7 @@ impl Daemon {
         found.map(|(&id, client)| (id, client.user))
     }
 
-    /// Notes that a user's client has kept the device. All of the user's processes are ended if that is too long.
+    /// Records that a user's client has stalled the device. Ends all of the user's processes if the total is too long.
     pub(super) fn note_stall(&mut self, user: u32, stall: Stall) {
         if stall.looks == 0 {
             return;
@@ -125,7 +124,7 @@ impl Daemon {
         }
     }
 
-    /// Tells clients what happened; whether anything did.
+    /// Delivers completions and events to clients. Returns `true` if it delivered anything.
     pub(super) fn hand_out(&mut self) -> bool {
         while let Some(cq) = self.host.device.poll_ready() {
             let context = self.host.device.context_of(Handle::CompletionQueue(cq));
@@ -149,8 +148,8 @@ impl Daemon {
         self.tell()
     }
 
-    /// Tells those who could not be told all for lack of room that they are to wake the daemon when there is
-    /// some, and tries again; whether anything was told.
+    /// Sets the flag of clients whose ring had no room, so that they wake the daemon when there is some, and tries
+    /// again. Returns `true` if it delivered anything.
     pub(super) fn retell(&mut self) -> bool {
         for id in &self.news {
             if let Some(tenant) = self.clients.get(id).and_then(|client| client.tenant.as_ref()) {
@@ -170,7 +169,7 @@ impl Daemon {
             match tenant.tell(&mut self.host.device, &mut self.record) {
                 Ok(any) => told |= any,
                 Err(Corrupt) => {
-                    self.end_client(id, Some("its ring holds what cannot be"));
+                    self.end_client(id, Some("its ring is corrupt"));
                     continue;
                 }
             }
@@ -182,7 +181,7 @@ impl Daemon {
     }
 }
 
-/// The object that an event is about.
+/// Returns the object that an event is about.
 fn about(event: Event) -> Option<Handle> {
     Some(match event {
         Event::Completion { cq } | Event::CqError { cq } => Handle::CompletionQueue(cq),

@@ -1,5 +1,5 @@
-//! What is asked of a device and answered, apart from work and its completions: as values, so that the
-//! device may be in this process or in a daemon's.
+//! The control commands of a device and their replies, as values, so that the device may be in this process or in a
+//! daemon. Work requests and completions are not among them.
 
 use std::net::IpAddr;
 
@@ -26,12 +26,12 @@ pub(crate) struct Region {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Command {
     OpenContext,
-    /// Closes a context with all that is left in it, as the kernel does.
+    /// Closes a context with all objects left in it, as the kernel does.
     CloseContext(Context),
     AllocateDomain(Context),
     DeallocateDomain(ProtectionDomain),
     Register(ProtectionDomain, Region),
-    /// Changes a region under its key: its domain, its place (address and length), its rights.
+    /// Changes a region but keeps its key: its domain, its range (address and length), its rights.
     Reregister {
         key: u32,
         domain: Option<ProtectionDomain>,
@@ -50,31 +50,31 @@ pub(crate) enum Command {
         pieces: u32,
     },
     ArmSrq(SharedReceiveQueue, u32),
-    /// How many receive requests wait there.
+    /// Returns the number of receive requests that wait there.
     Waiting(SharedReceiveQueue),
     DestroySrq(SharedReceiveQueue),
     CreateQp(QueuePairRequest),
     ModifyQp(QueuePairNumber, Attributes),
     QueryQp(QueuePairNumber),
     DestroyQp(QueuePairNumber),
-    /// Has a context speak to a host from the address in this row of the table.
+    /// Makes a context send to a host from the address in this row of the table.
     Route(Context, IpAddr, u32),
 }
 
-/// What a command comes to.
+/// The reply to a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Reply {
     Done,
-    /// Of what was made, or how many there are.
+    /// The number of the new object, or a count.
     Number(u32),
     QueuePair(State, Attributes),
 }
 
 impl Reply {
-    /// The number of what was made.
+    /// Returns the number of the new object.
     ///
     /// # Errors
-    /// It is another kind of reply.
+    /// The reply is of another kind.
     pub(crate) fn number(self) -> Outcome<u32> {
         match self {
             Self::Number(number) => Ok(number),
@@ -84,7 +84,7 @@ impl Reply {
 }
 
 impl Command {
-    /// The objects it is about: who serves several processes asks whose they are.
+    /// Returns the objects it names, so that a daemon can check their owner.
     pub(crate) fn handles(&self) -> Vec<Handle> {
         match *self {
             Self::OpenContext
@@ -116,7 +116,7 @@ impl Command {
         }
     }
 
-    /// The context it is about, where it names one itself.
+    /// Returns the context, if the command names one directly.
     pub(crate) const fn context(&self) -> Option<Context> {
         match *self {
             Self::CloseContext(context)
@@ -129,7 +129,7 @@ impl Command {
 }
 
 impl Host {
-    /// Does what a process asks for, whose memory is `owner`'s.
+    /// Executes a process's command; `owner` is the process's memory.
     pub(crate) fn carry_out(
         &mut self,
         now: Instant,
@@ -205,7 +205,7 @@ impl Host {
         Ok(Reply::Done)
     }
 
-    /// Ends a context with everything that was made in it.
+    /// Closes a context with every object in it.
     ///
     /// # Errors
     /// It is not open.

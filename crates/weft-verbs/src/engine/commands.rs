@@ -1,5 +1,5 @@
-//! What objects ask of the device. This is the whole of what they know of it: the device may be in this
-//! process, or a daemon's that is reached over shared memory.
+//! The operations of the device for the objects. The objects know no more of it than these: it may be in this process,
+//! or in a daemon that is reached over shared memory.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use super::events::EventQueue;
 use super::{Asynchronous, Engine, Watcher, Watchers};
 use crate::errno::{Errno, Outcome};
 
-/// Hands requests to the device one by one.
+/// Passes requests to the device one by one.
 pub(crate) type Post<'a> = &'a mut dyn FnMut(&SendRequest<'_>) -> Outcome<()>;
 
-/// The same call of either way to the device.
+/// Makes the same call on either kind of engine.
 macro_rules! either {
     ($engine:expr, $way:ident => $call:expr) => {
         match $engine {
@@ -33,7 +33,7 @@ impl Engine {
         either!(self, way => way.control(&command))
     }
 
-    /// For commands that make nothing.
+    /// Executes a command without a result.
     fn order(&self, command: Command) -> Outcome<()> {
         self.control(command).map(|_| ())
     }
@@ -42,7 +42,7 @@ impl Engine {
         either!(self, way => way.watch(change))
     }
 
-    /// Opens a context; `events` hears what concerns all of it.
+    /// Opens a context; `events` receives the events about the whole context.
     pub(crate) fn open_context(&self, events: Arc<EventQueue<Asynchronous>>) -> Outcome<Context> {
         let context = Context(self.control(Command::OpenContext)?.number()?);
         self.watch(|watchers| drop(watchers.contexts.insert(context, events)))?;
@@ -66,7 +66,7 @@ impl Engine {
         self.control(Command::Register(domain, region))?.number()
     }
 
-    /// Changes a region under its key: its domain, its place, its rights.
+    /// Changes a region but keeps its key: its domain, its range, its rights.
     pub(crate) fn reregister(
         &self,
         key: u32,
@@ -118,8 +118,8 @@ impl Engine {
         either!(self, way => way.arm_cq(cq, arm))
     }
 
-    /// Hands `each` the next completions, at most `most`; how many there were. When there is none, does
-    /// the work at hand and looks again.
+    /// Passes the next completions to `each`, at most `most`; returns their number. When there is none, runs the
+    /// engine's pending work and checks again.
     pub(crate) fn poll_cq(
         &self,
         cq: CompletionQueue,
@@ -180,7 +180,7 @@ impl Engine {
         }
     }
 
-    /// Whether a queue pair that works has requests to send, or completions that wait to be polled.
+    /// Returns `true` if a connected queue pair has unsent requests, or completions that wait to be polled.
     pub(crate) fn has_unseen(&self, qp: QueuePairNumber) -> Outcome<bool> {
         either!(self, way => way.has_unseen(qp))
     }
@@ -190,7 +190,7 @@ impl Engine {
         self.watch(|watchers| drop(watchers.qps.remove(&qp)))
     }
 
-    /// Posts send requests in turn until `next` has no more, or one is refused.
+    /// Posts send requests until `next` has no more, or one is refused.
     pub(crate) fn post_sends(
         &self,
         qp: QueuePairNumber,
@@ -199,7 +199,7 @@ impl Engine {
         either!(self, way => way.post_sends(qp, next))
     }
 
-    /// Posts all of these, or none where one is refused.
+    /// Posts all of these, or none if one is refused.
     pub(crate) fn post_all(
         &self,
         qp: QueuePairNumber,
@@ -216,14 +216,14 @@ impl Engine {
         either!(self, way => way.post_receive(qp, request))
     }
 
-    /// Has a context speak to `peer` from the address in this row of the table.
+    /// Makes a context send to `peer` from the address in this row of the table.
     pub(crate) fn route(&self, context: Context, peer: IpAddr, row: usize) -> Outcome<()> {
         let row = u32::try_from(row).map_err(|_| crate::errno::EINVAL)?;
         self.order(Command::Route(context, peer, row))
     }
 }
 
-/// Where the process with this queue pair receives.
+/// Returns the address at which the process with this queue pair receives.
 pub(crate) fn address_of(ip: IpAddr, queue_pair: u32) -> SocketAddr {
     SocketAddr::new(ip, super::port_of(queue_pair))
 }

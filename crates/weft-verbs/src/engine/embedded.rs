@@ -1,6 +1,5 @@
-//! The embedded engine: the device in this process, over its own sockets. Whoever calls a verb does the work
-//! at hand, and a thread that sleeps in between does what nobody calls for: a program that never polls
-//! answers READs all the same.
+//! The embedded engine: the device in this process, over its own sockets. The thread that calls a verb runs the engine;
+//! otherwise a sleeping thread wakes for it: a program that never polls still answers READs.
 
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,7 +19,7 @@ use super::{Host, OWNER, Settings, Watchers, fork, own_limits};
 use crate::device::DEVICE;
 use crate::errno::{Errno, Outcome};
 
-/// Packets that are looked at for the one that a program waits for, before all is seen to in turn.
+/// Number of packets taken in glances for the one that a program waits for, before a full turn.
 const GLANCE: u32 = 16;
 
 /// One device and its sockets.
@@ -32,13 +31,15 @@ pub(crate) struct Embedded {
     /// Readable when a packet has arrived.
     pub(super) arrivals: OwnedFd,
     pub(super) pace: Pace,
-    /// Threads of the program that want the lock.
+    /// Number of the program's threads that wait for the lock.
     pub(super) wanted: AtomicU32,
-    /// Of which process, counted by forks.
+    /// The process it belongs to, as a count of forks.
     generation: u32,
 }
 
 impl Embedded {
+    /// Opens the engine.
+    ///
     /// # Errors
     /// The kernel has no more sockets, or no port is free.
     pub(super) fn open() -> Outcome<Self> {
@@ -55,16 +56,16 @@ impl Embedded {
         })
     }
 
-    /// Descriptors that a child must let go of: a port that it held would be the parent's for as long as it
-    /// lives, and who speaks to the parent would not notice its end.
+    /// Returns the descriptors that a child must close: it would keep the parent's port for as long as it lives, and
+    /// hide the parent's end from its peers.
     pub(super) fn descriptors(&self) -> Vec<RawFd> {
         self.host.lock().map_or_else(|_| Vec::new(), |host| host.descriptors())
     }
 
-    /// The device, for a thread of the program.
+    /// Locks the device for a thread of the program.
     ///
     /// # Errors
-    /// `EIO`: the process has forked and this is its parent's engine, or the engine broke.
+    /// `EIO`: the process has forked and this is its parent's engine, or the engine panicked.
     fn host(&self) -> Outcome<MutexGuard<'_, Host>> {
         if self.generation != fork::generation() {
             return Err(Errno(libc::EIO));
@@ -78,7 +79,7 @@ impl Embedded {
         host.map_err(|_| Errno(libc::EIO))
     }
 
-    /// Wakes the thread if it would sleep past what is due.
+    /// Wakes the thread if it would sleep past the next timeout.
     fn rouse(&self, host: &Host) {
         if self.pace.oversleeps(|| host.next_due()) {
             self.wake();
@@ -86,11 +87,11 @@ impl Embedded {
     }
 
     fn wake(&self) {
-        // A count that is full wakes it too.
+        // A full counter wakes the thread too.
         let _ = rustix::io::write(&self.kick, &1_u64.to_ne_bytes());
     }
 
-    /// Has the device do something, and sees to what follows from it.
+    /// Runs `act` on the device, then the work that follows from it.
     fn act<T>(&self, act: impl FnOnce(&mut Host, Instant) -> Outcome<T>) -> Outcome<T> {
         let mut host = self.host()?;
         let now = host.now();
@@ -145,7 +146,7 @@ impl Embedded {
             Ok(taken)
         };
         let mut taken = take(&mut host)?;
-        // While the thread leaves all to the program, a glance may do for what it is waiting for.
+        // While the thread leaves all work to the program, a glance may suffice to find the awaited packet.
         let glances = taken == 0 && self.pace.is_left_alone() && host.neighbours_only();
         if glances {
             host.look_on();

@@ -1,4 +1,4 @@
-//! What programs wait for: events in a queue, and a descriptor that is readable while there are any.
+//! Events that programs wait for: a queue, and a descriptor that is readable while the queue is not empty.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,6 +17,8 @@ pub(crate) struct EventQueue<T> {
 }
 
 impl<T> EventQueue<T> {
+    /// Opens a queue.
+    ///
     /// # Errors
     /// There are no more descriptors.
     pub(crate) fn open() -> io::Result<Self> {
@@ -28,28 +30,28 @@ impl<T> EventQueue<T> {
         self.count.as_raw_fd()
     }
 
-    /// Nothing that is done under this lock can fail half-way.
+    /// Locks the entries. No operation under this lock can fail half-way.
     fn entries(&self) -> MutexGuard<'_, VecDeque<T>> {
         self.entries.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn push(&self, event: T) {
         let mut entries = self.entries();
-        // An event that cannot be counted would never be read.
+        // An event that the descriptor does not count would never be read.
         if rustix::io::write(&self.count, &1_u64.to_ne_bytes()).is_ok() {
             entries.push_back(event);
         }
     }
 
-    /// Takes an event out of the count, which is not zero: this never waits.
+    /// Subtracts an event from the count, which is not zero, so this never blocks.
     fn discount(&self) {
         let _ = rustix::io::read(&self.count, &mut [0; 8]);
     }
 
-    /// The next event; waits for it unless the descriptor is non-blocking.
+    /// Returns the next event; waits for it unless the descriptor is non-blocking.
     ///
     /// # Errors
-    /// `EAGAIN` if there is none and it is non-blocking; `EINTR`.
+    /// `EAGAIN` if the queue is empty and the descriptor non-blocking; `EINTR`.
     pub(crate) fn wait(&self) -> io::Result<T> {
         loop {
             let mut entries = self.entries();
@@ -65,7 +67,7 @@ impl<T> EventQueue<T> {
         }
     }
 
-    /// Takes out the events that fit, in order: those that nobody may hear of any more, or from here.
+    /// Removes and returns the events that fit, in order: for objects that are destroyed or move to another queue.
     pub(crate) fn take(&self, fits: impl Fn(&T) -> bool) -> Vec<T> {
         let mut entries = self.entries();
         let (taken, kept): (Vec<_>, Vec<_>) = entries.drain(..).partition(fits);
@@ -75,8 +77,8 @@ impl<T> EventQueue<T> {
     }
 }
 
-/// Events of one object that a program is not done with. The object is not destroyed before there are
-/// none (`ibv_ack_cq_events(3)`, `rdma_ack_cm_event(3)`).
+/// Number of an object's events that the program has not acknowledged. The object is not destroyed before it is zero
+/// (`ibv_ack_cq_events(3)`, `rdma_ack_cm_event(3)`).
 #[derive(Debug, Default)]
 pub(crate) struct Open {
     events: Mutex<u64>,
@@ -95,7 +97,7 @@ impl Open {
     pub(crate) fn close(&self, count: u32) {
         let mut events = self.events();
         *events = events.saturating_sub(count.into());
-        // Under the lock: who waits may destroy this as soon as it is let go.
+        // Under the lock: the waiting thread may destroy this as soon as the lock is released.
         self.none.notify_all();
     }
 

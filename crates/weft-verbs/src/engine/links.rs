@@ -1,5 +1,5 @@
-//! The host's addresses as the device uses them: a socket to receive on each, from the start, and sockets to
-//! send from on those that are used.
+//! The host's addresses as the device uses them: each has a socket to receive on, from the start, and sockets to send
+//! from once it is used.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -15,22 +15,22 @@ use weft_units::{Duration, Instant};
 use super::memory::{self, Fault};
 use super::planned::{Planned, Sources};
 
-/// The first of the UDP ports that a host's processes share out among themselves, one each: below those
-/// that the kernel gives out by itself.
+/// The first of the UDP ports that a host's processes divide among themselves, one each: below the kernel's ephemeral
+/// ports.
 const FIRST_PORT: u16 = 0x5000;
 
-/// Processes of one host that have the device at a time.
+/// Maximum of processes of one host that have the device at a time.
 const SHARES: u16 = 256;
 
-/// Where the process with this queue pair receives. The high byte of its number is its share.
+/// Returns the port at which the process with this queue pair receives. The high byte of the number is its share.
 pub(crate) fn port_of(queue_pair: u32) -> u16 {
     FIRST_PORT + u16::from(queue_pair.to_be_bytes()[1])
 }
 
-/// Hosts that one context may say its address for.
+/// Maximum of hosts for which one context may choose its address.
 pub(crate) const MAX_ROUTES: usize = 1 << 14;
 
-/// Hosts that are remembered by the address they spoke to.
+/// Maximum of hosts whose last destination address is remembered.
 const MAX_HEARD: usize = 1 << 16;
 
 /// One address.
@@ -41,34 +41,34 @@ pub(crate) struct Link {
     senders: Option<Senders>,
     config: SocketConfig,
     planned: Sources,
-    /// Looks in a row that found nothing, while nothing left.
+    /// Number of consecutive reads that found nothing, while nothing was sent.
     idle: u32,
 }
 
-/// Looks that find nothing before an address is taken for quiet: a look is a system call, and a program that
-/// speaks to processes of its host only has better things to do.
+/// Number of empty reads after which an address is quiet: a read is a system call, which slows a program that
+/// communicates only inside its host.
 const QUIET_AFTER: u32 = 1000;
 
-/// All of them.
+/// All addresses.
 #[derive(Debug)]
 pub(crate) struct Links {
     links: Vec<Link>,
-    /// From which address a context speaks to a host: the one that the host was named with there. No context says it for
-    /// another.
+    /// The address from which a context sends to a host: the one that the program named for that host. No context
+    /// chooses for another.
     routes: BTreeMap<Context, BTreeMap<IpAddr, usize>>,
-    /// To which address a host spoke last: answers without a context leave from there.
+    /// The address to which a host sent last: answers without a context leave from there.
     heard: BTreeMap<IpAddr, usize>,
-    /// The latest packet's context, its destination, and the address that it left from.
+    /// The latest packet's context and destination, and the address that it left from.
     latest: Cell<Option<(Option<Context>, IpAddr, usize)>>,
-    /// Encryption of what goes over the network.
+    /// The encryption of packets over the network.
     pub(crate) seals: Seals,
     share: u8,
-    /// Bytes of a packet.
+    /// Size of a packet, bytes.
     packet: u64,
 }
 
 impl Links {
-    /// Takes a share of the host that no other process has, on all of these addresses. Packets have so many bytes of
+    /// Takes a share of the host that no other process has, on all of these addresses. Packets have `payload` bytes of
     /// payload.
     ///
     /// # Errors
@@ -88,7 +88,7 @@ impl Links {
                 .collect();
             match bound {
                 Ok(links) => {
-                    let share = u8::try_from(share).expect("a byte tells them apart");
+                    let share = u8::try_from(share).expect("a share fits in a byte");
                     return Ok(Self {
                         links,
                         routes: BTreeMap::new(),
@@ -106,7 +106,7 @@ impl Links {
         Err(refusal.expect("every share was tried"))
     }
 
-    /// The high byte of this process's queue pairs' numbers.
+    /// Returns the high byte of this process's queue pair numbers.
     pub(crate) fn share(&self) -> u8 {
         self.share
     }
@@ -124,7 +124,7 @@ impl Links {
         self.links.len()
     }
 
-    /// Whether anything came to an address, or left from it, not long ago.
+    /// Returns `true` if an address received or sent a packet recently.
     pub(crate) fn is_lively(&self, index: usize) -> bool {
         let link = &self.links[index];
         link.senders.is_some() && link.idle < QUIET_AFTER
@@ -151,7 +151,7 @@ impl Links {
         Some(index)
     }
 
-    /// Has a context speak to `peer` from this address from now on.
+    /// Makes a context send to `peer` from this address from now on.
     ///
     /// # Errors
     /// The kernel has no more sockets.
@@ -173,30 +173,30 @@ impl Links {
         routes.is_none_or(|routes| routes.len() < MAX_ROUTES || routes.contains_key(&peer))
     }
 
-    /// Forgets what a context said that is no more.
+    /// Removes the routes of a closed context.
     pub(crate) fn forget(&mut self, context: Context) {
         self.routes.remove(&context);
         self.latest.set(None);
     }
 
-    /// Notes that a packet came from `peer` to this address.
+    /// Records that a packet came from `peer` to this address.
     #[inline]
     pub(crate) fn heard_from(&mut self, peer: IpAddr, index: usize) {
         if self.heard.get(&peer) == Some(&index) {
             return;
         }
         if self.heard.len() >= MAX_HEARD {
-            // Anybody can write any address into a packet. Who speaks on is heard again.
+            // Any host can forge an address in a packet. Active peers are recorded again.
             self.heard.clear();
         }
         self.heard.insert(peer, index);
         self.latest.set(None);
     }
 
-    /// Lays out a packet for sending. It is lost where there are no sockets for it.
+    /// Writes a packet for sending. Without sockets for it, the packet is lost.
     ///
     /// # Errors
-    /// Its payload is not there. What leaves in its place is no packet.
+    /// Its payload cannot be read. The bytes that leave in its place are not a packet.
     pub(crate) fn push(&mut self, transmit: &Transmit, source: Source<'_>) -> Result<(), Fault> {
         let to = transmit.to.ip();
         let Some(index) = self.index_for(transmit.context, to) else { return Ok(()) };
@@ -220,7 +220,7 @@ impl Links {
         laid
     }
 
-    /// Hands everything to the kernel.
+    /// Passes all packets to the kernel.
     pub(crate) fn flush(&mut self) {
         self.links
             .iter_mut()
@@ -228,14 +228,14 @@ impl Links {
             .for_each(|senders| senders.outbox.flush());
     }
 
-    /// Datagrams that the kernel has not taken yet.
+    /// Returns the number of datagrams that the kernel has not taken yet.
     pub(crate) fn waiting(&self) -> usize {
         let senders = self.links.iter().filter_map(|link| link.senders.as_ref());
         senders.map(|senders| senders.outbox.waiting()).sum()
     }
 
-    /// Packets that the kernel may be given. Where several addresses are used, one that is full holds back none that are
-    /// not.
+    /// Returns the number of packets that the kernel can take. If several addresses are used, a full one does not hold
+    /// back the others.
     pub(crate) fn room(&mut self, now: Instant) -> usize {
         let used = self.links.iter_mut().filter_map(|link| {
             let senders = link.senders.as_mut()?;
@@ -246,22 +246,22 @@ impl Links {
         usize::try_from(bytes.div_ceil(self.packet)).unwrap_or(usize::MAX)
     }
 
-    /// When there may be room again.
+    /// Returns the next time at which there may be room again.
     pub(crate) fn room_at(&self) -> Option<Instant> {
         let senders = self.links.iter().filter_map(|link| link.senders.as_ref());
         senders.filter_map(|senders| senders.outbox.room_at()).min()
     }
 
-    /// The sockets that packets arrive on.
+    /// Returns the sockets that packets arrive on.
     pub(crate) fn readable(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.links.iter().map(|link| link.inbox.socket())
     }
 
-    /// Waits for a packet, this long at most.
+    /// Waits for a packet, for `span` at most.
     pub(crate) fn wait(&self, span: Duration) {
         let mut watched: Vec<PollFd<'_>> =
             self.readable().map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN)).collect();
-        // An interrupted or failed poll is a short one.
+        // An interrupted or failed poll counts as a short one.
         let _ = poll(&mut watched, Some(&timespec(span)));
     }
 }
@@ -282,20 +282,20 @@ impl Link {
         Ok(self.senders.as_mut().expect("opened just now"))
     }
 
-    /// Takes in what arrived; how many messages that were.
+    /// Reads arrivals; returns the number of messages.
     pub(crate) fn receive(&mut self) -> usize {
         let messages = self.inbox.receive().unwrap_or(0);
         self.idle = if messages > 0 { 0 } else { self.idle.saturating_add(1) };
         messages
     }
 
-    /// What arrived where nothing is expected, if anything.
+    /// Returns a datagram that arrived at a sending port, if any.
     pub(crate) fn stray(&mut self) -> Option<(SocketAddr, &[u8])> {
         self.senders.as_mut()?.stray()
     }
 }
 
-/// Writes a packet out.
+/// Writes a packet to `out`.
 fn lay(transmit: &Transmit, source: Source<'_>, out: &mut [u8]) -> Result<(), Fault> {
     let mut len = transmit.packet.emit(out);
     if let Some(header) = &transmit.rdma {
@@ -312,12 +312,12 @@ fn lay(transmit: &Transmit, source: Source<'_>, out: &mut [u8]) -> Result<(), Fa
     Ok(())
 }
 
-/// A span as the kernel has it.
+/// Converts a duration to the kernel's type.
 pub(crate) fn timespec(span: Duration) -> Timespec {
     let (seconds, nanos) = (span.as_nanos() / 1_000_000_000, span.as_nanos() % 1_000_000_000);
     Timespec {
         tv_sec: i64::try_from(seconds).unwrap_or(i64::MAX),
-        tv_nsec: i64::try_from(nanos).expect("below a thousand million"),
+        tv_nsec: i64::try_from(nanos).expect("below 10^9"),
     }
 }
 
@@ -336,7 +336,7 @@ mod tests {
         [127, 0, 0, last].into()
     }
 
-    /// What a hostile process tries that names a host before another does, from an address where no answer comes.
+    /// A hostile process names a host before another does, from an address that gets no answers.
     #[test]
     fn from_where_a_context_speaks_to_a_host_is_its_own_affair() {
         let (mut links, peer) = (links(), address(9));
@@ -346,13 +346,13 @@ mod tests {
         links.route(honest, peer, 0).unwrap();
         let source = |links: &Links, context| links.source_for(Some(context), peer);
         assert_eq!((source(&links, hostile), source(&links, honest)), (address(2), address(1)));
-        // Nor does it decide for answers that are nobody's.
+        // Its choice does not apply to answers without a context either.
         links.route(hostile, peer, 1).unwrap();
         links.heard_from(peer, 0);
         assert_eq!(links.source_for(None, peer), address(1));
         links.forget(honest);
         links.heard_from(peer, 1);
-        assert_eq!(source(&links, honest), address(2), "it is as if it had said nothing");
+        assert_eq!(source(&links, honest), address(2), "the hostile route has no effect");
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! Programs' memory as the device reaches it. Every place that comes here lies in a region that a program
-//! registered, with the rights the access needs. That it stays mapped until it is deregistered is the program's
-//! promise, as it is with hardware: where the program is another process, one that breaks it is found out.
+//! Access of the device to programs' memory. Every range that comes here lies in a region that a program registered,
+//! with the rights the access needs. The program guarantees that it stays mapped until it is deregistered, as with
+//! hardware: if the program is another process, a breach is detected.
 
 use std::collections::BTreeMap;
 use std::marker::PhantomData;
@@ -14,27 +14,27 @@ use weft_wire::{Ipv4Header, Ipv4Options, Ipv6Header};
 
 use super::blocking;
 
-/// This process.
+/// The owner of this process's memory.
 pub(crate) const OWNER: Owner = Owner::Host(0);
 
-/// The owner of another process's memory. The descriptor is of its `/proc/self/mem`: it leads to the memory that
-/// the process had when it opened it, and to no other for ever, whatever becomes of its number or its program.
+/// Returns the owner of another process's memory. The descriptor is of its `/proc/self/mem`: it refers for ever to the
+/// memory that the process had when it opened it, even if the process's ID or program changes.
 pub(crate) fn owner_of(memory: BorrowedFd<'_>) -> Owner {
     Owner::Guest(memory.as_raw_fd().cast_unsigned())
 }
 
-/// Memory of this owner was not there, or did not come.
+/// An access to memory of this owner failed, or did not complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fault(pub(crate) Owner);
 
-/// Another process's memory, while its region is registered: who registered the region keeps the descriptor for longer.
+/// Returns another process's memory, while its region is registered: the tenant keeps the descriptor for longer.
 fn other(owner: Owner) -> Option<RawFd> {
     let Owner::Guest(descriptor) = owner else { return None };
     Some(descriptor.cast_signed())
 }
 
-/// The payload of the packet at hand, where it came: in a datagram, or in memory that its sender may still change.
-/// So it is copied, once, and never looked at.
+/// The payload of the current packet in place: in a datagram, or in memory that its sender may still change. So it is
+/// copied once, and never inspected.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Payload<'a> {
     start: *const u8,
@@ -47,25 +47,27 @@ impl<'a> Payload<'a> {
         Self { start: bytes.as_ptr(), len: bytes.len(), bytes: PhantomData }
     }
 
+    /// Wraps payload in shared memory.
+    ///
     /// # Safety
     /// `len` bytes from `start` may be read for as long as this lives.
     pub(crate) const unsafe fn shared(start: *const u8, len: usize) -> Self {
         Self { start, len, bytes: PhantomData }
     }
 
-    /// Bytes of it.
+    /// Returns a part of it.
     ///
     /// # Panics
-    /// If it has not as many.
+    /// If the range is not inside it.
     fn part(&self, from: usize, len: usize) -> Self {
         assert!(from <= self.len && len <= self.len - from, "a part of the payload");
-        // SAFETY: compared just now.
+        // SAFETY: the range was checked above.
         Self { start: unsafe { self.start.add(from) }, len, ..*self }
     }
 
     pub(crate) fn to_boxed(self) -> Box<[u8]> {
         let mut bytes = Vec::with_capacity(self.len);
-        // SAFETY: both have as many bytes, of which the copy's are all written.
+        // SAFETY: both have `len` bytes, and all of the copy's are written.
         unsafe {
             core::ptr::copy_nonoverlapping(self.start, bytes.as_mut_ptr(), self.len);
             bytes.set_len(self.len);
@@ -74,24 +76,24 @@ impl<'a> Payload<'a> {
     }
 }
 
-/// Payload that came too early to be placed.
+/// Payload that arrived too early to be placed.
 #[derive(Debug, Default)]
 pub(crate) struct HeldPayload(BTreeMap<Held, Box<[u8]>>);
 
 impl HeldPayload {
-    /// A connection is no more, and nothing that came on it will be placed.
+    /// Drops the payload of an ended connection.
     pub(crate) fn forget(&mut self, connection: ConnectionId) {
         self.0.retain(|packet, _| packet.connection != connection);
     }
 }
 
-/// The memory, while a packet is handled.
+/// The memory, while one packet is handled.
 #[derive(Debug)]
 pub(crate) struct ProcessMemory<'a> {
     pub(crate) payload: Payload<'a>,
     pub(crate) held: &'a mut HeldPayload,
     pub(crate) faults: &'a mut Vec<Fault>,
-    /// The address the packet came to.
+    /// The local address at which the packet arrived.
     pub(crate) local: IpAddr,
 }
 
@@ -100,7 +102,7 @@ impl ProcessMemory<'_> {
         self.faults.extend(done.err());
     }
 
-    /// Changes eight bytes; gives what was there, or zero where there is nothing.
+    /// Changes eight bytes; returns the former value, or zero if the memory does not exist.
     fn update(&mut self, place: Place, change: impl Fn(u64) -> u64) -> u64 {
         let updated = update(place, change);
         self.faults.extend(updated.err());
@@ -108,52 +110,52 @@ impl ProcessMemory<'_> {
     }
 }
 
-/// Copies a place's bytes to the start of `out`; gives what is left of it.
+/// Copies a range to the start of `out`; returns the rest of `out`.
 ///
 /// # Errors
-/// They are not there.
+/// The memory does not exist.
 pub(crate) fn read(place: Place, out: &mut [u8]) -> Result<&mut [u8], Fault> {
     let (bytes, rest) = out.split_at_mut(place.len as usize);
-    // SAFETY: it is as long.
+    // SAFETY: `bytes` has the length of the range.
     unsafe { fetch(place, bytes.as_mut_ptr()) }.map(|()| rest)
 }
 
-/// Copies a place's bytes to `to`.
+/// Copies a range to `to`.
 ///
 /// # Errors
-/// They are not there.
+/// The memory does not exist.
 ///
 /// # Safety
-/// `to` has room for as many.
+/// `to` has room for the length of the range.
 pub(crate) unsafe fn fetch(place: Place, to: *mut u8) -> Result<(), Fault> {
     let len = place.len as usize;
     if let Some(memory) = other(place.owner) {
         let at = offset(place)?;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let is_there = unsafe { blocking::read(place.owner, memory, at, to, len) };
         return if is_there { Ok(()) } else { Err(Fault(place.owner)) };
     }
-    // SAFETY: the place is registered memory of this process (see the module), and `to` as the caller says.
-    // A program that changes it meanwhile sends some mixture, as with hardware.
+    // SAFETY: the range is registered memory of this process (see the module), and the caller guarantees `to`. A
+    // program that changes it meanwhile sends a mixture, as with hardware.
     unsafe { core::ptr::copy_nonoverlapping(address(place), to, len) };
     Ok(())
 }
 
-/// Copies bytes to a place of the same length. The last byte is stored after the others: programs wait
-/// for it to change, and a string instruction keeps no order among its bytes.
+/// Copies bytes to a range of the same length. The last byte is stored after the others: programs wait for it to
+/// change, and a string instruction gives no order of its bytes.
 fn write(place: Place, bytes: Payload<'_>) -> Result<(), Fault> {
     let len = bytes.len;
     assert_eq!(len, place.len as usize, "a place is as long as what goes there");
     let Some(others) = len.checked_sub(1) else { return Ok(()) };
     if let Some(memory) = other(place.owner) {
         let at = offset(place)?;
-        // SAFETY: they are bytes of the payload.
+        // SAFETY: the bytes are the payload's.
         let is_there = unsafe { blocking::write(place.owner, memory, at, bytes.start, len) };
         return if is_there { Ok(()) } else { Err(Fault(place.owner)) };
     }
     let to = address(place);
-    // SAFETY: the place is registered memory of this process (see the module). Programs may look at it
-    // meanwhile: it is the program's memory and no reference of Rust's is to it.
+    // SAFETY: the range is registered memory of this process (see the module). Programs may read it meanwhile: it is
+    // the program's memory and no reference of Rust refers to it.
     unsafe {
         core::ptr::copy_nonoverlapping(bytes.start, to, others);
         AtomicU8::from_ptr(to.add(others)).store(bytes.start.add(others).read(), Ordering::Release);
@@ -161,7 +163,7 @@ fn write(place: Place, bytes: Payload<'_>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Where a place is in the file of its owner's memory.
+/// Returns the offset of a range in the file of its owner's memory.
 fn offset(place: Place) -> Result<libc::off_t, Fault> {
     libc::off_t::try_from(place.address).map_err(|_| Fault(place.owner))
 }
@@ -172,9 +174,9 @@ fn address(place: Place) -> *mut u8 {
     )
 }
 
-/// Changes eight bytes at once for everybody who looks; gives what was there. Programs register memory
-/// for atomics at addresses divisible by eight; where it is not, or is another process's, only this device's
-/// own are kept apart (`IBV_ATOMIC_HCA`).
+/// Changes eight bytes atomically for all observers; returns the former value. Programs register memory for atomics at
+/// addresses divisible by eight; at another address, or in another process, only this device's own atomics are atomic
+/// (`IBV_ATOMIC_HCA`).
 fn update(place: Place, change: impl Fn(u64) -> u64) -> Result<u64, Fault> {
     if other(place.owner).is_some() {
         let mut word = [0; 8];
@@ -185,14 +187,14 @@ fn update(place: Place, change: impl Fn(u64) -> u64) -> Result<u64, Fault> {
     }
     let word = address(place).cast::<u64>();
     if word.is_aligned() {
-        // SAFETY: aligned, and registered memory of this process (see the module).
+        // SAFETY: the pointer is aligned, and in registered memory of this process (see the module).
         let word = unsafe { AtomicU64::from_ptr(word) };
         let changed = |before| Some(change(before));
         return match word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, changed) {
             Ok(before) | Err(before) => Ok(before),
         };
     }
-    // SAFETY: registered memory of this process (see the module).
+    // SAFETY: this is registered memory of this process (see the module).
     unsafe {
         let before = word.read_unaligned();
         word.write_unaligned(change(before));
@@ -242,8 +244,8 @@ impl Memory for ProcessMemory<'_> {
     }
 }
 
-/// What a program finds before a datagram: the IPv6 header, or an IPv4 header in the last 20 bytes (IBTA
-/// annex A17).
+/// Returns the header that a program finds before a datagram: the IPv6 header, or an IPv4 header in the last 20 bytes
+/// (IBTA annex A17).
 fn route_header(source: IpAddr, destination: IpAddr, length: u32) -> [u8; 40] {
     const UDP: u8 = 17;
     const HOPS: u8 = 64;
@@ -326,7 +328,7 @@ mod tests {
         }
     }
 
-    /// The same memory, reached as another process's is.
+    /// The same memory, accessed like another process's.
     #[test]
     fn memory_of_others_is_reached_through_their_file_and_what_is_not_there_is_a_fault() {
         let file = std::fs::File::options().read(true).write(true).open("/proc/self/mem").unwrap();

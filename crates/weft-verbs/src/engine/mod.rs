@@ -52,37 +52,39 @@ pub use settings::HeldSettings;
 pub(crate) use settings::{Settings, describe_held};
 use show::Shown;
 
-/// Paths of a connection, unless settings, a published profile or a plan say otherwise (STELLAR, section 7.2).
+/// Default number of paths of a connection, unless settings, a published profile or a plan override it (STELLAR,
+/// section 7.2).
 const PATHS: u16 = 128;
 
-/// Bytes before the payload of the longest packet that has any: IPv6, UDP, data, message, RDMA.
+/// Maximum length of the headers before a payload, bytes: IPv6, UDP, data, message, RDMA.
 const HEADERS: u32 = 40 + 8 + 20 + 12 + 24;
 
-/// Bytes of the headers of IPv4 and UDP.
+/// Length of the headers of IPv4 and UDP, bytes.
 const IPV4_UDP: u32 = 20 + 8;
-/// UDP's largest payload over IPv4: what one system call carries to a path, cut into datagrams by the kernel (GSO).
+/// UDP's largest payload over IPv4, bytes: one system call sends this much to a path, and the kernel cuts it into
+/// datagrams (GSO).
 const BURST: u32 = 65_507;
 
-/// The engine of this process; null before the first device is opened, and again in a child of `fork`.
+/// The engine of this process. It is null before the first device is opened, and again in a child of `fork`.
 static CURRENT: AtomicPtr<Engine> = AtomicPtr::new(ptr::null_mut());
 
-/// The way to the device.
+/// The engine behind the device.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "a process has one, and it is not moved")]
 pub(crate) enum Engine {
-    /// It is in this process.
+    /// The device is in this process.
     Embedded(Embedded),
-    /// It is a daemon's.
+    /// The device is in a daemon.
     Attached(Attached),
 }
 
 impl Engine {
-    /// The engine of this process; opens it if there is none.
+    /// Returns the engine of this process; opens it if there is none.
     ///
     /// # Errors
     /// The kernel has no more sockets or threads, no port is free, or the daemon refuses.
     pub(crate) fn current() -> Outcome<&'static Self> {
-        // SAFETY: null, or an engine that is never freed.
+        // SAFETY: the pointer is null or an engine that is never freed.
         if let Some(engine) = unsafe { CURRENT.load(Ordering::Acquire).as_ref() } {
             return Ok(engine);
         }
@@ -90,7 +92,7 @@ impl Engine {
         let null = ptr::null_mut();
         match CURRENT.compare_exchange(null, new, Ordering::AcqRel, Ordering::Acquire) {
             Ok(_) => {
-                // SAFETY: it was published just now and is never freed.
+                // SAFETY: it was published above and is never freed.
                 let engine = unsafe { &*new };
                 fork::watch(&engine.descriptors());
                 match engine {
@@ -103,9 +105,9 @@ impl Engine {
                 Ok(engine)
             }
             Err(other) => {
-                // SAFETY: `new` is ours: another thread was faster.
+                // SAFETY: this thread owns `new`: another thread was faster.
                 drop(unsafe { Arc::from_raw(new.cast_const()) });
-                // SAFETY: not null, and never freed.
+                // SAFETY: the pointer is not null, and the engine is never freed.
                 Ok(unsafe { &*other })
             }
         }
@@ -118,7 +120,7 @@ impl Engine {
         }
     }
 
-    /// Descriptors that a child of `fork` must let go of.
+    /// Returns the descriptors that a child of `fork` must close.
     fn descriptors(&self) -> Vec<std::os::fd::RawFd> {
         match self {
             Self::Embedded(embedded) => embedded.descriptors(),
@@ -128,8 +130,8 @@ impl Engine {
 }
 
 impl Host {
-    /// A device with these limits, and sockets on these addresses of this host; and with `neighbours` the way to
-    /// other processes of the host without the network, for a device whose memory is all of this process.
+    /// Opens a device with these limits, and sockets on these addresses of this host; with `neighbours` also shared
+    /// memory with other processes of the host, for a device that uses memory of this process only.
     ///
     /// # Errors
     /// The kernel has no more sockets, or no port is free.
@@ -168,7 +170,7 @@ impl Host {
         // `Links::push` chooses a socket by the peer's address and the path alone.
         let device = device.sharing_host(links.share()).sharing_ports();
         let device = if is_on { device.keeping_forgotten() } else { device };
-        // Who captures packets wants to see them.
+        // A capture shows only packets on the network.
         let seen = std::env::var_os("WEFT_CAPTURE").is_some();
         let neighbours = if neighbours && settings.same_host != Some(false) && !seen {
             Neighbours::open(port, addresses).map_err(Errno::from)?
@@ -182,7 +184,7 @@ impl Host {
     }
 }
 
-/// What programs are told of the device holds in the device.
+/// Returns limits of the engine that match the attributes that programs see.
 pub(crate) fn own_limits() -> Limits {
     let count = |limit: i32| u32::try_from(limit).expect("limits are positive");
     Limits {
@@ -201,14 +203,14 @@ pub(crate) fn own_limits() -> Limits {
     }
 }
 
-/// Returns the configuration of the device's connections: what was set, on these addresses' interfaces.
+/// Returns the transport configuration of the device's connections: the settings, for these addresses' interfaces.
 fn transport(
     addresses: &[Address],
     planned: Option<u16>,
     settings: &TransportSettings,
 ) -> TransportConfig {
     let mtu = mtu_of(addresses, settings.mtu);
-    // A plan names the ports that packets leave from, so it goes before a profile.
+    // A plan names the ports that packets leave from, so it overrides a profile.
     let paths = settings.paths.or(planned);
     let set = TransportSettings { paths, ..*settings }.config(PATHS);
     let set = TransportConfig { spray_unit: set.spray_unit.min(burst(mtu)), ..set };
@@ -218,13 +220,13 @@ fn transport(
         mtu: u16::try_from(mtu).expect("at most that of Ethernet"),
         line_rate: rate.unwrap_or(set.line_rate),
         base_rtt: rate.map_or(set.base_rtt, |rate| round_trip(&set, rate, mtu)),
-        // A request is done when it is acknowledged, and a program may wait for that.
+        // A request is complete when it is acknowledged, and a program may wait for that.
         ack_delay: Duration::ZERO,
         ..set
     }
 }
 
-/// Returns the transport of a device that programs would open in this environment: rows of name and value.
+/// Returns the transport of a device opened in this environment, in rows of name and value.
 ///
 /// # Errors
 /// A variable has a value that is not allowed, or the table of planned ports cannot be read.
@@ -239,21 +241,21 @@ pub fn describe_transport() -> io::Result<Vec<(String, String)>> {
     Ok(rows)
 }
 
-/// Returns how the device's connections are encrypted, with the keys from their files.
+/// Returns the encryption of the device's connections, with the keys from their files.
 ///
 /// # Errors
-/// `EINVAL`: a file cannot be read or holds no key; standard error says which.
+/// `EINVAL`: a file cannot be read or holds no key; standard error names it.
 fn encryption(settings: &EncryptionSettings) -> Outcome<SealConfig> {
     settings.config().map_err(refuse)
 }
 
 fn refuse(error: SettingError) -> Errno {
-    // A program is told a number only, and would not know what of.
+    // The program gets only an error number, which does not name the cause.
     eprintln!("weft: {error}");
     Errno(libc::EINVAL)
 }
 
-/// Returns what peers may have a device hold that programs would open in this environment: rows of name and value.
+/// Returns the limits of payload held for peers by a device opened in this environment, in rows of name and value.
 ///
 /// # Errors
 /// A variable has a value that is not allowed.
@@ -263,18 +265,19 @@ pub fn describe_limits() -> io::Result<Vec<(String, String)>> {
     Ok(describe_held(&settings.held.apply(own_limits())))
 }
 
-/// Packets of that length that fill a burst.
+/// Returns the number of packets of this MTU in a burst.
 fn burst(mtu: u32) -> u16 {
     u16::try_from(BURST / mtu.saturating_sub(IPV4_UDP).max(1)).unwrap_or(u16::MAX)
 }
 
-/// A round trip on a link that is slower than the transport takes Ethernet to be: a burst to one path counts then.
+/// Returns the round-trip time on a link that is slower than the transport's default for Ethernet: there a burst to one
+/// path matters.
 fn round_trip(set: &TransportConfig, rate: BitRate, mtu: u32) -> Duration {
     let burst = ByteCount(u64::from(set.spray_unit) * u64::from(mtu));
     set.base_rtt + rate.serialization_delay(burst)
 }
 
-/// Random bytes from the operating system.
+/// Returns random bytes from the operating system.
 pub(crate) fn random<const N: usize>() -> Outcome<[u8; N]> {
     let mut bytes = [0; N];
     let mut filled = 0;
@@ -285,7 +288,7 @@ pub(crate) fn random<const N: usize>() -> Outcome<[u8; N]> {
     Ok(bytes)
 }
 
-/// No deadline is later.
+/// The latest possible deadline.
 const NEVER: Instant = Instant::FAR_FUTURE;
 
 #[cfg(test)]
@@ -321,7 +324,7 @@ mod tests {
     #[test]
     fn longer_packets_are_fewer_to_a_burst() {
         assert_eq!([1_500, 4_200, 9_000].map(burst), [44, 15, 7]);
-        // What `AgentConfig::ethernet` says is of usual packets.
+        // `AgentConfig::ethernet` has the value for ordinary packets.
         assert_eq!(AgentConfig::ethernet(1).spray_unit, burst(1_500));
     }
 }

@@ -1,7 +1,7 @@
-//! Who drives the engine. A program that polls without pause does the work itself, and a thread that woke
-//! for each packet would only take its processor away; a program that waits for its memory to change, or
-//! sleeps, needs the thread at once. Which it is shows in how much of its time the program polls: of the
-//! processor time it got, for on a busy machine it waits for a processor most of the time.
+//! The division of work between the program and the engine's thread. A program that polls without pause runs the engine
+//! itself, and a thread that woke for each packet would only take its processor; a program that watches its memory, or
+//! sleeps, needs the thread at once. The criterion is the share of its time for which the program polls: of the
+//! processor time it got, because on a busy machine it waits for a processor most of the time.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -9,52 +9,54 @@ use weft_units::{Duration, Instant};
 
 use super::NEVER;
 
-/// Polls that follow each other as fast are one; where there is more between them, the program did
-/// something else, or was kept from it.
+/// The maximum interval between polls that count as continuous; over a longer one the program did something else, or
+/// could not run.
 const SAME_POLL: Duration = Duration::from_micros(20);
 
-/// A program that found nothing would have polled again at once. Up to here it was this very thread that kept it from
-/// that, whose turn takes as long.
+/// The maximum interval that counts as polling after an empty poll: the program would have polled again at once, but
+/// this thread held the device, whose turn takes as long.
 const KEPT: Duration = Duration::from_micros(100);
 
-/// What the program itself spends on being kept: to hand over the device, to be switched away and back. Without it
-/// a program that the thread served once would seem to do other things ever after.
+/// The program's own cost of such an interruption: to release the device, to be switched away and back. Without it a
+/// program that the thread served once would seem to do other things from then on.
 const SWITCH: Duration = Duration::from_micros(5);
 
-/// So many parts of a hundred are most of its time. One that polls and watches memory by turns polls for half of it;
-/// one that only polls does other things too, such as to wait for this very thread to let go of the device.
+/// The percentage that counts as polling all the time. A program that alternates between polling and watching memory
+/// polls for half of it; one that only polls has other costs too, such as waiting for this thread to release the
+/// device.
 const MOST: u64 = 85;
 
-/// Less of the time than one part in so many is no polling without pause, whatever else the program does.
+/// One part in this many of the time is the minimum share that counts as polling without pause, whatever else the
+/// program does.
 const SHARE: u64 = 8;
 
-/// The thread judges by no less time than this.
+/// The minimum time over which the thread evaluates the program.
 const SHORTEST_LOOK: Duration = Duration::from_micros(200);
 
-/// How long the thread leaves a program alone that polls, at least and at most. To wake and to sleep again takes it
-/// about 20 us of a processor. Where that is the program's, and comes often, the program seems to do other things for
-/// so much of its time that it is never left alone for longer.
+/// The minimum and maximum nap of the thread while a program polls. To wake and to sleep again takes it about 20 us of
+/// a processor. If that is the program's processor, and happens often, the program seems to do other things for so much
+/// of its time that naps never become longer.
 const NAPS: [Duration; 2] = [Duration::from_micros(200), Duration::from_millis(1)];
 
-/// Wakes in a row for packets that a program which polls had taken in by then: it does the work.
+/// Number of consecutive wakes for packets that the polling program had already handled, after which it is left alone.
 const VAIN: u32 = 4;
 
-/// Between these, a nap is this part of the time for which the program has polled. Two programs that poll and
-/// watch their memory by turns wait for each other's threads: naps that grew faster than the time spent
+/// Between the limits, a nap is the time for which the program has polled divided by this. Two programs that alternate
+/// between polling and watching their memory wait for each other's threads: naps that grew faster than the time spent
 /// polling would make each poll for longer, and so each nap longer still.
 const PART: u64 = 20;
 
-/// What is known of the program's polls, and of the thread's sleep.
+/// The record of the program's polls, and of the thread's sleep.
 #[derive(Debug)]
 pub(super) struct Pace {
-    /// Time spent polling, nanoseconds.
+    /// Total time spent polling, nanoseconds.
     polled: AtomicU64,
-    /// When the last poll was, and whether it found nothing.
+    /// The time of the last poll, nanoseconds, and `true` if it found nothing.
     polled_at: AtomicU64,
     found_nothing: AtomicBool,
-    /// The thread sleeps until then at most.
+    /// The latest time at which the thread wakes.
     sleeps_until: AtomicU64,
-    /// And it does not wake for packets.
+    /// `true` if packets do not wake it.
     deaf: AtomicBool,
 }
 
@@ -71,7 +73,7 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// The program polls. Only who holds the engine's lock says so: each value has one writer at a time.
+    /// Records a poll. The caller holds the engine's lock, so each value has one writer at a time.
     pub(super) fn polls(&self, now: Instant) {
         let last = self.polled_at.load(Ordering::Relaxed);
         self.polled_at.store(now.as_nanos(), Ordering::Relaxed);
@@ -84,50 +86,50 @@ impl Pace {
         }
     }
 
-    /// Whether the program polled just now.
+    /// Returns `true` if the program polled just now.
     pub(super) fn is_polled(&self, now: Instant) -> bool {
         now.since(Instant::from_nanos(self.polled_at.load(Ordering::Relaxed))) < SAME_POLL
     }
 
-    /// Whether the poll found something. What a program does after that it may do for long.
+    /// Records the result of the poll. After a successful one the program may do other work for long.
     pub(super) fn found(&self, something: bool) {
         self.found_nothing.store(!something, Ordering::Relaxed);
     }
 
-    /// Whether the thread leaves the work to the program: it must be woken where that is going to wait.
+    /// Returns `true` if the thread leaves the work to the program, which must wake it before it waits.
     pub(super) fn is_left_alone(&self) -> bool {
         self.deaf.load(Ordering::SeqCst)
     }
 
-    /// The thread goes to sleep.
+    /// Records that the thread goes to sleep.
     pub(super) fn sleep(&self, until: Instant, deaf: bool) {
         self.deaf.store(deaf, Ordering::SeqCst);
         self.sleeps_until.store(until.as_nanos(), Ordering::SeqCst);
     }
 
-    /// The thread is awake.
+    /// Records that the thread is awake.
     pub(super) fn awake(&self) {
         self.deaf.store(false, Ordering::SeqCst);
         self.sleeps_until.store(0, Ordering::SeqCst);
     }
 
-    /// Whether the thread would sleep through what is due.
+    /// Returns `true` if the thread would sleep past the next timeout.
     pub(super) fn oversleeps(&self, due: impl FnOnce() -> Option<Instant>) -> bool {
         !self.deaf.load(Ordering::Relaxed)
             && due().unwrap_or(NEVER).as_nanos() < self.sleeps_until.load(Ordering::SeqCst)
     }
 }
 
-/// The thread's judgement of the program.
+/// The thread's evaluation of the program.
 #[derive(Debug)]
 pub(super) struct Judge {
     looked_at: Instant,
     polled: u64,
-    /// Processor time of the program's own threads until then.
+    /// Processor time of the program's own threads up to then.
     worked: Duration,
-    /// Since when the program does the work.
+    /// The time since which the program does the work.
     drives_since: Option<Instant>,
-    /// Wakes in a row that were in vain.
+    /// Number of consecutive wakes without work.
     vain: u32,
 }
 
@@ -139,23 +141,23 @@ impl Default for Judge {
 }
 
 impl Judge {
-    /// The program stops polling, as far as it says.
+    /// Resets the evaluation: the program announced that it stops polling.
     pub(super) const fn forget(&mut self) {
         self.drives_since = None;
     }
 
-    /// The thread woke, and there was something for it to do.
+    /// Records that the thread woke and had work.
     pub(super) const fn was_needed(&mut self) {
         self.vain = 0;
     }
 
-    /// The thread woke, and there was nothing for it to do.
+    /// Records that the thread woke and had no work.
     pub(super) fn woke_in_vain(&mut self, pace: &Pace, now: Instant) {
         self.vain = if pace.is_polled(now) { self.vain + 1 } else { 0 };
     }
 
-    /// How long the thread may leave the program alone, if the program polled for most of the time since
-    /// the last look. `work` is the processor time of its own threads so far.
+    /// Returns the time for which the thread may leave the program alone, if the program polled for most of the time
+    /// since the last evaluation. `work` returns the processor time of its own threads so far.
     pub(super) fn nap(
         &mut self,
         pace: &Pace,
@@ -223,7 +225,7 @@ mod tests {
     #[test]
     fn a_program_that_this_thread_keeps_from_polling_is_left_alone() {
         assert!(kept_from_polling(false).is_some());
-        assert!(kept_from_polling(true).is_none(), "it did something with what it found");
+        assert!(kept_from_polling(true).is_none(), "it worked on what it found");
     }
 
     fn kept_from_polling(found: bool) -> Option<Duration> {
@@ -233,7 +235,7 @@ mod tests {
         let mut nap = None;
         for _ in 0..10 {
             for _ in 0..10 {
-                // It polls for 8 us, of 30; then the thread takes its processor.
+                // It polls for 8 us of 30; then the thread takes its processor.
                 (0..4).for_each(|poll| {
                     pace.polls(now + Duration::from_micros(2 * poll));
                     pace.found(found);
@@ -252,7 +254,7 @@ mod tests {
         let mut now = Instant::from_nanos(1_000_000);
         let mut work = Duration::ZERO;
         for _ in 0..10 {
-            // From the first to the third of three polls are 20 us.
+            // Three polls span 20 us.
             now = spend(&pace, now, 3);
             work = work + Duration::from_micros(220);
             judge.nap(&pace, now, || work);

@@ -1,4 +1,5 @@
-//! Source ports that were planned for this host's packets (`weft plan ports`): a peer is sent to from these alone.
+//! Planned source ports of this host's packets (`weft plan ports`): packets to a peer leave only from the ports planned
+//! for it.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,18 +10,18 @@ use weft_plan::output::{PlannedPort, read_port_csv};
 
 use crate::errno::{Errno, Outcome};
 
-/// Names the table's file.
+/// The environment variable with the path of the table.
 const FILE: &str = "WEFT_PORTS";
 
-/// Planned ports by who sends and who receives, in the order of the table.
+/// Planned ports by source and destination, in the order of the table.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Planned(BTreeMap<Ipv4Addr, BTreeMap<Ipv4Addr, Vec<u16>>>);
 
 impl Planned {
-    /// The table that `WEFT_PORTS` names; none where it names none.
+    /// Returns the table that `WEFT_PORTS` names; an empty one if it is not set.
     ///
     /// # Errors
-    /// There is no such file, or it is no port table; standard error says which.
+    /// There is no such file, or it is not a port table; standard error names the cause.
     pub(crate) fn from_environment() -> Outcome<Self> {
         let Some(file) = std::env::var_os(FILE) else { return Ok(Self::default()) };
         let file = Path::new(&file);
@@ -29,7 +30,7 @@ impl Planned {
         match rows {
             Ok(rows) => Ok(Self::new(rows)),
             Err(why) => {
-                // A program is told a number only, and would not know what of.
+                // The program gets only an error number, which does not name the cause.
                 eprintln!("weft: {FILE}={}: {why}", file.display());
                 Err(Errno(libc::EINVAL))
             }
@@ -40,7 +41,7 @@ impl Planned {
         let mut planned = Self::default();
         for PlannedPort { source, destination, port } in rows {
             let ports = planned.0.entry(source).or_default().entry(destination).or_default();
-            // Two queue pairs of one pair of hosts with one port take one path.
+            // Two queue pairs of the same hosts with one port take one path.
             if !ports.contains(&port) {
                 ports.push(port);
             }
@@ -48,13 +49,13 @@ impl Planned {
         planned
     }
 
-    /// Paths that a connection has so that all planned ports are used; none without a plan.
+    /// Returns the number of paths with which a connection uses all planned ports; `None` without a plan.
     pub(crate) fn paths(&self) -> Option<u16> {
         let counts = self.0.values().flat_map(BTreeMap::values).map(Vec::len);
         counts.max().and_then(|most| u16::try_from(most).ok())
     }
 
-    /// What is planned for packets from this address.
+    /// Returns the plan for packets from this address.
     pub(crate) fn from(&self, source: IpAddr) -> Sources {
         let IpAddr::V4(source) = source else { return Sources::default() };
         let mut sources = Sources::default();
@@ -66,12 +67,12 @@ impl Planned {
     }
 }
 
-/// What is planned for one address of this host.
+/// The plan for one address of this host.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Sources {
     /// Distinct ports.
     pub(crate) ports: Vec<u16>,
-    /// By peer, the places of its ports among all.
+    /// The indices in `ports` of each peer's ports.
     places: BTreeMap<IpAddr, Vec<usize>>,
 }
 
@@ -84,7 +85,7 @@ impl Sources {
         })
     }
 
-    /// The socket for a packet that takes this path to `peer`, where `paths` sockets of no plan come first.
+    /// Returns the socket for a packet on this path to `peer`; the first `paths` sockets are not planned.
     #[inline]
     pub(crate) fn socket(&self, peer: IpAddr, path: u16, paths: u16) -> u16 {
         if self.ports.is_empty() {
@@ -115,7 +116,7 @@ mod tests {
         let sources = planned.from(Ipv4Addr::new(10, 0, 0, 1).into());
         assert_eq!(sources.ports, [50_001, 50_002]);
         let peer = |host| IpAddr::from([10, 0, 0, host]);
-        // Sockets 0 to 3 are of no plan.
+        // Sockets 0 to 3 are not planned.
         let sockets = |host| [0, 1, 2].map(|path| sources.socket(peer(host), path, 4));
         assert_eq!(sockets(2), [4, 5, 4]);
         assert_eq!(sockets(3), [5, 5, 5]);

@@ -1,5 +1,5 @@
-//! The thread that does what no call of the program does: it answers peers, repeats what was lost and
-//! notices who is gone while the program computes, sleeps or waits.
+//! The thread that runs the engine when no call of the program does: it answers peers, retransmits lost packets and
+//! detects dead peers while the program computes, sleeps or waits.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
@@ -14,16 +14,16 @@ use super::pace::Judge;
 use super::{Embedded, NEVER};
 use crate::errno::{Errno, Outcome};
 
-/// Sleeps no longer than this.
+/// The maximum sleep.
 const LONGEST_SLEEP: Duration = Duration::from_secs(10);
 
-/// When sockets that were full are tried again.
+/// The interval at which full sockets are retried.
 const UNTIL_ROOM: Duration = Duration::from_micros(200);
 
-/// When it looks at the device in any case, while it naps.
+/// The maximum time between checks of the device while it naps.
 const LONGEST_NAPS: Duration = Duration::from_millis(10);
 
-/// How long it stands back for a thread of the program that waits for the device.
+/// The time for which it yields to a thread of the program that waits for the device.
 const STAND_BACK: Duration = Duration::from_micros(50);
 
 /// Starts the thread. It never ends.
@@ -31,7 +31,7 @@ pub(super) fn start(engine: &'static Embedded) -> Outcome<()> {
     spawn(move || run(engine))
 }
 
-/// Starts a thread of the library's own in the program.
+/// Starts a thread of the library in the program.
 pub(super) fn spawn(run: impl FnOnce() + Send + 'static) -> Outcome<()> {
     let signals = SignalsBlocked::new();
     let thread = std::thread::Builder::new().name("weft".into()).stack_size(256 << 10);
@@ -41,7 +41,7 @@ pub(super) fn spawn(run: impl FnOnce() + Send + 'static) -> Outcome<()> {
 }
 
 fn run(engine: &Embedded) {
-    // Sleeps are short; the kernel may make them 50 us longer otherwise (prctl(2)).
+    // Sleeps are short; otherwise the kernel may make them 50 us longer (prctl(2)).
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
     ask_for_short_slices();
     // A panic poisons the engine's lock: from then on each verb fails with EIO.
@@ -54,15 +54,15 @@ fn run(engine: &Embedded) {
                 called = rest(engine, &sleep);
             }
             if called && sleep.deaf {
-                // The program is going to wait.
+                // The program is about to wait.
                 judge.forget();
             }
         }
     }));
 }
 
-/// Whether the program does the work still, so that the thread goes on napping. It does not take the device for
-/// that: the program has it for most of the time, and would have to hand it over.
+/// Returns `true` if the program still does the work, so that the thread continues to nap. It does not lock the device
+/// for this: the program holds it most of the time, and would have to release it.
 fn nap_on(engine: &Embedded, judge: &mut Judge, look_by: Instant, sleep: &mut Sleep) -> bool {
     let now = Clock.now();
     let nap = judge.nap(&engine.pace, now, work_of_others).filter(|_| now < look_by);
@@ -73,16 +73,16 @@ fn nap_on(engine: &Embedded, judge: &mut Judge, look_by: Instant, sleep: &mut Sl
     nap.is_some()
 }
 
-/// What the thread does next.
+/// The next sleep of the thread.
 struct Sleep {
     until: Instant,
-    /// Not even a packet wakes it: the program takes them in.
+    /// `true` if packets do not wake it: the program handles them.
     deaf: bool,
-    /// The program does the work.
+    /// `true` if the program does the work.
     nap: bool,
 }
 
-/// Takes turns until there is nothing to do; `None` when the engine broke.
+/// Runs turns until there is no work; returns `None` when the engine panicked.
 fn turn(engine: &Embedded, judge: &mut Judge) -> Option<Sleep> {
     let mut worked = false;
     loop {
@@ -118,7 +118,7 @@ fn turn(engine: &Embedded, judge: &mut Judge) -> Option<Sleep> {
     }
 }
 
-/// Processor time of this process without this thread.
+/// Returns the processor time of this process without this thread.
 fn work_of_others() -> Duration {
     let [all, own] = [ClockId::ProcessCPUTime, ClockId::ThreadCPUTime].map(|clock| {
         let spent = clock_gettime(clock);
@@ -128,20 +128,20 @@ fn work_of_others() -> Duration {
     Duration::from_nanos(all.as_nanos().saturating_sub(own.as_nanos()))
 }
 
-/// Sleeps until there may be something to do; whether it was called.
+/// Sleeps until there may be work. Returns `true` if it was woken by a descriptor.
 fn rest(engine: &Embedded, sleep: &Sleep) -> bool {
     let mut watched = [&engine.kick, &engine.arrivals].map(|fd| PollFd::new(fd, PollFlags::IN));
     let heard = if sleep.deaf { 1 } else { 2 };
     let span = sleep.until.since(Clock.now());
-    // An interrupted or failed poll is a short one.
+    // An interrupted or failed poll counts as a short one.
     let _ = poll(&mut watched[..heard], Some(&timespec(span)));
     engine.pace.awake();
     rustix::io::read(&engine.kick, &mut [0; 8]).is_ok()
 }
 
-/// Asks the scheduler to let this thread run soon and not for long (Linux 6.12, sched_setattr(2)): the program
-/// may be computing, or watching its memory, on every processor, and would keep its own for milliseconds. Older
-/// kernels refuse or ignore it.
+/// Asks the scheduler to run this thread soon and briefly (Linux 6.12, sched_setattr(2)): otherwise the program,
+/// computing or watching its memory on every processor, would keep its processor for milliseconds. Older kernels refuse
+/// or ignore it.
 pub(super) fn ask_for_short_slices() {
     /// `struct sched_attr`.
     #[repr(C)]
@@ -157,7 +157,7 @@ pub(super) fn ask_for_short_slices() {
     }
     const SHORTEST_SLICE: u64 = 100_000;
     let size = u32::try_from(size_of::<Attributes>()).expect("a small structure");
-    // SAFETY: the kernel reads as many bytes as the structure says it has.
+    // SAFETY: the kernel reads the number of bytes that the structure states.
     unsafe {
         let nice = libc::getpriority(libc::PRIO_PROCESS, 0);
         let (policy, flags, priority, deadline, period) = (0, 0, 0, 0, 0);
@@ -167,12 +167,12 @@ pub(super) fn ask_for_short_slices() {
     }
 }
 
-/// Keeps the program's signals from a thread that is started meanwhile: they are for its own threads.
+/// Blocks signals in a thread that is started meanwhile: they are for the program's own threads.
 struct SignalsBlocked(libc::sigset_t);
 
 impl SignalsBlocked {
     fn new() -> Self {
-        // SAFETY: a set of signals is numbers, of which zero is one, and both are places for one.
+        // SAFETY: all-zero bytes are a valid set of signals, and both pointers refer to a set.
         unsafe {
             let (mut all, mut before) = (core::mem::zeroed(), core::mem::zeroed());
             libc::sigfillset(&raw mut all);
@@ -184,7 +184,7 @@ impl SignalsBlocked {
 
 impl Drop for SignalsBlocked {
     fn drop(&mut self) {
-        // SAFETY: the set that was there before.
+        // SAFETY: this is the set from before.
         unsafe {
             libc::pthread_sigmask(libc::SIG_SETMASK, &raw const self.0, core::ptr::null_mut())
         };

@@ -1,6 +1,6 @@
-//! Settings of the device in the environment: those of its transport, which all programs on real packets share
-//! ([`TransportSettings`]), its encryption ([`EncryptionSettings`]), what peers may have it hold ([`HeldSettings`]), and whether programs of one host use the network
-//! (`WEFT_SAME_HOST`). A variable that is empty says nothing.
+//! Settings of the device in the environment: its transport ([`TransportSettings`], common to all programs on real
+//! packets), its encryption ([`EncryptionSettings`]), the limits of payload held for peers ([`HeldSettings`]), and
+//! shared memory between programs of one host (`WEFT_SAME_HOST`). An empty variable counts as not set.
 
 use std::ffi::OsString;
 use std::ops::RangeInclusive;
@@ -12,15 +12,15 @@ use weft_units::ByteCount;
 
 use crate::errno::{Errno, Outcome};
 
-/// Bytes that may be held: less than one packet of the same host's would hold nothing, more is no limit.
+/// The allowed values, bytes: less than one packet of the same host would hold nothing, more is no limit.
 const HELD: RangeInclusive<u64> = 64 << 10..=1 << 40;
 
-/// Limits of out-of-order payload that the device holds for peers. `None` leaves the default.
+/// Limits of out-of-order payload that the device holds for peers. `None` is the default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeldSettings {
-    /// Bytes of all peers together.
+    /// Maximum of all peers together, bytes.
     pub bytes: Option<ByteCount>,
-    /// Bytes from one peer's address.
+    /// Maximum from one peer's address, bytes.
     pub bytes_per_peer: Option<ByteCount>,
 }
 
@@ -61,7 +61,7 @@ impl HeldSettings {
         }
     }
 
-    /// Returns the limits with these values in place of theirs.
+    /// Returns the limits with these values in place of their own.
     pub(crate) fn apply(self, limits: Limits) -> Limits {
         Limits {
             held_bytes: self.bytes.map_or(limits.held_bytes, |bytes| bytes.0),
@@ -73,7 +73,7 @@ impl HeldSettings {
     }
 }
 
-/// Returns what peers may have a device hold, in rows of name and value.
+/// Returns the limits of payload held for peers, in rows of name and value.
 pub(crate) fn describe_held(limits: &Limits) -> Vec<(String, String)> {
     let rows =
         [("held bytes", limits.held_bytes), ("held bytes per peer", limits.held_bytes_per_peer)];
@@ -82,24 +82,24 @@ pub(crate) fn describe_held(limits: &Limits) -> Vec<(String, String)> {
 
 const SAME_HOST: &str = "WEFT_SAME_HOST";
 
-/// What was said; nothing where a variable is not set.
+/// The settings of the environment; `None` for a variable that is not set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Settings {
     pub(crate) transport: TransportSettings,
     pub(crate) encryption: EncryptionSettings,
     pub(crate) held: HeldSettings,
-    /// Whether programs of one host may reach each other without the network.
+    /// `true` if programs of one host may reach each other without the network.
     pub(crate) same_host: Option<bool>,
 }
 
 impl Settings {
-    /// Returns what this process's environment says.
+    /// Returns the settings of this process's environment.
     ///
     /// # Errors
-    /// `EINVAL`: a value is not allowed; standard error says which, once.
+    /// `EINVAL`: a value is not allowed; standard error names it, once.
     pub(crate) fn from_environment() -> Outcome<Self> {
         static SETTINGS: LazyLock<Option<Settings>> = LazyLock::new(|| {
-            // A program is told a number only, and would not know what of.
+            // The program gets only an error number, which does not name the cause.
             let refused = |error| eprintln!("weft: {error}");
             Settings::read(|name| std::env::var_os(name)).map_err(refused).ok()
         });

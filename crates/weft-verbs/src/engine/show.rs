@@ -1,4 +1,4 @@
-//! The device shows itself to `weft stat`: its connections, what they repeated, and their paths.
+//! Publication of the device's state for `weft stat`: its connections, their retransmissions, and their paths.
 
 use std::fs::File;
 
@@ -13,10 +13,10 @@ use weft_units::Instant;
 
 use crate::device::NAME;
 
-/// Rows of paths that are shown: 32 connections of 128 paths.
+/// Maximum of published rows of paths: 32 connections of 128 paths.
 const PATHS: usize = 4096;
 
-/// What a device shows itself with.
+/// The published state of a device.
 #[derive(Debug)]
 pub(crate) struct Shown {
     board: Board,
@@ -31,7 +31,7 @@ pub(crate) struct Shown {
 }
 
 impl Shown {
-    /// `None` where it shall not be, or cannot: a device without a place to show itself works like any other.
+    /// Opens the board. Returns `None` if it is switched off or fails: a device without one works like any other.
     pub(crate) fn open(
         address: Option<std::net::IpAddr>,
         transport: &str,
@@ -49,17 +49,17 @@ impl Shown {
         Some(Self { board, name, address, transport, started: now, pace, shown: None })
     }
 
-    /// The open file: a child of `fork` must let go of it, or its parent would seem to live on.
+    /// Returns the open file: a child of `fork` must close it, or its parent would seem to live on.
     pub(crate) fn file(&self) -> &File {
         self.board.file()
     }
 
-    /// When it is to be written, if anything happened since it was.
+    /// Returns the time of the next publication, if there was activity since the last.
     pub(crate) fn due(&self, device: &Device) -> Option<Instant> {
         (self.shown != Some(activity(device))).then(|| self.pace.due())
     }
 
-    /// Writes the board where it is due.
+    /// Writes the board if due.
     pub(crate) fn refresh(&mut self, now: Instant, device: &Device, seals: &Seals) {
         if now < self.pace.due() || self.shown == Some(activity(device)) {
             return;
@@ -67,7 +67,7 @@ impl Shown {
         self.shown = Some(activity(device));
         self.board.beat(now);
         let Self { board, name, address, transport, started, .. } = self;
-        // A file system that is full now may have room later; what was written last stays.
+        // A file system that is full now may have room later; the last state stays.
         let _ = board.publish(|draft| {
             let all: Vec<Connection<'_>> = device.connections().collect();
             draft.push(&ProgramRecord {
@@ -92,7 +92,7 @@ impl Shown {
     }
 }
 
-/// Grows whenever a packet comes or goes, and changes with the connections.
+/// Returns a number that grows with each packet received or sent, and changes with the connections.
 fn activity(device: &Device) -> u64 {
     let stats = device.stats();
     let packets = stats.data_sent + stats.data_received + stats.acks_received + stats.acks_sent;
@@ -156,7 +156,7 @@ fn connection(of: &Connection<'_>, seals: &Seals) -> ConnectionRecord {
     }
 }
 
-/// Paths of a connection that anything is known of.
+/// Returns the paths of a connection with any state.
 fn paths<'a>(of: &Connection<'a>) -> impl Iterator<Item = PathRecord> + use<'a> {
     let connection = of.id.0.into();
     let paths = of.flow.and_then(|flow| flow.paths);

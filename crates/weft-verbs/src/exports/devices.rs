@@ -1,4 +1,4 @@
-//! Finding and opening devices.
+//! Enumeration and opening of devices.
 
 use core::ffi::{c_char, c_int};
 
@@ -8,14 +8,14 @@ use crate::errno::{number, pointer};
 use weft_verbs_abi::*;
 
 /// # Safety
-/// `count` is null or a place for a number.
+/// `count` is null or has room for a number.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {
     let null = core::ptr::null_mut();
     let there = DEVICE.is_there();
     let device = if there { (&raw const DEVICE.public).cast_mut() } else { null };
     let list = Box::new([device, null]);
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     if let Some(count) = unsafe { count.as_mut() } {
         *count = there.into();
     }
@@ -23,7 +23,7 @@ unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_dev
 }
 
 /// # Safety
-/// `list` is null or from [`ibv_get_device_list`] and not freed yet.
+/// `list` is null or came from [`ibv_get_device_list`] and is not freed yet.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
     if !list.is_null() {
@@ -33,7 +33,7 @@ unsafe extern "C" fn ibv_free_device_list(list: *mut *mut ibv_device) {
 }
 
 /// # Safety
-/// `device` is from the list.
+/// `device` came from the list.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char {
     // SAFETY: devices live as long as the program.
@@ -42,7 +42,7 @@ unsafe extern "C" fn ibv_get_device_name(device: *mut ibv_device) -> *const c_ch
 
 #[unsafe(no_mangle)]
 extern "C" fn ibv_get_device_index(_device: *mut ibv_device) -> c_int {
-    // The kernel's number of the device, which it does not know.
+    // The kernel has no index for this device.
     -1
 }
 
@@ -57,9 +57,9 @@ extern "C" fn ibv_open_device(_device: *mut ibv_device) -> *mut ibv_context {
 }
 
 /// # Safety
-/// `context` is open, and nobody uses it any more.
+/// `context` is open, and is not used afterwards.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_close_device(context: *mut ibv_context) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     number(|| unsafe { Context::close(context) })
 }

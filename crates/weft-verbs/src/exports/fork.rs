@@ -1,4 +1,4 @@
-//! Nothing is pinned, so a process may fork without telling anybody.
+//! The fork functions: no memory is pinned, so a process may fork without any preparation.
 
 use core::ffi::{c_int, c_void};
 

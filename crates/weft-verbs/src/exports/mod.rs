@@ -1,4 +1,4 @@
-//! The functions of `libibverbs.so.1`, by what they are about. Each is the one of its manual page.
+//! The functions of `libibverbs.so.1`, one module for each object. Each has its manual page's behaviour.
 
 mod devices;
 mod fork;

@@ -2,7 +2,7 @@
 
 use core::ffi::{CStr, c_char, c_int};
 
-/// The row of a table, or a word for what is not in it.
+/// Returns the row of a table, or `unknown` for a number that is not in it.
 fn row(table: &[&'static CStr], number: u32, unknown: &'static CStr) -> *const c_char {
     let row = usize::try_from(number).ok().and_then(|number| table.get(number));
     row.copied().unwrap_or(unknown).as_ptr()
@@ -55,8 +55,8 @@ extern "C" fn ibv_node_type_str(node: u32) -> *const c_char {
     row(NAMES, node, c"unknown")
 }
 
-/// The static rates of IBTA (section 9.11.1 and later annexes): number, multiple of 2.5 Gb/s (zero where
-/// it is none), Mb/s.
+/// The static rates of IBTA (section 9.11.1 and later annexes): number, multiple of 2.5 Gb/s (zero if it is not a
+/// multiple), Mb/s.
 const RATES: &[(u32, c_int, c_int)] = &[
     (2, 1, 2_500),
     (5, 2, 5_000),

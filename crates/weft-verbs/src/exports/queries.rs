@@ -1,4 +1,4 @@
-//! What a device, its port and its tables are.
+//! Queries of a device, its port and its tables.
 
 use core::ffi::{c_int, c_uint};
 
@@ -8,26 +8,26 @@ use weft_verbs_abi::*;
 /// The only partition, with full membership (IBTA, section 10.9.1.2).
 const DEFAULT_PKEY: u16 = 0xffff;
 
-/// Copies the first `len` bytes of `from`, or all.
+/// Copies the first `len` bytes of `from`, or all of them.
 ///
 /// # Safety
 /// `to` has room for `len` bytes.
 unsafe fn copy_some<T>(from: &T, to: *mut T, len: usize) {
     let len = len.min(size_of::<T>());
-    // SAFETY: both are at least as long, and one was just made here.
+    // SAFETY: both are at least that long, and one was just made here.
     unsafe {
         core::ptr::copy_nonoverlapping((&raw const *from).cast::<u8>(), to.cast::<u8>(), len)
     };
 }
 
 /// # Safety
-/// `attributes` has room for them.
+/// `attributes` has room for the structure.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_query_device(
     _context: *mut ibv_context,
     attributes: *mut ibv_device_attr,
 ) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { attributes.write(DEVICE.attributes()) };
     0
 }
@@ -40,19 +40,19 @@ pub(crate) unsafe extern "C" fn query_device_ex(
     attributes: *mut ibv_device_attr_ex,
     len: usize,
 ) -> c_int {
-    // SAFETY: null or a structure, as the caller says.
+    // SAFETY: the pointer is null or a structure; the caller guarantees it.
     if unsafe { input.as_ref() }.is_some_and(|input| input.comp_mask != 0) {
         return libc::EINVAL;
     }
     if len < size_of::<ibv_device_attr>() {
         return libc::EINVAL;
     }
-    // SAFETY: numbers only, of which zero is one.
+    // SAFETY: all-zero bytes are valid for numbers.
     let zero: ibv_device_attr_ex = unsafe { core::mem::zeroed() };
     let orig_attr = DEVICE.attributes();
     let device_cap_flags_ex = orig_attr.device_cap_flags.into();
     let all = ibv_device_attr_ex { orig_attr, device_cap_flags_ex, phys_port_cnt_ex: 1, ..zero };
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { copy_some(&all, attributes, len) };
     0
 }
@@ -68,24 +68,24 @@ pub(crate) unsafe extern "C" fn query_port(
     if port != 1 {
         return libc::EINVAL;
     }
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { copy_some(&DEVICE.port(), attributes, len) };
     0
 }
 
 /// # Safety
-/// `attributes` has room for what they were before `link_layer` was added.
+/// `attributes` has room for the structure without `link_layer`, as it once was.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_query_port(
     context: *mut ibv_context,
     port: u8,
     attributes: *mut ibv_port_attr,
 ) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { query_port(context, port, attributes, COMPAT_PORT_ATTR_LEN) }
 }
 
-/// The address of a row, if there is one.
+/// Returns the address of a row, if there is one.
 fn address(port: u32, row: usize) -> Option<&'static Address> {
     DEVICE.addresses.get(row).filter(|_| port == 1)
 }
@@ -101,7 +101,7 @@ fn entry(address: &Address, row: usize) -> ibv_gid_entry {
 }
 
 /// # Safety
-/// `gid` has room for one.
+/// `gid` has room for a GID.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_query_gid(
     _context: *mut ibv_context,
@@ -112,7 +112,7 @@ unsafe extern "C" fn ibv_query_gid(
     let Some(address) = usize::try_from(row).ok().and_then(|row| address(port.into(), row)) else {
         return -1;
     };
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { gid.write(address.gid()) };
     0
 }
@@ -130,7 +130,7 @@ unsafe extern "C" fn _ibv_query_gid_ex(
 ) -> c_int {
     let row = row as usize;
     let Some(address) = address(port, row) else { return libc::EINVAL };
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { copy_some(&entry(address, row), to, len) };
     0
 }
@@ -149,14 +149,14 @@ unsafe extern "C" fn _ibv_query_gid_table(
         return -(libc::EINVAL as isize);
     }
     for (row, address) in DEVICE.addresses.iter().enumerate() {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { copy_some(&entry(address, row), to.byte_add(row * len), len) };
     }
     DEVICE.addresses.len().cast_signed()
 }
 
 /// # Safety
-/// `kind` has room for one.
+/// `kind` has room for a number.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_query_gid_type(
     _context: *mut ibv_context,
@@ -169,13 +169,13 @@ unsafe extern "C" fn ibv_query_gid_type(
     if address(port.into(), row as usize).is_none() {
         return libc::EINVAL;
     }
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { kind.write(ROCE_V2) };
     0
 }
 
 /// # Safety
-/// `pkey` has room for one.
+/// `pkey` has room for a key.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_query_pkey(
     _context: *mut ibv_context,
@@ -186,7 +186,7 @@ unsafe extern "C" fn ibv_query_pkey(
     if port != 1 || row != 0 {
         return libc::EINVAL;
     }
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { pkey.write(DEFAULT_PKEY) };
     0
 }

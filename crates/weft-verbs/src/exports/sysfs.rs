@@ -1,4 +1,4 @@
-//! The kernel's view of devices, which has none of ours.
+//! The kernel's view of devices in sysfs, which does not contain this device.
 
 use core::ffi::{CStr, c_char, c_int};
 use std::ffi::OsStr;
@@ -20,11 +20,11 @@ unsafe extern "C" fn ibv_read_sysfs_file(
     buf: *mut c_char,
     size: usize,
 ) -> c_int {
-    // SAFETY: the caller says that they are strings.
+    // SAFETY: the caller guarantees that they are strings.
     let (folder, file) = unsafe { (CStr::from_ptr(folder), CStr::from_ptr(file)) };
     let path =
         Path::new(OsStr::from_bytes(folder.to_bytes())).join(OsStr::from_bytes(file.to_bytes()));
-    // SAFETY: the caller has room for as many bytes.
+    // SAFETY: the caller has room for `size` bytes.
     let buf = unsafe { core::slice::from_raw_parts_mut(buf.cast::<u8>(), size) };
     match std::fs::File::open(path).and_then(|mut file| file.read(buf)) {
         Ok(read) => {

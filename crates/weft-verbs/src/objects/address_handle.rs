@@ -1,4 +1,4 @@
-//! Addresses: who a GID is, and handles for it.
+//! The resolution of GIDs to hosts, and address handles.
 
 use core::ffi::c_int;
 use std::net::IpAddr;
@@ -19,12 +19,12 @@ pub(super) struct AddressHandle {
     pub(super) ip: IpAddr,
 }
 
-// SAFETY: `repr(C)`, and begins with the structure.
+// SAFETY: the type is `repr(C)`, and begins with the structure.
 unsafe impl Object for AddressHandle {
     type Public = ibv_ah;
 }
 
-/// Returns the host that an address vector names, and has the context speak to it from the address that it says.
+/// Returns the host that an address vector names, and makes the context send to it from the vector's source address.
 /// RoCE has no address without a GID.
 pub(super) fn resolve(opened: &Opened, address: &ibv_ah_attr) -> Outcome<IpAddr> {
     if address.port_num != 1 || address.is_global == 0 {
@@ -40,11 +40,11 @@ pub(super) fn resolve(opened: &Opened, address: &ibv_ah_attr) -> Outcome<IpAddr>
 }
 
 /// # Safety
-/// `pd` is allocated, and `attributes` say whom to address.
+/// `pd` is allocated, and `attributes` is a valid address vector.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attributes: *mut ibv_ah_attr) -> *mut ibv_ah {
     pointer(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let (domain, context, attributes) =
             unsafe { (Domain::of(pd), (*pd).context, &*attributes) };
         let ip = resolve(&domain.opened, attributes)?;
@@ -54,11 +54,11 @@ unsafe extern "C" fn ibv_create_ah(pd: *mut ibv_pd, attributes: *mut ibv_ah_attr
 }
 
 /// # Safety
-/// `ah` is made.
+/// `ah` exists.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
     number(|| {
-        // SAFETY: as the caller says; a domain outlives what is made in it.
+        // SAFETY: guaranteed by the caller; a domain outlives the objects in it.
         unsafe {
             Domain::of((*ah).pd).handles.fetch_sub(1, Ordering::Relaxed);
             drop(AddressHandle::take(ah));
@@ -67,9 +67,9 @@ unsafe extern "C" fn ibv_destroy_ah(ah: *mut ibv_ah) -> c_int {
     })
 }
 
-/// Who sent a datagram to whom, from the header before it (IBTA annex A17).
+/// Returns a datagram's source and destination, from the header before it (IBTA annex A17).
 fn addresses_of(header: &[u8; 40]) -> Option<(IpAddr, IpAddr)> {
-    // Only headers are here: the packets they say were longer.
+    // The buffer has only the headers, whose length fields include the payload.
     let with_payload = |header: &[u8]| [header, &[0; 1 << 16]].concat();
     if let Ok((header, _)) = Ipv4Header::parse(&with_payload(&header[20..])) {
         return Some((header.source.into(), header.destination.into()));
@@ -79,12 +79,12 @@ fn addresses_of(header: &[u8; 40]) -> Option<(IpAddr, IpAddr)> {
 }
 
 /// # Safety
-/// `grh` begins a datagram's buffer.
+/// `grh` is the start of a datagram's buffer.
 unsafe fn sender_of(port: u8, wc: &ibv_wc, grh: *const ibv_grh) -> Outcome<ibv_ah_attr> {
     if wc.wc_flags & wc_flag::GRH == 0 {
         return Err(EINVAL);
     }
-    // SAFETY: as the caller says; the structure is 40 bytes.
+    // SAFETY: guaranteed by the caller; the structure has 40 bytes.
     let header = unsafe { *grh.cast::<[u8; 40]>() };
     let (source, destination) = addresses_of(&header).ok_or(EINVAL)?;
     let row = DEVICE.addresses.iter().position(|address| address.ip == destination);
@@ -99,7 +99,7 @@ unsafe fn sender_of(port: u8, wc: &ibv_wc, grh: *const ibv_grh) -> Outcome<ibv_a
 }
 
 /// # Safety
-/// The completion and the header are a datagram's, and `to` has room for attributes.
+/// The completion and the header belong to a datagram, and `to` has room for attributes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_init_ah_from_wc(
     _context: *mut ibv_context,
@@ -109,14 +109,14 @@ unsafe extern "C" fn ibv_init_ah_from_wc(
     to: *mut ibv_ah_attr,
 ) -> c_int {
     count(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { to.write(sender_of(port, &*wc, grh)?) };
         Ok(0)
     })
 }
 
 /// # Safety
-/// `pd` is allocated; the completion and the header are a datagram's.
+/// `pd` is allocated; the completion and the header belong to a datagram.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_create_ah_from_wc(
     pd: *mut ibv_pd,
@@ -124,9 +124,9 @@ unsafe extern "C" fn ibv_create_ah_from_wc(
     grh: *mut ibv_grh,
     port: u8,
 ) -> *mut ibv_ah {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     match unsafe { sender_of(port, &*wc, grh) } {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         Ok(mut attributes) => unsafe { ibv_create_ah(pd, &raw mut attributes) },
         Err(errno) => pointer(|| Err(errno)),
     }

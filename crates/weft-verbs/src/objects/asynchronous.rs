@@ -1,4 +1,4 @@
-//! Asynchronous events: what happened that is no completion.
+//! Asynchronous events: all events except completions.
 
 use core::ffi::c_int;
 
@@ -11,17 +11,17 @@ use crate::engine::events::Open;
 use crate::errno::{Errno, count};
 use weft_verbs_abi::*;
 
-/// What an event is about, and where it is counted.
+/// Returns the object of an event, and its count of open events.
 ///
 /// # Safety
-/// The object is made.
+/// The object exists.
 unsafe fn about<'a>(kind: u32, object: usize) -> (event_element, Option<&'a Open>) {
     let cq: *mut ibv_cq = core::ptr::with_exposed_provenance_mut(object);
     let (qp, srq): (*mut ibv_qp, *mut ibv_srq) = (cq.cast(), cq.cast());
-    // SAFETY: as the caller says; the kind of event tells the kind of object.
+    // SAFETY: guaranteed by the caller; the kind of event determines the kind of object.
     unsafe {
         let (element, open) = match kind {
-            // About the device.
+            // The event is about the device.
             event_type::DEVICE_FATAL => return (event_element { cq }, None),
             event_type::CQ_ERR => (event_element { cq }, &CompletionQueue::of(cq.cast()).told),
             event_type::SRQ_ERR | event_type::SRQ_LIMIT_REACHED => {
@@ -41,10 +41,10 @@ unsafe extern "C" fn ibv_get_async_event(
     to: *mut ibv_async_event,
 ) -> c_int {
     count(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let events = unsafe { Context::of(context) }.opened.events.clone();
         let event = events.wait().map_err(|error| Errno::from_io(&error))?;
-        // SAFETY: an object takes its events along when it is destroyed, so this one is not.
+        // SAFETY: an object removes its events when it is destroyed, so this one exists.
         unsafe {
             let (element, open) = about(event.kind, event.object);
             open.inspect(|open| open.add());
@@ -55,10 +55,10 @@ unsafe extern "C" fn ibv_get_async_event(
 }
 
 /// # Safety
-/// `event` was got and is not acknowledged yet.
+/// `event` came from `ibv_get_async_event` and is not acknowledged yet.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_ack_async_event(event: *mut ibv_async_event) {
-    // SAFETY: as the caller says; an object waits for its events to be acknowledged.
+    // SAFETY: guaranteed by the caller; an object's destruction waits for its events to be acknowledged.
     unsafe {
         let ibv_async_event { element, event_type } = *event;
         about(event_type, element.cq.expose_provenance()).1.inspect(|open| open.close(1));

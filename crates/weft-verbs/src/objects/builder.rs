@@ -1,5 +1,5 @@
-//! Requests that are built call by call (`ibv_wr_post(3)`): `wr_start`, one call for each request, calls for
-//! its memory, and `wr_complete`, which posts all of them or none.
+//! Send requests that a program builds call by call (`ibv_wr_post(3)`): `wr_start`, one call for each request, calls
+//! for its memory, and `wr_complete`, which posts all of them or none.
 
 use core::ffi::{c_int, c_void};
 
@@ -12,11 +12,11 @@ use super::work::{destination, take_inline};
 use crate::errno::{EINVAL, Errno, Outcome, number};
 use weft_verbs_abi::*;
 
-/// What is being built between `wr_start` and `wr_complete`.
+/// The requests being built between `wr_start` and `wr_complete`.
 #[derive(Debug, Default)]
 pub(super) struct Builder {
     requests: Vec<Built>,
-    /// The first thing that was wrong.
+    /// The first error.
     refusal: Option<Errno>,
 }
 
@@ -45,8 +45,8 @@ impl Built {
     }
 }
 
-/// Operations that a service has (`enum ibv_qp_create_send_ops_flags`: one bit each, in the order of
-/// `enum ibv_wr_opcode`).
+/// Returns the operations of a service (`enum ibv_qp_create_send_ops_flags`: one bit each, in the order of `enum
+/// ibv_wr_opcode`).
 pub(super) fn operations_of(service: Service) -> u64 {
     use wr_opcode::*;
     let bits = |opcodes: &[u32]| opcodes.iter().fold(0, |bits, opcode| bits | 1 << opcode);
@@ -70,21 +70,21 @@ pub(super) fn operations_of(service: Service) -> u64 {
     }
 }
 
-/// What `qp` is building.
+/// Returns the builder of `qp`.
 ///
 /// # Safety
-/// `qp` is made, and the caller is between `wr_start` and `wr_complete`, so that nobody else is.
+/// `qp` exists, and the caller is between `wr_start` and `wr_complete`, so that it has exclusive access.
 unsafe fn builder<'a>(qp: *mut ibv_qp_ex) -> &'a mut Builder {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { &mut *QueuePair::of(qp).builder.get() }
 }
 
 /// Begins the next request.
 ///
 /// # Safety
-/// As for [`builder`].
+/// The same as for [`builder`].
 unsafe fn begin(qp: *mut ibv_qp_ex, operation: Outcome<Operation>) {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let (builder, wr_id, flags) = unsafe { (builder(qp), (*qp).wr_id, (*qp).wr_flags) };
     match operation {
         Ok(operation) => {
@@ -95,21 +95,21 @@ unsafe fn begin(qp: *mut ibv_qp_ex, operation: Outcome<Operation>) {
     }
 }
 
-/// Changes the request that was begun last.
+/// Changes the last request.
 ///
 /// # Safety
-/// As for [`builder`].
+/// The same as for [`builder`].
 unsafe fn amend(qp: *mut ibv_qp_ex, change: impl FnOnce(&mut Built) -> Outcome<()>) {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let builder = unsafe { builder(qp) };
     let changed = builder.requests.last_mut().ok_or(EINVAL).and_then(change);
     builder.refusal = builder.refusal.or_else(|| changed.err());
 }
 
 /// # Safety
-/// `qp` is made.
+/// `qp` exists.
 unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
-    // SAFETY: a mutex of zeroes is one; `wr_complete` and `wr_abort` let go of it.
+    // SAFETY: an all-zero mutex is valid; `wr_complete` and `wr_abort` release it.
     unsafe {
         libc::pthread_mutex_lock(&raw mut (*qp).qp_base.mutex);
         let builder = builder(qp);
@@ -119,9 +119,9 @@ unsafe extern "C" fn wr_start(qp: *mut ibv_qp_ex) {
 }
 
 /// # Safety
-/// Building has begun.
+/// `wr_start` was called.
 unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let (pair, builder) = unsafe { (QueuePair::of(qp), builder(qp)) };
     let posted = number(|| {
         if let Some(errno) = builder.refusal {
@@ -130,26 +130,26 @@ unsafe extern "C" fn wr_complete(qp: *mut ibv_qp_ex) -> c_int {
         let requests: Vec<SendRequest<'_>> = builder.requests.iter().map(Built::request).collect();
         pair.opened.engine.post_all(pair.number, &requests)
     });
-    // SAFETY: `wr_start` took it.
+    // SAFETY: `wr_start` locked it.
     unsafe { libc::pthread_mutex_unlock(&raw mut (*qp).qp_base.mutex) };
     posted
 }
 
 /// # Safety
-/// Building has begun.
+/// `wr_start` was called.
 unsafe extern "C" fn wr_abort(qp: *mut ibv_qp_ex) {
-    // SAFETY: `wr_start` took it.
+    // SAFETY: `wr_start` locked it.
     unsafe { libc::pthread_mutex_unlock(&raw mut (*qp).qp_base.mutex) };
 }
 
-/// Functions that begin a request.
+/// Makes the functions that begin a request.
 macro_rules! begins {
     ($($name:ident($($argument:ident: $type:ty),*) => $operation:expr;)+) => {
         $(
             /// # Safety
-            /// Building has begun.
+            /// `wr_start` was called.
             unsafe extern "C" fn $name(qp: *mut ibv_qp_ex $(, $argument: $type)*) {
-                // SAFETY: as the caller says.
+                // SAFETY: guaranteed by the caller.
                 unsafe { begin(qp, Ok($operation)) };
             }
         )+
@@ -172,21 +172,21 @@ begins! {
 }
 
 /// # Safety
-/// Building has begun; the window is allocated and what it is to show registered.
+/// `wr_start` was called; the window is allocated and its region registered.
 unsafe extern "C" fn wr_bind_mw(
     qp: *mut ibv_qp_ex,
     mw: *mut ibv_mw,
     rkey: u32,
     info: *const ibv_mw_bind_info,
 ) {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { begin(qp, bind_operation(mw, rkey, &*info)) };
 }
 
 /// # Safety
-/// Building has begun, and `ah` is made.
+/// `wr_start` was called, and `ah` exists.
 unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, qpn: u32, qkey: u32) {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         amend(qp, |built| {
             built.datagram = Some(destination(ah, qpn, qkey)?);
@@ -196,9 +196,9 @@ unsafe extern "C" fn wr_set_ud_addr(qp: *mut ibv_qp_ex, ah: *mut ibv_ah, qpn: u3
 }
 
 /// # Safety
-/// Building has begun.
+/// `wr_start` was called.
 unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, address: u64, length: u32) {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         amend(qp, |built| {
             built.sges = vec![Sge { address, length, lkey }];
@@ -208,9 +208,9 @@ unsafe extern "C" fn wr_set_sge(qp: *mut ibv_qp_ex, lkey: u32, address: u64, len
 }
 
 /// # Safety
-/// Building has begun, and the list is as long.
+/// `wr_start` was called, and the list has `count` entries.
 unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *const ibv_sge) {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         amend(qp, |built| {
             let read = |index| {
@@ -224,9 +224,9 @@ unsafe extern "C" fn wr_set_sge_list(qp: *mut ibv_qp_ex, count: usize, list: *co
 }
 
 /// # Safety
-/// Building has begun, and the bytes are there.
+/// `wr_start` was called, and `from` has `length` bytes.
 unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, from: *mut c_void, length: usize) {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         amend(qp, |built| {
             let mut bytes = Vec::new();
@@ -238,13 +238,13 @@ unsafe extern "C" fn wr_set_inline_data(qp: *mut ibv_qp_ex, from: *mut c_void, l
 }
 
 /// # Safety
-/// Building has begun; the list is as long, and its bytes are there.
+/// `wr_start` was called; the list has `count` entries, and their bytes exist.
 unsafe extern "C" fn wr_set_inline_data_list(
     qp: *mut ibv_qp_ex,
     count: usize,
     list: *const ibv_data_buf,
 ) {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         amend(qp, |built| {
             let mut bytes = Vec::new();
@@ -258,8 +258,8 @@ unsafe extern "C" fn wr_set_inline_data_list(
     }
 }
 
-/// Puts the functions into a queue pair. Those that it has no operations for stay null: programs ask for
-/// operations when they make it and are refused.
+/// Puts the functions into a queue pair. A function without an operation of the service stays null: programs request
+/// operations when they make the queue pair and are refused.
 pub(super) fn functions(pair: ibv_qp_ex) -> ibv_qp_ex {
     ibv_qp_ex {
         wr_atomic_cmp_swp: Some(wr_atomic_cmp_swp),

@@ -1,4 +1,4 @@
-//! Completion channels: descriptors that announce completions.
+//! Completion channels: descriptors that become readable for completion events.
 
 use core::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use weft_verbs_abi::*;
 pub(super) struct CompletionChannel {
     public: Shared<ibv_comp_channel>,
     pub(super) queue: Arc<Channel>,
-    /// Completion queues that announce here.
+    /// Number of completion queues on this channel.
     pub(super) users: AtomicU32,
 }
 
-// SAFETY: `repr(C)`, and begins with the structure.
+// SAFETY: the type is `repr(C)`, and begins with the structure.
 unsafe impl Object for CompletionChannel {
     type Public = ibv_comp_channel;
 }
@@ -35,22 +35,22 @@ extern "C" fn ibv_create_comp_channel(context: *mut ibv_context) -> *mut ibv_com
 }
 
 /// # Safety
-/// `channel` is made.
+/// `channel` exists.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_destroy_comp_channel(channel: *mut ibv_comp_channel) -> c_int {
     number(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         if unsafe { CompletionChannel::of(channel) }.users.load(Ordering::Relaxed) > 0 {
             return Err(EBUSY);
         }
-        // SAFETY: nobody announces there any more, and the caller gives it up.
+        // SAFETY: no queue uses the channel any more, and the caller gives it up.
         drop(unsafe { CompletionChannel::take(channel) });
         Ok(())
     })
 }
 
 /// # Safety
-/// `channel` is made, and the others have room for a pointer.
+/// `channel` exists, and the others have room for a pointer.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_get_cq_event(
     channel: *mut ibv_comp_channel,
@@ -58,11 +58,11 @@ unsafe extern "C" fn ibv_get_cq_event(
     cq_context: *mut *mut c_void,
 ) -> c_int {
     count(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let queue = unsafe { CompletionChannel::of(channel) }.queue.clone();
         let object = queue.wait().map_err(|error| Errno::from_io(&error))?;
         let about: *mut ibv_cq = core::ptr::with_exposed_provenance_mut(object);
-        // SAFETY: a queue takes its events along when it is destroyed, so this one is not.
+        // SAFETY: a queue removes its events when it is destroyed, so this one exists.
         unsafe {
             CompletionQueue::of(about.cast()).announced.add();
             cq.write(about);
@@ -73,9 +73,9 @@ unsafe extern "C" fn ibv_get_cq_event(
 }
 
 /// # Safety
-/// `cq` is made.
+/// `cq` exists.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_ack_cq_events(cq: *mut ibv_cq, events: u32) {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     unsafe { CompletionQueue::of(cq.cast()) }.announced.close(events);
 }

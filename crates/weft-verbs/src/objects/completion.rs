@@ -1,4 +1,4 @@
-//! Completions as C has them.
+//! Conversion of completions to the structure of C.
 
 use weft_rnic::{Completion, Extra, Status, WorkKind};
 
@@ -18,12 +18,12 @@ const fn opcode(kind: WorkKind) -> u32 {
     }
 }
 
-/// What kind of header is before a datagram. RoCE has no service levels, and adapters say this in their
-/// place; UCX drops a datagram whose header is of another kind than it says.
+/// The kind of the header before a datagram. RoCE has no service levels, and adapters use that field for this; UCX
+/// drops a datagram whose header is of another kind than the field states.
 const ROCE_V2_IPV6: u8 = 1;
 const ROCE_V2_IPV4: u8 = 2;
 
-/// What a program finds for a completion.
+/// Returns the structure that a program gets for a completion.
 pub(super) fn wc(completion: &Completion) -> ibv_wc {
     let Completion { wr_id, status, kind, length, extra, qp, source, solicited: _ } = *completion;
     let (word, with) = match extra {

@@ -24,20 +24,20 @@ pub(super) struct CompletionQueue {
     public: Shared<ibv_cq_ex>,
     pub(super) opened: Arc<Opened>,
     pub(super) number: weft_rnic::CompletionQueue,
-    /// Completion events.
+    /// Number of open completion events.
     pub(super) announced: Open,
-    /// Asynchronous events.
+    /// Number of open asynchronous events.
     pub(super) told: Open,
-    /// The completion that is read field by field. Whoever has begun to poll holds the queue's mutex.
+    /// The completion that is read field by field. The polling thread holds the queue's mutex.
     current: UnsafeCell<ibv_wc>,
 }
 
-// SAFETY: `repr(C)`, and begins with the structure.
+// SAFETY: the type is `repr(C)`, and begins with the structure.
 unsafe impl Object for CompletionQueue {
     type Public = ibv_cq_ex;
 }
 
-/// A completion queue to be.
+/// The parameters of a new completion queue.
 struct Wanted {
     context: *mut ibv_context,
     cqe: u32,
@@ -46,24 +46,24 @@ struct Wanted {
     comp_vector: u32,
 }
 
-/// Places of a queue that was asked for `cqe`: more, as of hardware, which rounds up, and programs rely on it.
-/// `ib_send_lat -e` asks for one, and has two completions there when an ACK comes after its peer's answer.
+/// Returns the capacity of a queue for a request of `cqe`: more, because hardware rounds up and programs rely on it.
+/// `ib_send_lat -e` asks for one, and has two completions when an ACK comes after its peer's answer.
 fn places(cqe: u32) -> u32 {
     let rounded = cqe.saturating_add(1).checked_next_power_of_two();
     rounded.map_or(cqe, |rounded| rounded.min(limits::CQE.cast_unsigned()).max(cqe))
 }
 
 /// # Safety
-/// The context is open, and the channel made or null.
+/// The context is open, and the channel null or valid.
 unsafe fn create(wanted: &Wanted) -> Outcome<*mut ibv_cq_ex> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let opened = unsafe { Context::of(wanted.context) }.opened.clone();
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let vectors = unsafe { (*wanted.context).num_comp_vectors };
     if wanted.comp_vector >= vectors.cast_unsigned() {
         return Err(EINVAL);
     }
-    // SAFETY: pointers, functions that may be null and numbers, of which zero is one.
+    // SAFETY: all-zero bytes are valid for pointers, nullable functions and numbers.
     let zero: ibv_cq_ex = unsafe { core::mem::zeroed() };
     let places = places(wanted.cqe);
     let base = ibv_cq {
@@ -83,9 +83,9 @@ unsafe fn create(wanted: &Wanted) -> Outcome<*mut ibv_cq_ex> {
         current: UnsafeCell::new(ibv_wc::default()),
     };
     let public = queue.publish();
-    // SAFETY: null, or made.
+    // SAFETY: the channel is null or valid.
     let channel = unsafe { wanted.channel.as_mut() }.map(|channel| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { CompletionChannel::of(channel) }
     });
     let watcher = Watcher {
@@ -94,7 +94,7 @@ unsafe fn create(wanted: &Wanted) -> Outcome<*mut ibv_cq_ex> {
     };
     let made = opened.engine.create_cq(opened.number, places, watcher);
     let Ok(made) = made.inspect_err(|_| {
-        // SAFETY: it was published just now and nobody has it.
+        // SAFETY: it was published above, and no program has it.
         drop(unsafe { CompletionQueue::take(public) });
     }) else {
         return made.map(|_| public);
@@ -102,7 +102,7 @@ unsafe fn create(wanted: &Wanted) -> Outcome<*mut ibv_cq_ex> {
     if let Some(channel) = channel {
         channel.users.fetch_add(1, Ordering::Relaxed);
     }
-    // SAFETY: it was published just now and nobody else has it.
+    // SAFETY: it was published above, and no program has it.
     unsafe {
         (*public.cast::<CompletionQueue>()).number = made;
         (*public).base.handle = made.0;
@@ -111,7 +111,7 @@ unsafe fn create(wanted: &Wanted) -> Outcome<*mut ibv_cq_ex> {
 }
 
 /// # Safety
-/// `context` is open, and `channel` made or null.
+/// `context` is open, and `channel` null or valid.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_create_cq(
     context: *mut ibv_context,
@@ -124,28 +124,28 @@ unsafe extern "C" fn ibv_create_cq(
         let cqe = u32::try_from(cqe).map_err(|_| EINVAL)?;
         let comp_vector = u32::try_from(comp_vector).map_err(|_| EINVAL)?;
         let wanted = Wanted { context, cqe, cq_context, channel, comp_vector };
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { create(&wanted) }.map(<*mut ibv_cq_ex>::cast)
     })
 }
 
-/// Fields of completions that there are: the first seven of `enum ibv_create_cq_wc_flags`.
+/// Supported fields of completions: the first seven of `enum ibv_create_cq_wc_flags`.
 const FIELDS: u64 = (1 << 7) - 1;
 
 /// `IBV_CQ_INIT_ATTR_MASK_FLAGS`.
 const MASK_FLAGS: u32 = 1;
 
-/// `IBV_CREATE_CQ_ATTR_SINGLE_THREADED`, which makes no difference here.
+/// `IBV_CREATE_CQ_ATTR_SINGLE_THREADED`, which has no effect here.
 const SINGLE_THREADED: u32 = 1;
 
 /// # Safety
-/// `context` is open, and `attributes` say what to make.
+/// `context` is open, and `attributes` are valid.
 pub(crate) unsafe extern "C" fn create_cq_ex(
     context: *mut ibv_context,
     attributes: *mut ibv_cq_init_attr_ex,
 ) -> *mut ibv_cq_ex {
     pointer(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let wanted = unsafe { &*attributes };
         let flags = if wanted.comp_mask & MASK_FLAGS != 0 { wanted.flags } else { 0 };
         let unknown = wanted.comp_mask & !MASK_FLAGS != 0 || flags & !SINGLE_THREADED != 0;
@@ -153,25 +153,25 @@ pub(crate) unsafe extern "C" fn create_cq_ex(
             return Err(EOPNOTSUPP);
         }
         let ibv_cq_init_attr_ex { cqe, cq_context, channel, comp_vector, .. } = *wanted;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { create(&Wanted { context, cqe, cq_context, channel, comp_vector }) }
     })
 }
 
-/// Enough to connect to the same process, to send it datagrams and to have them acknowledged, also where a
-/// daemon does that.
+/// Enough time to connect to the same process, to send it datagrams and to get them acknowledged, also through a
+/// daemon.
 const BEFORE_SHRINKING: Duration = Duration::from_millis(10);
 
 /// # Safety
-/// `cq` is made.
+/// `cq` exists.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
     number(|| {
         let places = places(u32::try_from(cqe).map_err(|_| EINVAL)?);
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let queue = unsafe { CompletionQueue::of(cq.cast()) };
-        // What has come by then counts: to shrink a queue takes hardware longer than to send to itself.
-        // SAFETY: as the caller says.
+        // Completions that arrive by then count: to shrink a queue takes hardware longer than to send to itself.
+        // SAFETY: guaranteed by the caller.
         let shrinks = places < unsafe { (*cq).cqe }.cast_unsigned();
         let until = Clock.now() + BEFORE_SHRINKING;
         while shrinks && Clock.now() < until {
@@ -179,23 +179,23 @@ unsafe extern "C" fn ibv_resize_cq(cq: *mut ibv_cq, cqe: c_int) -> c_int {
             std::thread::yield_now();
         }
         queue.opened.engine.resize_cq(queue.number, places)?;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { (*cq).cqe = places.cast_signed() };
         Ok(())
     })
 }
 
 /// # Safety
-/// `cq` is made.
+/// `cq` exists.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
     number(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let (queue, channel) = unsafe { (CompletionQueue::of(cq.cast()), (*cq).channel) };
         queue.opened.engine.destroy_cq(queue.number)?;
         let object = cq.expose_provenance();
         if !channel.is_null() {
-            // SAFETY: a channel outlives the queues that announce there.
+            // SAFETY: a channel outlives its queues.
             let channel = unsafe { CompletionChannel::of(channel) };
             channel.queue.take(|&about| about == object);
             channel.users.fetch_sub(1, Ordering::Relaxed);
@@ -203,22 +203,22 @@ unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
         queue.opened.events.take(|event| event.object == object);
         queue.announced.wait_for_none();
         queue.told.wait_for_none();
-        // SAFETY: nothing is about it any more, and the caller gives it up.
+        // SAFETY: no event refers to it any more, and the caller gives it up.
         drop(unsafe { CompletionQueue::take(cq.cast()) });
         Ok(())
     })
 }
 
 /// # Safety
-/// `cq` is made, and `to` has room for `most` completions.
+/// `cq` exists, and `to` has room for `most` completions.
 pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, most: c_int, to: *mut ibv_wc) -> c_int {
     count(|| {
         let most = usize::try_from(most).map_err(|_| EINVAL)?;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let queue = unsafe { CompletionQueue::of(cq.cast()) };
         let mut next = to;
         let taken = queue.opened.engine.poll_cq(queue.number, most, |completion| {
-            // SAFETY: there are no more than the caller has room for.
+            // SAFETY: the number is at most the caller's room.
             unsafe {
                 next.write(wc(&completion));
                 next = next.add(1);
@@ -229,17 +229,17 @@ pub(crate) unsafe extern "C" fn poll_cq(cq: *mut ibv_cq, most: c_int, to: *mut i
 }
 
 /// # Safety
-/// `cq` is made.
+/// `cq` exists.
 pub(crate) unsafe extern "C" fn req_notify_cq(cq: *mut ibv_cq, solicited_only: c_int) -> c_int {
     number(|| {
         let arm = if solicited_only == 0 { Arm::Next } else { Arm::Solicited };
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let queue = unsafe { CompletionQueue::of(cq.cast()) };
         queue.opened.engine.arm_cq(queue.number, arm)
     })
 }
 
-// Polling field by field.
+// The functions that poll field by field.
 
 fn by_fields(queue: ibv_cq_ex) -> ibv_cq_ex {
     ibv_cq_ex {
@@ -263,14 +263,14 @@ fn by_fields(queue: ibv_cq_ex) -> ibv_cq_ex {
 /// Makes the next completion the current one.
 ///
 /// # Safety
-/// `cq` is made, and the caller holds its mutex.
+/// `cq` exists, and the caller holds its mutex.
 unsafe fn advance(cq: *mut ibv_cq_ex) -> Outcome<()> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let queue = unsafe { CompletionQueue::of(cq) };
     let mut next = None;
     queue.opened.engine.poll_cq(queue.number, 1, |completion| next = Some(wc(&completion)))?;
     let next = next.ok_or(Errno(libc::ENOENT))?;
-    // SAFETY: nobody else polls while the mutex is held.
+    // SAFETY: no other thread polls while the mutex is held.
     unsafe {
         (*cq).wr_id = next.wr_id;
         (*cq).status = next.status;
@@ -280,13 +280,13 @@ unsafe fn advance(cq: *mut ibv_cq_ex) -> Outcome<()> {
 }
 
 /// # Safety
-/// `cq` is made, `attributes` are null or a structure.
+/// `cq` exists, and `attributes` are null or a structure.
 unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attributes: *mut ibv_poll_cq_attr) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     if unsafe { attributes.as_ref() }.is_some_and(|attributes| attributes.comp_mask != 0) {
         return libc::EINVAL;
     }
-    // SAFETY: a mutex of zeroes is one; it is let go of in `end_poll`, or here if there is nothing.
+    // SAFETY: an all-zero mutex is valid; `end_poll` releases it, or this function if there is no completion.
     unsafe {
         libc::pthread_mutex_lock(&raw mut (*cq).base.mutex);
         let outcome = number(|| advance(cq));
@@ -298,27 +298,27 @@ unsafe extern "C" fn start_poll(cq: *mut ibv_cq_ex, attributes: *mut ibv_poll_cq
 }
 
 /// # Safety
-/// Polling has begun.
+/// `start_poll` succeeded.
 unsafe extern "C" fn next_poll(cq: *mut ibv_cq_ex) -> c_int {
-    // SAFETY: who has begun holds the mutex.
+    // SAFETY: the polling thread holds the mutex.
     number(|| unsafe { advance(cq) })
 }
 
 /// # Safety
-/// Polling has begun.
+/// `start_poll` succeeded.
 unsafe extern "C" fn end_poll(cq: *mut ibv_cq_ex) {
-    // SAFETY: who has begun holds the mutex.
+    // SAFETY: the polling thread holds the mutex.
     unsafe { libc::pthread_mutex_unlock(&raw mut (*cq).base.mutex) };
 }
 
-/// Functions that read a field of the current completion.
+/// Makes the functions that read a field of the current completion.
 macro_rules! fields {
     ($($name:ident: $type:ty = |$wc:ident| $value:expr;)+) => {
         $(
             /// # Safety
             /// Polling has begun and found a completion.
             unsafe extern "C" fn $name(cq: *mut ibv_cq_ex) -> $type {
-                // SAFETY: who has begun holds the mutex.
+                // SAFETY: the polling thread holds the mutex.
                 let $wc = unsafe { *CompletionQueue::of(cq).current.get() };
                 $value
             }

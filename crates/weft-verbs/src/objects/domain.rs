@@ -16,11 +16,11 @@ pub(super) struct Domain {
     public: Shared<ibv_pd>,
     pub(super) opened: Arc<Opened>,
     pub(super) number: ProtectionDomain,
-    /// Address handles, of which the device does not know.
+    /// Number of address handles, which the device does not count.
     pub(super) handles: AtomicU32,
 }
 
-// SAFETY: `repr(C)`, and begins with the structure.
+// SAFETY: the type is `repr(C)`, and begins with the structure.
 unsafe impl Object for Domain {
     type Public = ibv_pd;
 }
@@ -30,7 +30,7 @@ unsafe impl Object for Domain {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
     pointer(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let opened = unsafe { Context::of(context) }.opened.clone();
         let number = opened.engine.allocate_domain(opened.number)?;
         let public = Shared::new(ibv_pd { context, handle: number.0 });
@@ -43,13 +43,13 @@ unsafe extern "C" fn ibv_alloc_pd(context: *mut ibv_context) -> *mut ibv_pd {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_dealloc_pd(pd: *mut ibv_pd) -> c_int {
     number(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let domain = unsafe { Domain::of(pd) };
         if domain.handles.load(Ordering::Relaxed) > 0 {
             return Err(EBUSY);
         }
         domain.opened.engine.deallocate_domain(domain.number)?;
-        // SAFETY: nothing is made in it any more, and the caller gives it up.
+        // SAFETY: no object in it is left, and the caller gives it up.
         drop(unsafe { Domain::take(pd) });
         Ok(())
     })

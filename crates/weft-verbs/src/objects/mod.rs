@@ -1,9 +1,8 @@
-//! The objects that programs hold, and the functions of `libibverbs.so.1` that are about them, each the one
-//! of its manual page.
+//! The objects that programs hold, and their functions of `libibverbs.so.1`, each with its manual page's behaviour.
 //!
-//! A program holds a pointer to a structure of C; ours is longer and begins with it. What a program may do
-//! wrong without breaking C's own rules (an unknown key, a full queue, the wrong order) is refused with an
-//! error number; that a pointer is one that we gave, and not destroyed yet, is its promise.
+//! A program holds a pointer to a structure of C; ours is longer and begins with it. Misuse that breaks no rule of C
+//! (an unknown key, a full queue, the wrong order) is refused with an error number; the program guarantees that a
+//! pointer came from this library and is not destroyed.
 
 use core::cell::UnsafeCell;
 
@@ -26,7 +25,7 @@ pub(crate) use shared_receive_queue::{create_srq_ex, post_srq_recv};
 pub(crate) use window::{alloc_mw, bind_mw, dealloc_mw};
 pub(crate) use work::{post_recv, post_send};
 
-/// What programs hold a pointer to.
+/// An object behind a program's pointer.
 ///
 /// # Safety
 /// The type is `repr(C)`, and its first field a [`Shared`] of `Public`.
@@ -34,12 +33,12 @@ pub(crate) unsafe trait Object: Sized {
     /// The structure of C.
     type Public;
 
-    /// Gives it to the program.
+    /// Passes it to the program.
     fn publish(self) -> *mut Self::Public {
         Box::into_raw(Box::new(self)).cast()
     }
 
-    /// What the program holds.
+    /// Returns the object of a program's pointer.
     ///
     /// # Safety
     /// It was published and is not taken back while the reference is used.
@@ -48,12 +47,12 @@ pub(crate) unsafe trait Object: Sized {
         unsafe { &*public.cast_const().cast::<Self>() }
     }
 
-    /// Takes it back.
+    /// Takes it back from the program.
     ///
     /// # Safety
-    /// It was published, and nobody uses it any more.
+    /// It was published and is not used afterwards.
     unsafe fn take(public: *mut Self::Public) -> Box<Self> {
-        // SAFETY: it was made from a box of ours.
+        // SAFETY: it was made from such a box.
         unsafe { Box::from_raw(public.cast::<Self>()) }
     }
 }

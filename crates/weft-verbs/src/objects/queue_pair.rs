@@ -1,4 +1,4 @@
-//! Queue pairs: made, moved from state to state, asked, ended.
+//! Queue pairs: creation, state changes, queries, destruction.
 
 use core::ffi::{c_int, c_void};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,25 +24,25 @@ pub(super) struct QueuePair {
     pub(super) number: QueuePairNumber,
     pub(super) service: Service,
     pub(super) told: Open,
-    /// Requests that are built call by call, while `wr_start` holds the queue pair's mutex.
+    /// The requests that are built call by call, while `wr_start` holds the queue pair's mutex.
     pub(super) builder: core::cell::UnsafeCell<Builder>,
-    /// Whether it was made for building requests.
+    /// `true` if it was made for building requests.
     builds: bool,
     cap: ibv_qp_cap,
     signal_all: bool,
-    /// What the device does not keep of the address vector.
+    /// The parts of the address vector that the device does not keep.
     address: Mutex<ibv_ah_attr>,
 }
 
-// SAFETY: `repr(C)`, and begins with the structure.
+// SAFETY: the type is `repr(C)`, and begins with the structure.
 unsafe impl Object for QueuePair {
     type Public = ibv_qp_ex;
 }
 
-/// Bytes that may always be sent inline.
+/// Minimum of inline data that every queue pair accepts, bytes.
 const LEAST_INLINE: u32 = 64;
 
-/// A queue pair to be.
+/// The parameters of a new queue pair.
 struct Wanted<'a> {
     pd: *mut ibv_pd,
     qp_context: *mut c_void,
@@ -52,7 +52,7 @@ struct Wanted<'a> {
     cap: &'a mut ibv_qp_cap,
     qp_type: u32,
     signal_all: bool,
-    /// The operations that are to be built call by call, if any.
+    /// The operations to build call by call, if any.
     builds: Option<u64>,
 }
 
@@ -66,7 +66,7 @@ fn service_of(qp_type: u32) -> Outcome<Service> {
 }
 
 /// # Safety
-/// Everything that is named is made.
+/// All named objects exist.
 unsafe fn create(wanted: Wanted<'_>) -> Outcome<*mut ibv_qp_ex> {
     let Wanted { pd, qp_context, send_cq, recv_cq, srq, cap, qp_type, signal_all, builds } = wanted;
     let service = service_of(qp_type)?;
@@ -77,14 +77,14 @@ unsafe fn create(wanted: Wanted<'_>) -> Outcome<*mut ibv_qp_ex> {
     if builds.is_some_and(|wanted| wanted & !known != 0) {
         return Err(EOPNOTSUPP);
     }
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let (domain, context) = unsafe { (Domain::of(pd), (*pd).context) };
     if !srq.is_null() {
         (cap.max_recv_wr, cap.max_recv_sge) = (0, 0);
     }
-    // Some programs post that much inline without asking for it: hardware grants it.
+    // Some programs post this much inline data without reserving it: hardware grants it.
     cap.max_inline_data = cap.max_inline_data.max(LEAST_INLINE);
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let request = unsafe {
         QueuePairRequest {
             domain: domain.number,
@@ -101,7 +101,7 @@ unsafe fn create(wanted: Wanted<'_>) -> Outcome<*mut ibv_qp_ex> {
         }
     };
     let opened = domain.opened.clone();
-    // SAFETY: pointers, functions that may be null, locks and numbers, of which zero is one.
+    // SAFETY: all-zero bytes are valid for pointers, nullable functions, locks and numbers.
     let zero: ibv_qp_ex = unsafe { core::mem::zeroed() };
     let base = ibv_qp { context, qp_context, pd, send_cq, recv_cq, srq, qp_type, ..zero.qp_base };
     let public = QueuePair {
@@ -120,7 +120,7 @@ unsafe fn create(wanted: Wanted<'_>) -> Outcome<*mut ibv_qp_ex> {
     let watcher = opened.watcher(public.expose_provenance());
     match opened.engine.create_qp(&request, watcher) {
         Ok(number) => {
-            // SAFETY: it was published just now and nobody else has it.
+            // SAFETY: it was published above, and no program has it.
             unsafe {
                 (*public.cast::<QueuePair>()).number = number;
                 (*public).qp_base.handle = number.0;
@@ -129,7 +129,7 @@ unsafe fn create(wanted: Wanted<'_>) -> Outcome<*mut ibv_qp_ex> {
             Ok(public)
         }
         Err(errno) => {
-            // SAFETY: it was published just now and nobody has it.
+            // SAFETY: it was published above, and no program has it.
             drop(unsafe { QueuePair::take(public) });
             Err(errno)
         }
@@ -137,14 +137,14 @@ unsafe fn create(wanted: Wanted<'_>) -> Outcome<*mut ibv_qp_ex> {
 }
 
 /// # Safety
-/// `pd` is allocated, and `attributes` say what to make.
+/// `pd` is allocated, and `attributes` are valid.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_create_qp(
     pd: *mut ibv_pd,
     attributes: *mut ibv_qp_init_attr,
 ) -> *mut ibv_qp {
     pointer(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let wanted = unsafe { &mut *attributes };
         let wanted = Wanted {
             pd,
@@ -157,20 +157,20 @@ unsafe extern "C" fn ibv_create_qp(
             signal_all: wanted.sq_sig_all != 0,
             builds: None,
         };
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { create(wanted) }.map(<*mut ibv_qp_ex>::cast)
     })
 }
 
 /// # Safety
-/// `attributes` say what to make, and their domain is allocated.
+/// `attributes` are valid, and their domain is allocated.
 pub(crate) unsafe extern "C" fn create_qp_ex(
     _context: *mut ibv_context,
     attributes: *mut ibv_qp_init_attr_ex,
 ) -> *mut ibv_qp {
     use qp_init_attr_mask::{CREATE_FLAGS, PD, SEND_OPS_FLAGS};
     pointer(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let wanted = unsafe { &mut *attributes };
         let mask = wanted.comp_mask;
         if mask & !(PD | CREATE_FLAGS | SEND_OPS_FLAGS) != 0
@@ -192,21 +192,21 @@ pub(crate) unsafe extern "C" fn create_qp_ex(
             signal_all: wanted.sq_sig_all != 0,
             builds: (mask & SEND_OPS_FLAGS != 0).then_some(wanted.send_ops_flags),
         };
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { create(wanted) }.map(<*mut ibv_qp_ex>::cast)
     })
 }
 
 /// # Safety
-/// `qp` is made.
+/// `qp` exists.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_qp_to_qp_ex(qp: *mut ibv_qp) -> *mut ibv_qp_ex {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let builds = unsafe { QueuePair::of(qp.cast()) }.builds;
     if builds { qp.cast() } else { core::ptr::null_mut() }
 }
 
-/// States and their numbers.
+/// The states and their numbers.
 const STATES: [(State, u32); 7] = [
     (State::Reset, qp_state::RESET),
     (State::Init, qp_state::INIT),
@@ -225,7 +225,7 @@ fn number_of(state: State) -> u32 {
     STATES.iter().find(|row| row.0 == state).expect("every state is there").1
 }
 
-/// Attributes that the device knows; alternate paths, rates and new sizes it does not.
+/// The supported attributes; alternate paths, rates and new sizes are not among them.
 const KNOWN: u32 = {
     use qp_attr_mask::*;
     STATE
@@ -248,13 +248,13 @@ const KNOWN: u32 = {
         | DEST_QPN
 };
 
-/// Numbers of MTUs: 256 bytes is 1 (`enum ibv_mtu`).
+/// Returns the MTU of a number of `enum ibv_mtu`, bytes: 256 bytes is 1.
 fn mtu_of(number: u32) -> Outcome<u16> {
     if (1..=5).contains(&number) { Ok(128 << number) } else { Err(EINVAL) }
 }
 
 impl QueuePair {
-    /// What a program wants to change, as the device has it.
+    /// Converts the program's changes to the device's attributes.
     fn attributes(&self, wanted: &ibv_qp_attr, mask: u32) -> Outcome<Attributes> {
         use qp_attr_mask::*;
         if mask & !KNOWN != 0 {
@@ -292,7 +292,7 @@ impl QueuePair {
         })
     }
 
-    /// What it is, as C has it.
+    /// Returns the queue pair's attributes as the structure of C.
     fn describe(&self) -> Outcome<ibv_qp_attr> {
         let (state, attributes) = self.opened.engine.query_qp(self.number)?;
         let state = number_of(state);
@@ -321,7 +321,7 @@ impl QueuePair {
 }
 
 /// # Safety
-/// `qp` is made, and `attributes` say what to change.
+/// `qp` exists, and `attributes` are valid.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_modify_qp(
     qp: *mut ibv_qp,
@@ -329,7 +329,7 @@ unsafe extern "C" fn ibv_modify_qp(
     mask: c_int,
 ) -> c_int {
     number(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let (pair, wanted) = unsafe { (QueuePair::of(qp.cast()), &*attributes) };
         let mask = mask.cast_unsigned();
         let changes = pair.attributes(wanted, mask)?;
@@ -338,14 +338,14 @@ unsafe extern "C" fn ibv_modify_qp(
             *pair.address.lock().unwrap_or_else(PoisonError::into_inner) = wanted.ah_attr;
         }
         let state = number_of(pair.opened.engine.query_qp(pair.number)?.0);
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { (*qp).state = state };
         Ok(())
     })
 }
 
 /// # Safety
-/// `qp` is made, and the others have room for attributes.
+/// `qp` exists, and the others have room for attributes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_query_qp(
     qp: *mut ibv_qp,
@@ -354,7 +354,7 @@ unsafe extern "C" fn ibv_query_qp(
     init: *mut ibv_qp_init_attr,
 ) -> c_int {
     number(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let (pair, public) = unsafe { (QueuePair::of(qp.cast()), &*qp) };
         let described = pair.describe()?;
         let made_with = ibv_qp_init_attr {
@@ -366,7 +366,7 @@ unsafe extern "C" fn ibv_query_qp(
             qp_type: public.qp_type,
             sq_sig_all: pair.signal_all.into(),
         };
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             attributes.write(described);
             init.write(made_with);
@@ -377,31 +377,31 @@ unsafe extern "C" fn ibv_query_qp(
 }
 
 /// # Safety
-/// `qp` is made.
+/// `qp` exists.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
     number(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let pair = unsafe { QueuePair::of(qp.cast()) };
         pair.opened.engine.destroy_qp(pair.number)?;
         let object = qp.expose_provenance();
         pair.opened.events.take(|event| event.object == object);
         pair.told.wait_for_none();
-        // SAFETY: nothing is about it any more, and the caller gives it up.
+        // SAFETY: no event refers to it any more, and the caller gives it up.
         drop(unsafe { QueuePair::take(qp.cast()) });
         Ok(())
     })
 }
 
-/// For the connection manager: whether a queue pair of this process that works has requests to send, or completions
-/// that wait to be polled. By number, for it may be destroyed meanwhile.
+/// For the connection manager: returns nonzero if a connected queue pair of this process has unsent requests, or
+/// completions that wait to be polled. Identified by number, because it may be destroyed meanwhile.
 #[unsafe(no_mangle)]
 extern "C" fn weft_has_unseen(qp_num: u32) -> c_int {
     let seen = Engine::current().and_then(|engine| engine.has_unseen(QueuePairNumber(qp_num)));
     seen.is_ok_and(|unseen| unseen).into()
 }
 
-/// Bytes of different messages, and of one but the last, may come in any order.
+/// Returns 0: bytes of different messages, and of one message except the last, may arrive in any order.
 #[unsafe(no_mangle)]
 extern "C" fn ibv_query_qp_data_in_order(_qp: *mut ibv_qp, _operation: u32, _flags: u32) -> c_int {
     0

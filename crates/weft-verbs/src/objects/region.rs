@@ -18,7 +18,7 @@ pub(super) struct MemoryRegion {
     opened: Arc<Opened>,
 }
 
-// SAFETY: `repr(C)`, and begins with the structure.
+// SAFETY: the type is `repr(C)`, and begins with the structure.
 unsafe impl Object for MemoryRegion {
     type Public = ibv_mr;
 }
@@ -26,23 +26,23 @@ unsafe impl Object for MemoryRegion {
 /// Rights that a device may ignore (`IBV_ACCESS_OPTIONAL_RANGE`).
 const OPTIONAL: u32 = 0x3ff0_0000;
 
-/// Rights as the device has them.
+/// Converts access rights to the device's.
 pub(super) fn access_of(bits: u32) -> Outcome<Access> {
     if bits & access::ON_DEMAND != 0 {
         return Err(EOPNOTSUPP);
     }
-    // Huge pages are a hint, and nothing is pinned.
+    // Huge pages are a hint, and no memory is pinned.
     let ignored = (OPTIONAL & !access::RELAXED_ORDERING) | access::HUGETLB;
     Access::from_bits(bits & !ignored).ok_or(EINVAL)
 }
 
-/// Whether all of it is there. Hardware would pin it now and refuse what is not.
+/// Returns `true` if all of the range is mapped. Hardware would pin it now and refuse unmapped pages.
 fn is_mapped(address: usize, length: usize) -> bool {
     const PAGE: usize = 4096;
     let start = address & !(PAGE - 1);
     let Some(length) = length.checked_add(address - start) else { return false };
     let start = core::ptr::with_exposed_provenance_mut(start);
-    // SAFETY: with MS_ASYNC it looks at the map and touches nothing (msync(2)).
+    // SAFETY: with MS_ASYNC it examines the mapping and accesses no memory (msync(2)).
     length == 0 || unsafe { libc::msync(start, length, libc::MS_ASYNC) } == 0
 }
 
@@ -55,19 +55,19 @@ unsafe fn register(
     iova: u64,
     bits: u32,
 ) -> Outcome<*mut ibv_mr> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let domain = unsafe { Domain::of(pd) };
     let access = access_of(bits)?;
     let (address, bytes) = place(addr, length)?;
     let region = Region { address, length: bytes, iova, access };
     let key = domain.opened.engine.register(domain.number, region)?;
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let context = unsafe { (*pd).context };
     let public = ibv_mr { context, pd, addr, length, handle: key, lkey: key, rkey: key };
     Ok(MemoryRegion { public: Shared::new(public), opened: domain.opened.clone() }.publish())
 }
 
-/// Where memory is, as the engine counts: it is found by number from here on.
+/// Returns a range as integers: from here on memory is identified by number.
 fn place(addr: *mut c_void, length: usize) -> Outcome<(u64, u64)> {
     let address = addr.expose_provenance();
     if !is_mapped(address, length) {
@@ -85,7 +85,7 @@ unsafe extern "C" fn ibv_reg_mr(
     length: usize,
     access: c_int,
 ) -> *mut ibv_mr {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     pointer(|| unsafe { register(pd, addr, length, addr.addr() as u64, access.cast_unsigned()) })
 }
 
@@ -99,7 +99,7 @@ unsafe extern "C" fn ibv_reg_mr_iova(
     iova: u64,
     access: c_int,
 ) -> *mut ibv_mr {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     pointer(|| unsafe { register(pd, addr, length, iova, access.cast_unsigned()) })
 }
 
@@ -113,11 +113,11 @@ unsafe extern "C" fn ibv_reg_mr_iova2(
     iova: u64,
     access: c_uint,
 ) -> *mut ibv_mr {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     pointer(|| unsafe { register(pd, addr, length, iova, access) })
 }
 
-/// What `ibv_rereg_mr` changes, and its ways to fail.
+/// The changes of `ibv_rereg_mr`, and its errors.
 mod rereg {
     pub(super) const TRANSLATION: i32 = 1;
     pub(super) const PD: i32 = 1 << 1;
@@ -127,7 +127,7 @@ mod rereg {
 }
 
 /// # Safety
-/// `mr` is registered, and `pd` allocated where it is to change.
+/// `mr` is registered, and `pd` is allocated if it is to change.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_rereg_mr(
     mr: *mut ibv_mr,
@@ -143,14 +143,14 @@ unsafe extern "C" fn ibv_rereg_mr(
         return rereg::ERR_INPUT;
     }
     let changed = count(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let (object, key) = unsafe { (MemoryRegion::of(mr), (*mr).lkey) };
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let domain = given(rereg::PD).then(|| unsafe { Domain::of(pd) }.number);
         let place = if given(rereg::TRANSLATION) { Some(place(addr, length)?) } else { None };
         let rights = given(rereg::ACCESS).then(|| access_of(access.cast_unsigned())).transpose()?;
         object.opened.engine.reregister(key, domain, place, rights)?;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let public = unsafe { &mut *mr };
         if given(rereg::PD) {
             public.pd = pd;
@@ -168,7 +168,7 @@ unsafe extern "C" fn ibv_rereg_mr(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_dereg_mr(mr: *mut ibv_mr) -> c_int {
     number(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let (region, key) = unsafe { (MemoryRegion::of(mr), (*mr).lkey) };
         region.opened.engine.deregister(key)?;
         // SAFETY: nothing uses it any more, and the caller gives it up.

@@ -25,7 +25,7 @@ pub(super) struct SharedQueue {
     limit: AtomicU32,
 }
 
-// SAFETY: `repr(C)`, and begins with the structure.
+// SAFETY: the type is `repr(C)`, and begins with the structure.
 unsafe impl Object for SharedQueue {
     type Public = ibv_srq;
 }
@@ -41,10 +41,10 @@ unsafe fn create(
     if max_wr == 0 {
         return Err(EINVAL);
     }
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let (domain, context) = unsafe { (Domain::of(pd), (*pd).context) };
     let opened = domain.opened.clone();
-    // SAFETY: pointers, locks and numbers, of which zero is one.
+    // SAFETY: all-zero bytes are valid for pointers, locks and numbers.
     let zero: ibv_srq = unsafe { core::mem::zeroed() };
     let public = SharedQueue {
         public: Shared::new(ibv_srq { context, srq_context, pd, ..zero }),
@@ -59,7 +59,7 @@ unsafe fn create(
     let watcher = opened.watcher(public.expose_provenance());
     match opened.engine.create_srq(domain.number, max_wr, max_sge, watcher) {
         Ok(number) => {
-            // SAFETY: it was published just now and nobody else has it.
+            // SAFETY: it was published above, and no program has it.
             unsafe {
                 (*public.cast::<SharedQueue>()).number = number;
                 (*public).handle = number.0;
@@ -67,7 +67,7 @@ unsafe fn create(
             Ok(public)
         }
         Err(errno) => {
-            // SAFETY: it was published just now and nobody has it.
+            // SAFETY: it was published above, and no program has it.
             drop(unsafe { SharedQueue::take(public) });
             Err(errno)
         }
@@ -75,18 +75,18 @@ unsafe fn create(
 }
 
 /// # Safety
-/// `pd` is allocated, and `attributes` say what to make.
+/// `pd` is allocated, and `attributes` are valid.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_create_srq(
     pd: *mut ibv_pd,
     attributes: *mut ibv_srq_init_attr,
 ) -> *mut ibv_srq {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     pointer(|| unsafe { create(pd, (*attributes).srq_context, &(*attributes).attr) })
 }
 
 /// # Safety
-/// `attributes` say what to make, and their domain is allocated.
+/// `attributes` are valid, and their domain is allocated.
 pub(crate) unsafe extern "C" fn create_srq_ex(
     _context: *mut ibv_context,
     attributes: *mut ibv_srq_init_attr_ex,
@@ -96,7 +96,7 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
     const PD: u32 = 1 << 1;
     const BASIC: u32 = 0;
     pointer(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let wanted = unsafe { &*attributes };
         let basic = wanted.comp_mask & TYPE == 0 || wanted.srq_type == BASIC;
         if !basic || wanted.comp_mask & !(TYPE | PD) != 0 {
@@ -105,7 +105,7 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
         if wanted.comp_mask & PD == 0 || wanted.pd.is_null() {
             return Err(EINVAL);
         }
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { create(wanted.pd, wanted.srq_context, &wanted.attr) }
     })
 }
@@ -114,7 +114,7 @@ pub(crate) unsafe extern "C" fn create_srq_ex(
 const LIMIT: c_int = 1 << 1;
 
 /// # Safety
-/// `srq` is made, and `attributes` say what to change.
+/// `srq` exists, and `attributes` are valid.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_modify_srq(
     srq: *mut ibv_srq,
@@ -122,7 +122,7 @@ unsafe extern "C" fn ibv_modify_srq(
     mask: c_int,
 ) -> c_int {
     number(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let (queue, limit) = unsafe { (SharedQueue::of(srq), (*attributes).srq_limit) };
         if mask != LIMIT || limit > queue.max_wr {
             return Err(EINVAL);
@@ -133,51 +133,51 @@ unsafe extern "C" fn ibv_modify_srq(
 }
 
 /// # Safety
-/// `srq` is made, and `to` has room for attributes.
+/// `srq` exists, and `to` has room for attributes.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_query_srq(srq: *mut ibv_srq, to: *mut ibv_srq_attr) -> c_int {
     number(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let queue = unsafe { SharedQueue::of(srq) };
         let srq_limit = queue.limit.load(Ordering::Relaxed);
         let SharedQueue { max_wr, max_sge, .. } = *queue;
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { to.write(ibv_srq_attr { max_wr, max_sge, srq_limit }) };
         Ok(())
     })
 }
 
 /// # Safety
-/// `srq` is made.
+/// `srq` exists.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
     number(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let queue = unsafe { SharedQueue::of(srq) };
         queue.opened.engine.destroy_srq(queue.number)?;
         let object = srq.expose_provenance();
         queue.opened.events.take(|event| event.object == object);
         queue.told.wait_for_none();
-        // SAFETY: nothing is about it any more, and the caller gives it up.
+        // SAFETY: no event refers to it any more, and the caller gives it up.
         drop(unsafe { SharedQueue::take(srq) });
         Ok(())
     })
 }
 
 /// # Safety
-/// `srq` is made, the requests are a list, and `bad` has room for a pointer.
+/// `srq` exists, `requests` is a list, and `bad` has room for a pointer.
 pub(crate) unsafe extern "C" fn post_srq_recv(
     srq: *mut ibv_srq,
     requests: *mut ibv_recv_wr,
     bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
     number(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let queue = unsafe { SharedQueue::of(srq) };
         let post = |request: &ReceiveRequest<'_>| {
             queue.opened.engine.post_srq_receive(queue.number, request)
         };
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { post_receives(requests, bad, post) }
     })
 }

@@ -19,7 +19,7 @@ pub(super) struct MemoryWindow {
     opened: Arc<Opened>,
 }
 
-// SAFETY: `repr(C)`, and begins with the structure.
+// SAFETY: the type is `repr(C)`, and begins with the structure.
 unsafe impl Object for MemoryWindow {
     type Public = ibv_mw;
 }
@@ -32,7 +32,7 @@ const TYPES: [WindowKind; 2] = [WindowKind::Type1, WindowKind::Type2];
 pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, type_: u32) -> *mut ibv_mw {
     pointer(|| {
         let kind = (type_ as usize).checked_sub(1).and_then(|index| TYPES.get(index));
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let (domain, context) = unsafe { (Domain::of(pd), (*pd).context) };
         let opened = domain.opened.clone();
         let rkey = opened.engine.allocate_window(domain.number, *kind.ok_or(EINVAL)?)?;
@@ -45,7 +45,7 @@ pub(crate) unsafe extern "C" fn alloc_mw(pd: *mut ibv_pd, type_: u32) -> *mut ib
 /// `mw` is allocated.
 pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     number(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let (window, key) = unsafe { (MemoryWindow::of(mw), (*mw).handle) };
         window.opened.engine.deallocate_window(key)?;
         // SAFETY: the caller gives it up.
@@ -54,28 +54,28 @@ pub(crate) unsafe extern "C" fn dealloc_mw(mw: *mut ibv_mw) -> c_int {
     })
 }
 
-/// What a window is to show.
+/// Returns the binding that a program requests.
 ///
 /// # Safety
 /// The region is registered, or null with a length of zero.
 pub(super) unsafe fn bind_of(info: &ibv_mw_bind_info) -> Outcome<Bind> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let region = unsafe { info.mr.as_ref() }.map_or(0, |region| region.lkey);
     let access = access_of(info.mw_access_flags)?;
     Ok(Bind { region, address: info.addr, length: info.length, access })
 }
 
-/// The operation that binds a window of type 2, which then has the key `rkey`. Its present key is kept in
-/// `handle`, which programs do not look at: `rkey` is theirs to set.
+/// Returns the operation that binds a window of type 2, which then has the key `rkey`. The current key is in `handle`,
+/// which programs do not use; they may write `rkey`.
 ///
 /// # Safety
-/// The window is allocated, the region registered.
+/// The window is allocated and the region registered.
 pub(super) unsafe fn bind_operation(
     mw: *mut ibv_mw,
     rkey: u32,
     info: &ibv_mw_bind_info,
 ) -> Outcome<Operation> {
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let (bind, window) = unsafe { (bind_of(info)?, mw.as_mut()) };
     let window = window.filter(|window| window.type_ == 2).ok_or(EINVAL)?;
     let operation = Operation::BindWindow { window: window.handle, key: Some(rkey), bind };
@@ -84,19 +84,19 @@ pub(super) unsafe fn bind_operation(
 }
 
 /// # Safety
-/// `qp` and `mw` are made, and `bind` says what to bind.
+/// `qp` and `mw` exist, and `bind` is valid.
 pub(crate) unsafe extern "C" fn bind_mw(
     qp: *mut ibv_qp,
     mw: *mut ibv_mw,
     bind: *mut ibv_mw_bind,
 ) -> c_int {
     number(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let (pair, bind, window) = unsafe { (QueuePair::of(qp.cast()), &*bind, &mut *mw) };
         if window.type_ != 1 {
             return Err(EINVAL);
         }
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let shown = unsafe { bind_of(&bind.bind_info)? };
         let operation = Operation::BindWindow { window: window.handle, key: None, bind: shown };
         let request = SendRequest {

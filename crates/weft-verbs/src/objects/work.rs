@@ -1,4 +1,4 @@
-//! Work requests: lists of C structures become requests of the device.
+//! Work requests: conversion of lists of C structures to requests of the device.
 
 use core::ffi::c_int;
 
@@ -15,26 +15,28 @@ use crate::engine::address_of;
 use crate::errno::{EINVAL, Outcome, number};
 use weft_verbs_abi::*;
 
-/// Pieces of memory of one request, at most.
+/// Maximum of scatter/gather elements in one request.
 const PIECES: usize = limits::SGE as usize;
 
-/// Pieces that need no memory of their own.
+/// Number of scatter/gather elements that need no heap allocation.
 const FEW: usize = 4;
 
-/// A request's pieces of memory.
+/// The scatter/gather elements of a request.
 enum Pieces {
     Few([Sge; FEW], usize),
     Many(Vec<Sge>),
 }
 
 impl Pieces {
+    /// Reads a list of elements.
+    ///
     /// # Safety
-    /// There are `count` of them at `list`.
+    /// `list` has `count` elements.
     #[inline]
     unsafe fn read(list: *const ibv_sge, count: c_int) -> Outcome<Self> {
         let count = usize::try_from(count).ok().filter(|&count| count <= PIECES).ok_or(EINVAL)?;
         let piece = |index: usize| {
-            // SAFETY: as the caller says.
+            // SAFETY: guaranteed by the caller.
             let ibv_sge { addr, length, lkey } = unsafe { *list.add(index) };
             Sge { address: addr, length, lkey }
         };
@@ -54,39 +56,39 @@ impl Pieces {
     }
 }
 
-/// Appends bytes of the program's memory, if there are not too many for a request to carry them.
+/// Appends bytes of the program's memory as inline data, up to the maximum.
 ///
 /// # Safety
-/// There are as many bytes there.
+/// `from` has `len` bytes.
 pub(super) unsafe fn take_inline(to: &mut Vec<u8>, from: *const u8, len: usize) -> Outcome<()> {
     if to.len().saturating_add(len) > limits::INLINE as usize {
         return Err(EINVAL);
     }
     if len > 0 {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         to.extend_from_slice(unsafe { core::slice::from_raw_parts(from, len) });
     }
     Ok(())
 }
 
-/// Where a datagram goes.
+/// Returns the destination of a datagram.
 ///
 /// # Safety
-/// `ah` is made.
+/// `ah` exists.
 pub(super) unsafe fn destination(ah: *mut ibv_ah, qpn: u32, qkey: u32) -> Outcome<Datagram> {
     if ah.is_null() {
         return Err(EINVAL);
     }
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let ip = unsafe { AddressHandle::of(ah) }.ip;
     Ok(Datagram { address: address_of(ip, qpn), qp: QueuePairNumber(qpn), qkey })
 }
 
 /// # Safety
-/// The request is what its opcode says.
+/// The request's fields match its opcode.
 unsafe fn operation(request: &ibv_send_wr) -> Outcome<Operation> {
     let word = u32::from_be(request.imm_data);
-    // SAFETY: these are numbers, whatever was put there.
+    // SAFETY: these are numbers, whose bytes are always valid.
     let (rdma, atomic) = unsafe { (request.wr.rdma, request.wr.atomic) };
     let remote = Remote { address: rdma.remote_addr, rkey: rdma.rkey };
     let word_of = Remote { address: atomic.remote_addr, rkey: atomic.rkey };
@@ -107,21 +109,21 @@ unsafe fn operation(request: &ibv_send_wr) -> Outcome<Operation> {
         wr_opcode::SEND_WITH_INV => Operation::SendWithInvalidate(request.imm_data),
         wr_opcode::BIND_MW => {
             let bind_mw { mw, rkey, bind_info } = request.bind_mw;
-            // SAFETY: as the caller says.
+            // SAFETY: guaranteed by the caller.
             unsafe { bind_operation(mw, rkey, &bind_info)? }
         }
         _ => return Err(EINVAL),
     })
 }
 
-/// Flags that the device knows.
+/// Supported flags.
 const FLAGS: u32 =
     send_flag::FENCE | send_flag::SIGNALED | send_flag::SOLICITED | send_flag::INLINE;
 
-/// Hands one request to `post`.
+/// Passes one request to `post`.
 ///
 /// # Safety
-/// The request is what its opcode says.
+/// The request's fields match its opcode.
 unsafe fn post_one(
     pair: &QueuePair,
     request: &ibv_send_wr,
@@ -132,7 +134,7 @@ unsafe fn post_one(
     if request.send_flags & !FLAGS != 0 {
         return Err(EINVAL);
     }
-    // SAFETY: as the caller says.
+    // SAFETY: guaranteed by the caller.
     let pieces = unsafe { Pieces::read(request.sg_list, request.num_sge)? };
     inline.clear();
     if flag(send_flag::INLINE) {
@@ -140,7 +142,7 @@ unsafe fn post_one(
             let from = core::ptr::with_exposed_provenance(
                 usize::try_from(piece.address).map_err(|_| EINVAL)?,
             );
-            // SAFETY: a program names memory of its own here.
+            // SAFETY: the program guarantees that this is its own memory.
             unsafe { take_inline(inline, from, piece.length as usize)? };
         }
     }
@@ -150,15 +152,15 @@ unsafe fn post_one(
         Data::Gather(pieces.as_slice())
     };
     let datagram = if pair.service == Service::UnreliableDatagram {
-        // SAFETY: it is a datagram.
+        // SAFETY: the request is for a datagram service.
         let to = unsafe { request.wr.ud };
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         Some(unsafe { destination(to.ah, to.remote_qpn, to.remote_qkey)? })
     } else {
         None
     };
     post(&SendRequest {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         operation: unsafe { operation(request)? },
         wr_id: request.wr_id,
         data,
@@ -170,23 +172,23 @@ unsafe fn post_one(
 }
 
 /// # Safety
-/// `qp` is made, the requests are a list, and `bad` has room for a pointer.
+/// `qp` exists, `requests` is a list, and `bad` has room for a pointer.
 pub(crate) unsafe extern "C" fn post_send(
     qp: *mut ibv_qp,
     requests: *mut ibv_send_wr,
     bad: *mut *mut ibv_send_wr,
 ) -> c_int {
     number(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let pair = unsafe { QueuePair::of(qp.cast()) };
         let mut inline = Vec::new();
         pair.opened.engine.post_sends(pair.number, |post| {
             let mut next = requests;
             // SAFETY: the list ends with null.
             while let Some(request) = unsafe { next.as_ref() } {
-                // SAFETY: as the caller says.
+                // SAFETY: guaranteed by the caller.
                 if let Err(errno) = unsafe { post_one(pair, request, &mut inline, post) } {
-                    // SAFETY: as the caller says.
+                    // SAFETY: guaranteed by the caller.
                     unsafe { bad.write(next) };
                     return Err(errno);
                 }
@@ -197,10 +199,10 @@ pub(crate) unsafe extern "C" fn post_send(
     })
 }
 
-/// Hands a list of receive requests to `post`, up to the first that is refused.
+/// Passes a list of receive requests to `post`, up to the first that is refused.
 ///
 /// # Safety
-/// The requests are a list, and `bad` has room for a pointer.
+/// `requests` is a list, and `bad` has room for a pointer.
 pub(super) unsafe fn post_receives(
     requests: *mut ibv_recv_wr,
     bad: *mut *mut ibv_recv_wr,
@@ -209,13 +211,13 @@ pub(super) unsafe fn post_receives(
     let mut next = requests;
     // SAFETY: the list ends with null.
     while let Some(request) = unsafe { next.as_ref() } {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let pieces = unsafe { Pieces::read(request.sg_list, request.num_sge) };
         let posted = pieces.and_then(|pieces| {
             post(&ReceiveRequest { wr_id: request.wr_id, sges: pieces.as_slice() })
         });
         if let Err(errno) = posted {
-            // SAFETY: as the caller says.
+            // SAFETY: guaranteed by the caller.
             unsafe { bad.write(next) };
             return Err(errno);
         }
@@ -225,18 +227,18 @@ pub(super) unsafe fn post_receives(
 }
 
 /// # Safety
-/// `qp` is made, the requests are a list, and `bad` has room for a pointer.
+/// `qp` exists, `requests` is a list, and `bad` has room for a pointer.
 pub(crate) unsafe extern "C" fn post_recv(
     qp: *mut ibv_qp,
     requests: *mut ibv_recv_wr,
     bad: *mut *mut ibv_recv_wr,
 ) -> c_int {
     number(|| {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let pair = unsafe { QueuePair::of(qp.cast()) };
         let post =
             |request: &ReceiveRequest<'_>| pair.opened.engine.post_receive(pair.number, request);
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         unsafe { post_receives(requests, bad, post) }
     })
 }

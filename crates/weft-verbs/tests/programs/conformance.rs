@@ -1,4 +1,4 @@
-//! rdma-core's own tests (Debian's python3-pyverbs), run on our device.
+//! rdma-core's own tests (Debian's python3-pyverbs), run on this device.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -8,10 +8,10 @@ use std::process::Command;
 use crate::library::program;
 use crate::pair::alone;
 
-/// Where Debian puts them, some compressed.
+/// The folder in which Debian installs them, some compressed.
 const TESTS: &str = "/usr/share/doc/rdma-core/tests";
 
-/// All but those of the drivers of mlx5 and EFA.
+/// All modules except those of the drivers of mlx5 and EFA.
 const MODULES: &[&str] = &[
     "addr",
     "atomic",
@@ -35,7 +35,7 @@ const MODULES: &[&str] = &[
     "tag_matching",
 ];
 
-/// What became of a module's tests.
+/// The results of a module's tests.
 #[derive(Debug, Default)]
 struct Outcome {
     passed: usize,
@@ -43,7 +43,7 @@ struct Outcome {
     skipped: usize,
 }
 
-/// Runs them on a device, to which `equip` puts a program; none may fail. The page that says so.
+/// Runs the tests on a device that `equip` gives a program; none may fail. Returns the page with the results.
 pub(crate) fn check(device: &str, equip: impl Fn(&mut Command)) -> String {
     assert!(Path::new(TESTS).exists(), "no {TESTS} (apt-get install python3-pyverbs)");
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("pyverbs");
@@ -71,7 +71,7 @@ pub(crate) fn check(device: &str, equip: impl Fn(&mut Command)) -> String {
     page(&table, &reasons)
 }
 
-/// Counts what the tests say became of each, and why some were skipped.
+/// Counts the results of the tests, and the reasons of skipped ones.
 fn outcome(said: &str, reasons: &mut BTreeMap<String, usize>) -> Outcome {
     let mut outcome = Outcome::default();
     for result in said.lines().filter_map(|line| Some(line.rsplit_once("... ")?.1)) {

@@ -1,4 +1,4 @@
-//! The library as users can load it who may not enter the folder of the build.
+//! A copy of the library for users without access to the build folder.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -6,7 +6,8 @@ use std::path::PathBuf;
 
 use crate::library::LIBRARY;
 
-/// A copy of the folder that every user can read: the build may lie in a home that others may not enter. It goes away when it is dropped.
+/// A copy of the folder that every user can read: the build may lie in a home that others may not enter. It is removed
+/// when this is dropped.
 pub(crate) struct ForEverybody(pub(crate) PathBuf);
 
 impl ForEverybody {

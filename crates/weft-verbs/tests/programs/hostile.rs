@@ -1,4 +1,4 @@
-//! Strangers who send what they like to the ports of processes that have the device.
+//! A test of hosts that send any bytes to the ports of processes with the device.
 
 use std::net::UdpSocket;
 use std::path::Path;
@@ -9,10 +9,10 @@ use weft_units::{Rng, Seed};
 
 use crate::pair::{OneHost, run};
 
-/// Where processes receive: the first of the 256 ports that they share out.
+/// The ports at which processes receive: the first of the 256 shares.
 const PORTS: std::ops::Range<u16> = 0x5000..0x5008;
 
-/// A packet of each kind, as the wire's own tests have it in annotated hexadecimal.
+/// Returns a packet of each kind, from the annotated hexadecimal of weft-wire's tests.
 fn packets() -> Vec<Vec<u8>> {
     let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("../weft-wire/tests/golden");
     let names =
@@ -31,7 +31,7 @@ fn packets() -> Vec<Vec<u8>> {
     names.into_iter().map(read).map(bytes).collect()
 }
 
-/// Makes something else of a packet: other ids, numbers, keys, lengths; more bytes, or fewer.
+/// Changes a packet: other IDs, numbers, keys, lengths; more bytes, or fewer.
 fn forge(packet: &[u8], rng: &mut Rng) -> Vec<u8> {
     let mut forged = packet.to_vec();
     for _ in 0..rng.below(8) {
@@ -46,7 +46,7 @@ fn forge(packet: &[u8], rng: &mut Rng) -> Vec<u8> {
     forged
 }
 
-/// Ends the attack, also when a program failed.
+/// Ends the attack, even if a program failed.
 struct Over<'a>(&'a AtomicBool);
 
 impl Drop for Over<'_> {
@@ -66,10 +66,10 @@ fn strangers_change_nothing_between_two_programs() {
             while !over.load(Ordering::Relaxed) {
                 let forged = forge(&packets[rng.index(packets.len())], &mut rng);
                 for port in PORTS {
-                    // Nobody may be there.
+                    // The port may be closed.
                     sent += u64::from(socket.send_to(&forged, ("127.0.0.1", port)).is_ok());
                 }
-                // A flood would only take the processor away from those it is about.
+                // A flood would only take the processor away from the programs under test.
                 thread::yield_now();
             }
             sent

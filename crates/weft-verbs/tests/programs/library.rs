@@ -1,15 +1,15 @@
-//! The library as programs load it.
+//! The library in the form that programs load.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::LazyLock;
 
-/// The folder.
+/// The folder of the library.
 pub(crate) static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
     weft_testkit::link_verbs(Path::new(env!("CARGO_TARGET_TMPDIR")).join("verbs"), false)
 });
 
-/// A program on our device.
+/// Returns a command that runs on this device.
 pub(crate) fn program(words: &[&str]) -> Command {
     weft_testkit::program_on(&LIBRARY, words)
 }

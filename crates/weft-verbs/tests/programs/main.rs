@@ -1,4 +1,4 @@
-//! Unmodified programs of Debian find the device and use it.
+//! Tests of unmodified Debian programs on the device.
 #![allow(clippy::disallowed_methods, reason = "these tests watch programs in real time")]
 
 use std::process::{Command, Output};
@@ -16,7 +16,7 @@ mod ucx;
 
 use library::LIBRARY;
 
-/// Runs a program on our device.
+/// Runs a program on this device.
 fn run(program: &str, args: &[&str]) -> Output {
     Command::new(program).args(args).env("LD_LIBRARY_PATH", &*LIBRARY).output().unwrap_or_else(
         |error| panic!("{program}: {error} (apt-get install ibverbs-utils perftest)"),
@@ -70,7 +70,7 @@ fn the_tests_of_rdma_core_pass() {
     }
 }
 
-/// perftest links with drivers of real hardware, which ask for the private version.
+/// perftest links with drivers of real hardware, which require the private version.
 #[test]
 fn programs_that_link_with_drivers_load() {
     let version = run("ib_write_bw", &["--version"]);

@@ -1,10 +1,10 @@
-//! Both ends on one host, through its memory and, where that is forbidden, over UDP.
+//! Tests with both ends on one host, through shared memory and, if that is disabled, over UDP.
 
 use std::process::{Child, Command};
 
 use crate::pair::{OneHost, Printed, Stage, run};
 
-/// Both ends on this host, and they may not use its memory.
+/// A stage with both ends on this host, without shared memory.
 struct OverUdp;
 
 impl Stage for OverUdp {
@@ -21,7 +21,7 @@ fn both_ways(words: &str) -> [Printed; 2] {
     [run(&OneHost, words), run(&OverUdp, words)]
 }
 
-/// What every pingpong says at its end.
+/// Checks the output with which every pingpong ends.
 fn pingpong(words: &str) {
     for printed in both_ways(&format!("{words} -g 0")) {
         for said in [&printed.client, &printed.server] {
@@ -74,7 +74,7 @@ fn srq_pingpong() {
     pingpong("ibv_srq_pingpong -e");
 }
 
-/// perftest's own table follows this line.
+/// Runs a program of perftest; its table follows this line.
 fn perftest(words: &str) {
     for printed in both_ways(words) {
         assert!(printed.client.contains("#bytes"), "{printed:?}");

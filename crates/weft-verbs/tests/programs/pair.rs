@@ -1,4 +1,4 @@
-//! Programs that need two of themselves: one listens on a port, the other finds it there.
+//! Programs that run in pairs: one listens on a port, the other connects to it.
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
@@ -7,15 +7,15 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::library::program;
 
-/// Where the two ends are, and how to start a program there.
+/// The place of the two ends, which starts programs there.
 pub(crate) trait Stage {
-    /// The address the second end is told.
+    /// Returns the address for the second end to connect to.
     fn server(&self) -> String;
     /// Starts a program on the first or the second end.
     fn start(&self, second: bool, command: &mut Command) -> Child;
 }
 
-/// Both ends on this host.
+/// A stage with both ends on this host.
 pub(crate) struct OneHost;
 
 impl Stage for OneHost {
@@ -30,20 +30,20 @@ impl Stage for OneHost {
     }
 }
 
-/// What both ends printed.
+/// The output of both ends.
 #[derive(Debug)]
 pub(crate) struct Printed {
     pub(crate) server: String,
     pub(crate) client: String,
 }
 
-/// Runs both ends of a program, which is told its port with `-p`; both must succeed and complain of nothing.
+/// Runs both ends of a program, which gets its port with `-p`; both must succeed and print no errors.
 pub(crate) fn run(stage: &impl Stage, words: &str) -> Printed {
     alone(|| both_ends(stage, words))
 }
 
-/// Does something while no other test of this file runs programs: two processors carry one pair of them
-/// well, and several starve each other.
+/// Runs `act` while no other test of this file runs programs: two processors carry one pair of them well, and several
+/// starve each other.
 pub(crate) fn alone<T>(act: impl FnOnce() -> T) -> T {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -69,7 +69,7 @@ fn both_ends(stage: &impl Stage, words: &str) -> Printed {
     Printed { server: server.1, client: client.1 }
 }
 
-/// A port that no other test uses, below those that the kernel gives out.
+/// Returns a port that no other test uses, below the kernel's ephemeral ports.
 pub(crate) fn next_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     24_000
@@ -83,10 +83,10 @@ pub(crate) fn start(stage: &impl Stage, second: bool, words: &[&str]) -> Child {
     stage.start(second, &mut command)
 }
 
-/// Returns when the program listens; fails when it ends before.
+/// Waits until the program listens; fails if it ends before.
 pub(crate) fn until_listening(program: &mut Child, port: u16) {
     let listens = format!(":{port:04X} ");
-    // The connection manager's ports are those of UDP, where a socket that listens is one not connected.
+    // The connection manager's ports are UDP ports; a listening UDP socket is one that is not connected.
     let tables = [("tcp", "0A"), ("tcp6", "0A"), ("udp", "07"), ("udp6", "07")]
         .map(|(table, state)| (format!("/proc/{}/net/{table}", program.id()), state));
     let is_listening = || {
@@ -107,8 +107,8 @@ pub(crate) fn until_listening(program: &mut Child, port: u16) {
     }
 }
 
-/// Whether a program succeeded, and everything it said. One that hung was ended and has said nothing, so how a
-/// program failed is told too.
+/// Returns `true` if a program succeeded, and all its output. A program that hung was ended and may have printed
+/// nothing, so the output includes the kind of failure.
 pub(crate) fn finish(mut program: Child) -> (bool, String) {
     let said = said(&mut program);
     let status = program.wait().unwrap();
@@ -119,7 +119,7 @@ pub(crate) fn finish(mut program: Child) -> (bool, String) {
     }
 }
 
-/// Everything a program says until its end.
+/// Returns all output of a program until its end.
 pub(crate) fn said(program: &mut Child) -> String {
     let mut said = Vec::new();
     program.stdout.take().unwrap().read_to_end(&mut said).unwrap();

@@ -1,4 +1,4 @@
-//! What processes do to the device, and it to them: threads, forks, the wrong order, sleep, sudden death.
+//! Tests of processes and the device: threads, forks, wrong order of calls, sleep, sudden death.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -8,7 +8,7 @@ use crate::for_everybody::ForEverybody;
 use crate::library::{LIBRARY, program};
 use crate::pair::{alone, next_port, said, until_listening};
 
-/// Compiles a program of `c/` and runs it; it says so when it is done.
+/// Compiles a program of `c/` and runs it; it prints a line on success.
 fn run_c(name: &str) {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/c").join(name);
     let binary = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name.replace('.', "-"));
@@ -45,7 +45,7 @@ fn memory_is_reached_while_its_process_is_stopped_and_not_after_it_took_it_away(
     run_c("one_sided.c");
 }
 
-/// Ends what it holds when a test fails.
+/// A process that is killed when this is dropped, even if a test fails.
 struct Killed(Child);
 
 impl Drop for Killed {
@@ -55,7 +55,7 @@ impl Drop for Killed {
     }
 }
 
-/// A program that is always sending hears in bounded time that its peer was killed, as from hardware.
+/// A sending program detects the death of its peer in bounded time, as on hardware.
 #[test]
 fn a_peer_that_dies_is_noticed() {
     alone(|| {
@@ -76,7 +76,7 @@ fn a_peer_that_dies_is_noticed() {
     });
 }
 
-/// Without `timeout`, so that its number is the program's.
+/// Starts ib_write_bw without `timeout`, so that its process ID is the program's.
 fn write_bw(words: &str) -> Child {
     let mut command = Command::new("ib_write_bw");
     spawn(command.args(words.split_whitespace()).env("LD_LIBRARY_PATH", &*LIBRARY))
@@ -86,7 +86,7 @@ fn spawn(command: &mut Command) -> Child {
     command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
 }
 
-/// Neighbours speak through memory that both have mapped; who may not see the other speaks to it all the same.
+/// Neighbours communicate through shared memory; processes without mutual access communicate all the same.
 #[test]
 fn who_may_be_seen_is_spoken_to_through_memory_and_others_over_udp() {
     let strangers: [(&str, &[&str]); 2] = [
@@ -124,7 +124,7 @@ fn shares_memory(library: &Path, prefix: &[&str]) -> bool {
     maps.contains("weft-channel")
 }
 
-/// Returns when something is so, or fails when the program ends or half a minute has passed.
+/// Waits until `is_so`, or fails when the program ends or half a minute has passed.
 fn until(program: &mut Child, is_so: impl Fn(&Child) -> bool) {
     let began = Instant::now();
     while !is_so(program) {
@@ -134,7 +134,7 @@ fn until(program: &mut Child, is_so: impl Fn(&Child) -> bool) {
     }
 }
 
-/// What a program said; fails when it does not end within half a minute.
+/// Returns a program's output; fails when it does not end within half a minute.
 fn until_its_end(program: &mut Child) -> String {
     let began = Instant::now();
     while program.try_wait().unwrap().is_none() {
@@ -148,7 +148,7 @@ fn descriptors_of(process: u32) -> usize {
     std::fs::read_dir(format!("/proc/{process}/fd")).map_or(0, Iterator::count)
 }
 
-/// Processor time of a program's own, hundredths of a second.
+/// Returns a process's own processor time, hundredths of a second.
 fn ticks_of(process: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     let after_name = stat.rsplit(") ").next().unwrap_or_default();

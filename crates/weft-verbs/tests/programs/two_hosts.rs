@@ -1,4 +1,4 @@
-//! The ends in two network namespaces, with four paths between them of which one loses a packet in a hundred.
+//! Tests with the ends in two network namespaces, with four paths between them of which one loses 1 % of the packets.
 
 use weft_lab::{Direction, Impairment};
 

@@ -1,4 +1,4 @@
-//! Two network namespaces with four paths between them, of which one loses a packet in a hundred.
+//! Two network namespaces with four paths between them, of which one loses 1 % of the packets.
 
 use std::process::{Child, Command};
 use std::sync::Mutex;
@@ -21,7 +21,7 @@ impl Stage for TwoHosts {
     }
 }
 
-/// Two hosts, or `None` after saying why there are none. Labs come up one after the other.
+/// Returns two hosts, or `None` after printing the reason. Labs run one at a time.
 pub(crate) fn two_hosts(test: &str) -> Option<TwoHosts> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());

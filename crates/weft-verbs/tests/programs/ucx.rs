@@ -1,11 +1,11 @@
-//! UCX, which knows nothing of our device but verbs.
+//! Tests of UCX, which uses the device through verbs alone.
 
 use std::process::{Child, Command, Stdio};
 
 use crate::pair::{OneHost, Stage, run};
 
-/// A host where the device has a node in `/dev`, which UCX looks for: any character device will do, and nobody
-/// else sees it.
+/// A host where the device has a node in `/dev`, which UCX looks for: any character device suffices, and no other
+/// process sees it.
 struct WithNode;
 
 const MAKE_NODE: &str = "mkdir -p /dev/infiniband && mount -t tmpfs none /dev/infiniband && \

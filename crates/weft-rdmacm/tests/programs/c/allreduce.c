@@ -1,4 +1,4 @@
-/* Sums of 1 to 262,144 numbers over all ranks, each held against what it must be. */
+/* Sums 1 to 262,144 numbers over all ranks, and compares each with its expected value. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@ enum { MOST = 1 << 18 };
 
 static long in[MOST], out[MOST];
 
-/* In how many network namespaces the ranks are. */
+/* Returns the number of network namespaces that the ranks are in. */
 static int networks(int ranks) {
     struct stat own;
     if (stat("/proc/self/ns/net", &own))

@@ -1,5 +1,5 @@
-/* A server takes one message of each connection and ends it at once. The client looks for completions, is away for a
-   while, and looks for events: it must not hear of the end before it has seen that its message arrived.
+/* A server receives one message of each connection and disconnects at once. The client polls for completions,
+ * sleeps, and polls for events: the disconnection must not arrive before the message's completion. */
 
    last_word -p PORT             the server of as many connections
    last_word ADDRESS -p PORT     the client */
@@ -22,7 +22,7 @@ static void need(int done, const char *what) {
     }
 }
 
-/* An end point made for ADDRESS, or for any where it is null. */
+/* Makes an endpoint for ADDRESS; null is any address. */
 static struct rdma_cm_id *end_point(const char *address, const char *port) {
     struct rdma_addrinfo hints = {.ai_port_space = RDMA_PS_TCP}, *found;
     struct ibv_qp_init_attr init = {
@@ -55,7 +55,7 @@ static void serve(const char *port) {
     rdma_destroy_ep(listener);
 }
 
-/* Whether the message was seen to arrive before the end of the connection was heard of. */
+/* Returns nonzero if the completion was seen before the disconnection. */
 static int arrives(const char *address, const char *port) {
     struct rdma_cm_id *id = end_point(address, port);
     struct ibv_mr *region = rdma_reg_msgs(id, buffer, BYTES);

@@ -1,4 +1,4 @@
-//! A process whose memory a hostile client gives away: what it has a daemon write there harms nobody.
+//! A process whose memory a hostile client passes to the daemon: writes there harm no other process.
 
 use std::fs::File;
 use std::os::fd::OwnedFd;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::attach::Probe;
 
-/// Where the process has memory that scripts name.
+/// The address of the process's memory that scripts name.
 pub(super) static ADDRESS: AtomicU64 = AtomicU64::new(0);
 
 const BYTES: usize = 1 << 16;
@@ -20,18 +20,18 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Starts one that sleeps.
+    /// Starts a process that sleeps.
     pub(super) fn start() -> Self {
         Self::start_with(|| {
-            // SAFETY: it is a system call that reads no memory.
+            // SAFETY: this system call reads no memory.
             unsafe { libc::pause() };
         })
     }
 
-    /// Starts one that does this again and again, which are system calls and nothing else: other threads' locks are held in it
-    /// for ever.
+    /// Starts a process that calls `again` for ever. `again` may make only system calls: other threads' locks stay
+    /// locked in the child.
     pub(crate) fn start_with(again: impl Fn()) -> Self {
-        // It is there in the child too.
+        // It exists in the child too.
         let bytes = Box::leak(vec![0_u8; BYTES].into_boxed_slice());
         let address = bytes.as_ptr().expose_provenance() as u64;
         ADDRESS.store(address, Ordering::Relaxed);
@@ -39,7 +39,7 @@ impl Process {
         let id = unsafe { libc::fork() };
         assert!(id >= 0, "there are processes");
         if id == 0 {
-            // Sockets that it kept open would not seem closed to who is at their other ends.
+            // Sockets that the child kept open would not seem closed to their other ends.
             // SAFETY: neither reads memory of this process.
             unsafe {
                 libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
@@ -58,12 +58,12 @@ impl Process {
         self.address
     }
 
-    /// Its memory, to be given away.
+    /// Returns a descriptor of its memory, to pass on.
     pub(crate) fn memory(&self) -> OwnedFd {
         self.memory.try_clone().expect("there are descriptors").into()
     }
 
-    /// Returns `true` while it waits in the kernel for what no signal ends.
+    /// Returns `true` while it is in an uninterruptible wait in the kernel.
     #[cfg(test)]
     pub(crate) fn is_blocked(&self) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id));
@@ -72,7 +72,7 @@ impl Process {
             .is_some_and(|(_, state)| state.starts_with('D'))
     }
 
-    /// What is at a place of its memory.
+    /// Returns the value at an address of its memory.
     pub(crate) fn probe(&self) -> Probe {
         let value = 0x0123_4567_89ab_cdef_u64;
         self.memory.write_all_at(&value.to_ne_bytes(), self.address).expect("it is its memory");
@@ -82,7 +82,7 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // SAFETY: a child of this process that nobody has waited for.
+        // SAFETY: this is a child of this process that has not been waited for.
         unsafe {
             libc::kill(self.id, libc::SIGKILL);
             libc::waitpid(self.id, core::ptr::null_mut(), 0);

@@ -1,4 +1,4 @@
-//! What clients may do and may not, and what is left of them.
+//! Tests of clients' rights, and of the removal of their objects.
 
 use weft_rnic::{
     Access, Attributes, Data, Operation, QueuePairNumber, QueuePairRequest, Remote, SendRequest,
@@ -75,7 +75,7 @@ fn who_posts_to_another_s_queue_is_ended_and_nobody_else() {
     assert_eq!(daemon.used("a").processes, 1);
 }
 
-/// Keys are numbers that a program can make up: another tenant's lead nowhere.
+/// Keys are numbers that a program can guess: another tenant's key must give no access.
 #[test]
 fn another_s_key_is_refused_and_nothing_is_written() {
     let daemon = Running::start();
@@ -86,7 +86,7 @@ fn another_s_key_is_refused_and_nothing_is_written() {
     of_b.memory[0].store(7, Ordering::Relaxed);
     let other = QueuePairNumber(b.number(Command::CreateQp(of_b.request)));
     b.connect(of_b.context, of_b.qp, other);
-    // What it may do, it can.
+    // The same operation with its own key works.
     b.write(&of_b, Remote { address: of_b.address() + 64, rkey: of_b.key });
     assert_eq!(b.completed(), Status::Success);
     assert_eq!(of_b.memory[64].load(Ordering::Relaxed), 7);
@@ -96,7 +96,7 @@ fn another_s_key_is_refused_and_nothing_is_written() {
     assert!(!a.is_ended() && !b.is_ended());
 }
 
-/// The program unmapped what it had registered: its device ends, and no peer is told that it was written.
+/// A program unmaps memory that it registered: its device ends, and no peer gets an acknowledgement of a write.
 #[test]
 fn memory_that_is_gone_ends_who_registered_it() {
     let daemon = Running::start();
@@ -137,12 +137,12 @@ fn limits_hold_for_all_processes_of_a_device_together() {
     assert!(b.command(register).is_ok());
 }
 
-/// What a user tries that has several devices, each with all that a device may have.
+/// A user tries several devices, each with all that a device may have.
 #[test]
 fn a_user_has_no_more_queue_pairs_than_the_quota_on_however_many_devices() {
     let mut settings = DaemonSettings::default();
     settings.set("queue-pairs-per-user", "3").unwrap();
-    // Nobody is without a quota, whoever runs the test.
+    // Every user has a quota, whichever user runs the test.
     let daemon = Running::start_with(settings.clone(), |daemon| {
         daemon.quotas = Quotas::new(&settings.quotas, daemon.host.device.limits(), None);
     });
@@ -163,12 +163,12 @@ fn a_user_has_no_more_queue_pairs_than_the_quota_on_however_many_devices() {
     assert!(b.command(Command::CreateQp(of_b.request)).is_ok());
 }
 
-/// What a process tries that opens its device again and again, until nobody else on the host can.
+/// A process opens its device again and again, until no other on the host can.
 #[test]
 fn a_user_has_no_more_contexts_than_the_quota_in_however_many_processes() {
     let mut settings = DaemonSettings::default();
     settings.set("contexts-per-user", "3").unwrap();
-    // Nobody is without a quota, whoever runs the test.
+    // Every user has a quota, whichever user runs the test.
     let daemon = Running::start_with(settings.clone(), |daemon| {
         daemon.quotas = Quotas::new(&settings.quotas, daemon.host.device.limits(), None);
     });
@@ -188,7 +188,7 @@ fn a_user_has_no_more_contexts_than_the_quota_in_however_many_processes() {
     assert!(other.command(Command::OpenContext).is_ok());
 }
 
-/// What a hostile process tries that names a host before another does, from an address where no answer comes.
+/// A hostile process names a host before another does, from an address that gets no answers.
 #[test]
 fn no_process_says_for_another_from_where_a_host_is_spoken_to() {
     let daemon = Running::start();
@@ -208,7 +208,7 @@ fn no_process_says_for_another_from_where_a_host_is_spoken_to() {
     hostile.command(Command::Route(of_hostile.context, loopback, row)).unwrap();
     let stolen = Command::Route(of_honest.context, loopback, row);
     assert_eq!(hostile.command(stolen), Err(libc::EINVAL), "another's context");
-    // The peer's queue pair takes connections from where it was told its peer is.
+    // The peer's queue pair accepts connections only from its configured peer address.
     let other = QueuePairNumber(honest.number(Command::CreateQp(of_honest.request)));
     honest.connect(of_honest.context, of_honest.qp, other);
     honest.write(&of_honest, Remote { address: of_honest.address(), rkey: of_honest.key });

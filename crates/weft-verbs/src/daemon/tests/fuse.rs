@@ -1,4 +1,4 @@
-//! A file system in FUSE that answers what it is asked until somebody needs a file's bytes (`fuse(4)`).
+//! A FUSE file system that answers requests until a process reads the file's bytes (`fuse(4)`).
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -9,10 +9,10 @@ use std::thread::JoinHandle;
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-/// Bytes of the file.
+/// Size of the file, bytes.
 const SIZE: u64 = 4096;
 
-/// Requests, as `linux/fuse.h` numbers them.
+/// Request numbers of `linux/fuse.h`.
 const GETATTR: u32 = 3;
 const OPEN: u32 = 14;
 const READ: u32 = 15;
@@ -20,7 +20,7 @@ const STATFS: u32 = 17;
 const FLUSH: u32 = 25;
 const INIT: u32 = 26;
 
-/// A mounted file. Whoever reads it, or asks about its file system, waits until the mount ends.
+/// A mounted file. A process that reads it, or queries its file system, waits until the mount ends.
 pub(super) struct SilentFile {
     path: PathBuf,
     served: Option<JoinHandle<()>>,
@@ -28,7 +28,7 @@ pub(super) struct SilentFile {
 }
 
 impl SilentFile {
-    /// Mounts it; who closes it waits too unless it `may_be_closed`. Returns `None` where this user may not mount.
+    /// Mounts it; closing it waits too unless `may_be_closed`. Returns `None` if this user may not mount.
     pub(super) fn mount(may_be_closed: bool) -> Option<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -57,24 +57,24 @@ impl SilentFile {
         file
     }
 
-    /// Returns `true` once somebody waits for it.
+    /// Returns `true` once a process waits for it.
     pub(super) fn is_asked(&self) -> bool {
         self.is_asked.load(Ordering::Acquire)
     }
 
-    /// Has everybody who waits for it go on with an error.
+    /// Ends every process's wait with an error.
     pub(super) fn release(&self) {
         abort(&self.path);
     }
 
-    /// Returns what [`Self::release`] does, for another thread.
+    /// Returns a function that does the same as [`Self::release`], for another thread.
     pub(super) fn releaser(&self) -> impl FnOnce() + Send + use<> {
         let path = self.path.clone();
         move || abort(&path)
     }
 }
 
-/// Ends the connection; it has ended already where there is an error.
+/// Ends the connection; an error means that it has ended already.
 fn abort(path: &Path) {
     let _ = unmount(path, UnmountFlags::FORCE | UnmountFlags::DETACH);
 }
@@ -87,7 +87,7 @@ impl Drop for SilentFile {
     }
 }
 
-/// Answers until the mount ends.
+/// Answers requests until the mount ends.
 fn serve(device: &OwnedFd, may_be_closed: bool, is_asked: &AtomicBool) {
     let mut request = [0; 16 << 10];
     while let Ok(len) = rustix::io::read(device, &mut request) {
@@ -107,12 +107,12 @@ fn serve(device: &OwnedFd, may_be_closed: bool, is_asked: &AtomicBool) {
         let (body, error) = answer.map_or_else(|error| (Vec::new(), error), |body| (body, 0));
         let len = u32::try_from(16 + body.len()).unwrap();
         let header = [&len.to_ne_bytes()[..], &error.to_ne_bytes(), &request[8..16]].concat();
-        // Nobody waits for answers to what was interrupted, nor to what needs none.
+        // Interrupted requests, and those that need no answer, get none.
         let _ = rustix::io::write(device, &[header, body].concat());
     }
 }
 
-/// `struct fuse_init_out`: version 7.31, writes of a page, nothing else.
+/// Returns a `struct fuse_init_out`: version 7.31, writes of a page, nothing else.
 fn initialised() -> Vec<u8> {
     let words = [7_u32, 31, 0, 0, 0, 4096, 1, 0];
     let mut body: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
@@ -120,7 +120,7 @@ fn initialised() -> Vec<u8> {
     body
 }
 
-/// `struct fuse_attr_out` of a file that may be kept for an hour.
+/// Returns a `struct fuse_attr_out` of a file that may be cached for an hour.
 fn attributes() -> Vec<u8> {
     let longs = [3600, 0, 1, SIZE, 8, 0, 0, 0_u64];
     let words = [0, 0, 0, 0o100_666, 1, 0, 0, 0, 4096, 0_u32];

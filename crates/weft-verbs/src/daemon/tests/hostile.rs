@@ -1,4 +1,4 @@
-//! Clients that send and write what no library would, the same from the same seed.
+//! Tests of clients that send and write invalid bytes; the same seed gives the same bytes.
 
 use std::fs::File;
 use std::io;
@@ -10,7 +10,7 @@ use weft_units::{Rng, Seed};
 
 use super::*;
 
-/// A message as a library would send it, with some of it changed.
+/// Returns a message as a library would send it, with some bytes changed.
 fn mangled(rng: &mut Rng, settled: &Settled) -> Vec<u8> {
     let requests = [
         Request::List { after: "a".into() },
@@ -45,7 +45,7 @@ fn byte(rng: &mut Rng) -> u8 {
     u8::try_from(rng.below(256)).unwrap()
 }
 
-/// Whatever comes over the socket, the daemon goes on and other clients notice nothing.
+/// Under any messages on the socket, the daemon continues and other clients see no effect.
 #[test]
 fn random_messages_harm_nobody() {
     let daemon = Running::start();
@@ -83,7 +83,7 @@ fn random_messages_harm_nobody() {
     until("their end", || daemon.used("a").processes == 1);
 }
 
-/// Whatever a client writes to its shared memory, the daemon goes on and other clients notice nothing.
+/// Under any writes to a client's shared memory, the daemon continues and other clients see no effect.
 #[test]
 fn random_rings_harm_nobody() {
     let daemon = Running::start();
@@ -98,7 +98,7 @@ fn random_rings_harm_nobody() {
         for _ in 0..rng.below(30) {
             scribble(&mut rng, &mut guest, &own, &settled);
         }
-        // Answered, or ended: nothing else.
+        // The command is answered, or the client is ended: nothing else.
         let _ = guest.caller.call(&Request::Command(Command::QueryQp(own.qp)), &[]);
         let query = good.command(Command::QueryQp(settled.qp));
         assert!(matches!(query, Ok(Reply::QueuePair(State::Reset, _))), "seed {seed}: {query:?}");
@@ -106,7 +106,7 @@ fn random_rings_harm_nobody() {
     until("their end", || daemon.used("a").processes == 1);
 }
 
-/// In error it takes everything, and flushes it.
+/// Moves a queue pair to the error state, in which it accepts every request and flushes it.
 fn to_error(guest: &mut Guest, settled: &Settled) {
     let to_init = Attributes {
         state: Some(State::Init),
@@ -121,7 +121,7 @@ fn to_error(guest: &mut Guest, settled: &Settled) {
     }
 }
 
-/// Does one thing to the shared memory, sensible or not.
+/// Makes one write to the shared memory, valid or not.
 fn scribble(rng: &mut Rng, guest: &mut Guest, own: &Settled, others: &Settled) {
     let word = |rng: &mut Rng| u32::try_from(rng.below(1 << 32)).unwrap();
     match rng.below(6) {

@@ -1,4 +1,4 @@
-//! A daemon in a thread, and clients that speak to it as a library would, or as none would.
+//! Tests of a daemon in a thread, with clients that follow the library's protocol or break it.
 #![allow(clippy::disallowed_methods, reason = "these tests wait for a daemon in real time")]
 
 mod clients;
@@ -80,7 +80,7 @@ impl Drop for Running {
     }
 }
 
-/// A client that does not keep to anything.
+/// A client that can break the protocol.
 struct Guest {
     caller: Caller,
     page: Page,
@@ -126,7 +126,7 @@ impl Guest {
         self.command(command).unwrap().number().unwrap()
     }
 
-    /// Makes one of each.
+    /// Makes one of each object.
     fn settle(&mut self) -> Settled {
         let context = Context(self.number(Command::OpenContext));
         let domain = ProtectionDomain(self.number(Command::AllocateDomain(context)));
@@ -196,7 +196,7 @@ impl Guest {
         }
     }
 
-    /// Writes eight bytes of its region to an address under a key.
+    /// Writes eight bytes of its region to a remote address with a key.
     fn write(&mut self, own: &Settled, to: Remote) {
         let sges = [Sge { address: own.address(), length: 8, lkey: own.key }];
         let request = SendRequest::new(1, Operation::Write(to), Data::Gather(&sges));
@@ -204,7 +204,7 @@ impl Guest {
         self.signal.give();
     }
 
-    /// What becomes of what it posted.
+    /// Returns the status of the next completion.
     fn completed(&mut self) -> Status {
         let (mut record, mut status) = (Vec::new(), None);
         until("a completion", || {
@@ -218,7 +218,7 @@ impl Guest {
         status.unwrap()
     }
 
-    /// Whether the daemon has ended this client.
+    /// Returns `true` if the daemon has ended this client.
     fn is_ended(&mut self) -> bool {
         let call = self.caller.call(&Request::List { after: String::new() }, &[]);
         matches!(call, Err(CallError::Gone(_)))

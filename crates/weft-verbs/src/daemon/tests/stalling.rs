@@ -1,5 +1,5 @@
-//! Tenants who keep a system call on their memory, or on what they send, from returning. The daemon gives up the thread
-//! that makes it.
+//! Tests of tenants that block a system call on their memory, or on descriptors they send. The daemon gives up the
+//! thread that makes the call.
 
 use std::sync::mpsc::channel;
 
@@ -12,7 +12,7 @@ use crate::daemon::stalls::MAX_THREADS;
 
 const PAGE: usize = 4096;
 
-/// A process with a page of a file that nobody gets the bytes of.
+/// A process with a page of a file whose bytes never come.
 struct Hostile {
     page: u64,
     file: SilentFile,
@@ -20,20 +20,20 @@ struct Hostile {
 }
 
 impl Hostile {
-    /// Starts a process that has the page, and does `again` for ever. Returns `None` where this user may not mount.
+    /// Starts a process that maps the page, and calls `again` for ever. Returns `None` if this user may not mount.
     fn start(again: impl Fn()) -> Option<Self> {
         let file = SilentFile::mount(true)?;
         let (null, protection) = (core::ptr::null_mut(), ProtFlags::READ | ProtFlags::WRITE);
         let open = file.open();
-        // SAFETY: the kernel chooses where.
+        // SAFETY: the kernel chooses the address.
         let start = unsafe { mmap(null, PAGE, protection, MapFlags::SHARED, &open, 0) }.unwrap();
         let process = Process::start_with(again);
-        // SAFETY: nothing of Rust's is in it, here.
+        // SAFETY: no value of Rust is in it, in this process.
         unsafe { munmap(start, PAGE) }.unwrap();
         Some(Self { page: start.expose_provenance() as u64, file, process })
     }
 
-    /// Attaches it, with all that a write of eight bytes of its memory from one place to another takes.
+    /// Attaches it, with the objects for a write of eight bytes from one address of its memory to another.
     fn prepare(&self, daemon: &Running, from: u64, to: u64) -> Prepared {
         let mut guest = self.attach(daemon).unwrap();
         let settled = guest.settle();
@@ -55,7 +55,7 @@ impl Hostile {
     }
 }
 
-/// A client that has a write to post.
+/// A client with a write ready to post.
 struct Prepared {
     guest: Guest,
     qp: QueuePairNumber,
@@ -72,7 +72,8 @@ impl Prepared {
     }
 }
 
-/// Runs what must not wait for files. After ten seconds they are released, for the test to fail and not to hang.
+/// Runs a function that must not wait for files. After ten seconds the files are released, so that the test fails and
+/// does not hang.
 fn without_waiting_for<T>(files: &[&SilentFile], run: impl FnOnce() -> T) -> T {
     let (done, is_done) = channel();
     let releases: Vec<_> = files.iter().map(|file| file.releaser()).collect();
@@ -84,13 +85,13 @@ fn without_waiting_for<T>(files: &[&SilentFile], run: impl FnOnce() -> T) -> T {
         in_time
     });
     let result = run();
-    // It is late to send where the watcher has given up.
+    // The watcher may have given up already.
     let _ = done.send(());
     assert!(watcher.join().unwrap(), "the daemon stood still until files were released");
     result
 }
 
-/// Has a client that behaves write to itself.
+/// Has a correct client write to itself.
 fn write_honestly(daemon: &Running) {
     let mut honest = daemon.attach("a");
     let settled = honest.settle();
@@ -104,8 +105,8 @@ fn skip() {
     weft_testkit::skip("pages of FUSE", "this user may not mount a file system (CAP_SYS_ADMIN)");
 }
 
-/// A hostile tenant has a packet read from, or written to, a file whose file system never answers. The kernel's wait ends
-/// with the file system alone.
+/// A hostile tenant makes the daemon read a packet from, or write it to, a file whose file system never answers. The
+/// kernel's wait ends only with the file system.
 #[test]
 fn a_page_that_a_file_system_keeps_ends_its_tenant_and_holds_up_nobody() {
     for is_source in [true, false] {
@@ -124,15 +125,15 @@ fn a_page_that_a_file_system_keeps_ends_its_tenant_and_holds_up_nobody() {
     }
 }
 
-/// A hostile tenant registers anonymous memory and locks its address space: one of its threads waits for a page of the file
-/// through `/proc/self/mem`, another waits to change mappings, and then every access to any of its pages waits.
+/// A hostile tenant registers anonymous memory and locks its address space: one of its threads waits for a page of the
+/// file through `/proc/self/mem`, another waits to change mappings, and then every access to any of its pages waits.
 #[test]
 fn an_address_space_that_is_locked_ends_its_tenant_and_holds_up_nobody() {
     let daemon = Running::start();
     daemon.make("a");
     let map_and_unmap = || {
         let (null, protection) = (core::ptr::null_mut(), ProtFlags::READ);
-        // SAFETY: the kernel chooses where, and nobody learns of it.
+        // SAFETY: the kernel chooses the address, which nothing uses.
         unsafe {
             if let Ok(start) = mmap_anonymous(null, PAGE, protection, MapFlags::PRIVATE) {
                 let _ = munmap(start, PAGE);
@@ -158,8 +159,8 @@ fn an_address_space_that_is_locked_ends_its_tenant_and_holds_up_nobody() {
     });
 }
 
-/// A hostile tenant sends a file in place of its memory, or with a message that takes none: examining it or closing it waits
-/// for its file system.
+/// A hostile tenant sends a file in place of its memory, or with a message without descriptors: examining it or closing
+/// it waits for its file system.
 #[test]
 fn a_file_that_a_tenant_sends_holds_up_nobody() {
     let attach = Request::Attach { name: "a".into(), probe: Probe { address: 0, value: 0 } };
@@ -179,7 +180,7 @@ fn a_file_that_a_tenant_sends_holds_up_nobody() {
     }
 }
 
-/// The fourth process of a user whose memory keeps a thread is the last one, until its file system lets a thread go.
+/// The fourth process of a user whose memory blocks a thread is the last one, until its file system releases a thread.
 #[test]
 fn a_user_keeps_four_threads_at_most_and_comes_back_without_them() {
     let daemon = Running::start();
@@ -202,7 +203,7 @@ fn a_user_keeps_four_threads_at_most_and_comes_back_without_them() {
         assert!(other.is_ended(), "it is of the same user");
         let why = attach().err();
         assert!(matches!(why, Some(CallError::Refused { errno: libc::EBUSY, .. })), "{why:?}");
-        // Who is left out may still ask.
+        // An excluded user may still send requests.
         assert_eq!(daemon.used("a").processes, 0);
     });
     keep[0].file.release();

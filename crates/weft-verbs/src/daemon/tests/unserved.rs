@@ -1,4 +1,4 @@
-//! Memory whose pages its tenant serves, and never does (`userfaultfd(2)`).
+//! Tests of memory whose page faults its tenant is to serve, and never does (`userfaultfd(2)`).
 
 use std::os::fd::{AsRawFd, FromRawFd};
 use std::sync::mpsc::channel;
@@ -9,33 +9,33 @@ use super::*;
 
 const PAGE: usize = 4096;
 
-/// A page that is missing until the holder of `server` provides it, or is no more.
+/// A page that is missing until the holder of `server` provides it, or closes.
 struct Unserved {
     start: *mut libc::c_void,
     server: Option<OwnedFd>,
 }
 
 impl Unserved {
-    /// Returns `None` where this user may have no such page: one whose faults in the kernel are served takes CAP_SYS_PTRACE.
+    /// Returns `None` if this user may have no such page: serving faults of the kernel requires CAP_SYS_PTRACE.
     fn new() -> Option<Self> {
         /// `_IOWR(0xaa, 0x3f, struct uffdio_api)`.
         const API: libc::c_ulong = 0xc018_aa3f;
         /// `_IOWR(0xaa, 0, struct uffdio_register)`.
         const REGISTER: libc::c_ulong = 0xc020_aa00;
         const MISSING: u64 = 1;
-        // SAFETY: it takes a number, and gives a descriptor or -1.
+        // SAFETY: it takes a number, and returns a descriptor or -1.
         let made = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) };
         let made = i32::try_from(made).ok().filter(|&fd| fd >= 0)?;
-        // SAFETY: it is nobody else's.
+        // SAFETY: nothing else owns it.
         let server = unsafe { OwnedFd::from_raw_fd(made) };
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         let null = core::ptr::null_mut();
-        // SAFETY: the kernel chooses where.
+        // SAFETY: the kernel chooses the address.
         let start = unsafe { mmap_anonymous(null, PAGE, protection, MapFlags::PRIVATE) }.unwrap();
         let mut api = [0xaa_u64, 0, 0];
         let mut register = [start.expose_provenance() as u64, PAGE as u64, MISSING, 0];
         for (request, argument) in [(API, api.as_mut_ptr()), (REGISTER, register.as_mut_ptr())] {
-            // SAFETY: the argument is as long as the request says.
+            // SAFETY: the argument has the length that the request number encodes.
             let done = unsafe { libc::ioctl(server.as_raw_fd(), request, argument) };
             assert_eq!(done, 0, "{}", std::io::Error::last_os_error());
         }
@@ -49,13 +49,13 @@ impl Unserved {
 
 impl Drop for Unserved {
     fn drop(&mut self) {
-        // SAFETY: nothing of Rust's is in it.
+        // SAFETY: no value of Rust is in it.
         let _ = unsafe { munmap(self.start, PAGE) };
     }
 }
 
-/// What a hostile tenant tries that has a packet read from, or written to, a page that never comes. The kernel serves no
-/// fault of whoever goes through `/proc/PID/mem` with `userfaultfd`: the access fails, which ends the tenant.
+/// A hostile tenant makes the daemon read a packet from, or write it to, a page that never comes. The kernel serves no
+/// fault of an access through `/proc/PID/mem` with `userfaultfd`: the access fails, which ends the tenant.
 #[test]
 fn a_page_that_userfaultfd_keeps_ends_its_tenant_and_holds_up_nobody() {
     for is_source in [true, false] {
@@ -80,7 +80,7 @@ fn a_page_that_userfaultfd_keeps_ends_its_tenant_and_holds_up_nobody() {
         hostile.post(&Work::Send(of_hostile.qp, Posted::numbered(1, &request)));
         hostile.signal.give();
 
-        // Whoever waits for the page is let go in the end, for the test to fail and not to hang.
+        // Waiters for the page are released in the end, so that the test fails and does not hang.
         let (done, is_done) = channel();
         let server = page.server.take();
         let watcher = std::thread::spawn(move || {
@@ -93,7 +93,7 @@ fn a_page_that_userfaultfd_keeps_ends_its_tenant_and_holds_up_nobody() {
         honest.write(&of_honest, Remote { address: of_honest.address(), rkey: of_honest.key });
         let status = honest.completed();
         until("the hostile tenant's end", || hostile.is_ended());
-        // It is late to send where the watcher has given up.
+        // The watcher may have given up already.
         let _ = done.send(());
         assert!(watcher.join().unwrap(), "the daemon stood still until the page was let go");
         assert_eq!(status, Status::Success);

@@ -1,4 +1,4 @@
-//! The thread that waits for the daemon while the program waits for events, and sees it die.
+//! The thread that waits for the daemon while the program waits for events, and detects the daemon's end.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
@@ -12,7 +12,7 @@ use crate::errno::Outcome;
 use weft_verbs_abi::event_type;
 
 impl Attached {
-    /// Starts the thread. It ends with the daemon.
+    /// Starts the thread. It ends when the daemon does.
     pub(in crate::engine) fn start(&'static self) -> Outcome<()> {
         progress::spawn(move || {
             // A panic poisons the lock: from then on each verb fails with EIO.
@@ -33,7 +33,7 @@ impl Attached {
         }
     }
 
-    /// Waits for a signal; false when the daemon is gone.
+    /// Waits for a signal; returns `false` when the daemon has ended.
     fn wait(&self) -> bool {
         let gone = PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR;
         let mut watched =
@@ -44,7 +44,7 @@ impl Attached {
         }
     }
 
-    /// Takes what there is, and asks to be woken again as long as the program waits for anything.
+    /// Handles all records of the daemon, and sets the signal flag again while the program waits for any event.
     fn tell(&self, state: &mut State) -> Outcome<()> {
         self.hear_all(state)?;
         if state.queues.any_armed() {
@@ -54,8 +54,8 @@ impl Attached {
         Ok(())
     }
 
-    /// The daemon is gone: what it told last still counts, everything else is flushed, and the program is
-    /// told that its device broke.
+    /// Handles the daemon's end: its last records still count, all other requests are flushed, and the program gets a
+    /// fatal device event.
     fn die(&self, state: &mut State) {
         let _ = self.hear_all(state);
         self.dead.store(true, Ordering::Relaxed);

@@ -1,6 +1,6 @@
-//! The device of a daemon, as a process that is attached to it has it: commands go over the control socket,
-//! work requests and completions through shared memory. Requests are refused here where the device would, so
-//! that programs hear it at once; what was posted is flushed here if the daemon dies.
+//! A daemon's device in a process that is attached to it: commands go over the control socket, work requests and
+//! completions through shared memory. This side refuses the requests that the device would refuse, so that programs get
+//! the error at once; if the daemon dies, this side flushes the posted requests.
 
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
@@ -27,40 +27,40 @@ use queues::Queues;
 mod attend;
 mod queues;
 
-/// Records taken from the ring at a time: a program that polls one queue need not wait for all the others'.
+/// Maximum of records taken from the ring at a time: a program that polls one queue need not wait for all the others'.
 const AT_A_TIME: usize = 256;
 
-/// How long a full ring is waited for. A daemon that has not made room by then is stopped.
+/// The maximum wait for room in a full ring. A daemon that has not made room by then is stopped.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// Polls in vain, after which each offers its processor to who may have something to do: the daemon.
+/// Number of empty polls after which each further one yields its processor, perhaps to the daemon.
 const EAGER_POLLS: u32 = 16;
 
 /// A daemon's device.
 #[derive(Debug)]
 pub(crate) struct Attached {
     caller: Mutex<Caller>,
-    /// The caller's socket once more, to see its end while somebody calls.
+    /// A duplicate of the caller's socket, to detect its end during a call.
     socket: OwnedFd,
     signal: Signal,
     page: Page,
     state: Mutex<State>,
-    /// Polls in vain since the last that was not.
+    /// Number of consecutive empty polls.
     vain: AtomicU32,
-    /// The daemon is gone.
+    /// `true` once the daemon has ended.
     dead: AtomicBool,
-    /// Of which process, counted by forks.
+    /// The process it belongs to, as a count of forks.
     generation: u32,
 }
 
-/// What the lock protects.
+/// The state under the lock.
 #[derive(Debug)]
 struct State {
     work: Producer,
     told: Consumer,
     queues: Queues,
     watchers: Watchers,
-    /// Bytes of the record at hand; kept for its memory.
+    /// A buffer for records, kept for its memory.
     record: Vec<u8>,
 }
 
@@ -68,10 +68,10 @@ impl Attached {
     /// Attaches this process to a device.
     ///
     /// # Errors
-    /// There is no daemon, or it refuses: standard error says why.
+    /// There is no daemon, or it refuses: standard error names the cause.
     pub(super) fn open(name: &str) -> Outcome<Self> {
         Self::attach(name).map_err(|error| {
-            // A number would not tell.
+            // An error number would not name the cause.
             eprintln!("weft: device {name}: {error}");
             error.errno()
         })
@@ -92,7 +92,7 @@ impl Attached {
         let value = u64::from_ne_bytes(random().map_err(|errno| {
             refused("no random numbers".into(), std::io::Error::from_raw_os_error(errno.0))
         })?);
-        // On the heap, where nothing else of this thread's changes it.
+        // On the heap, where no other code of this thread changes it.
         let there = Box::new(value);
         let address = (&raw const *there).expose_provenance() as u64;
         let mut caller = Caller::connect(&daemon_socket())?;
@@ -124,15 +124,18 @@ impl Attached {
         })
     }
 
-    /// Descriptors that a child must let go of: the daemon reclaims what a process left when the last is closed.
+    /// Returns the descriptors that a child must close: the daemon reclaims a process's objects when the last one is
+    /// closed.
     pub(super) fn descriptors(&self) -> Vec<RawFd> {
         let caller = self.caller.lock().map(|caller| caller.as_fd().as_raw_fd());
         let others = [self.socket.as_raw_fd(), self.signal.as_fd().as_raw_fd()];
         caller.into_iter().chain(others).collect()
     }
 
+    /// Locks the state.
+    ///
     /// # Errors
-    /// `EIO`: the process has forked and this is its parent's, or a thread broke it.
+    /// `EIO`: the process has forked and this is its parent's, or a thread panicked.
     fn state(&self) -> Outcome<MutexGuard<'_, State>> {
         if self.generation != fork::generation() {
             return Err(Errno(libc::EIO));
@@ -152,7 +155,7 @@ impl Attached {
             caller.call(&Request::Command(*command), &[]).map_err(|error| error.errno())?;
         let Answer::Reply(reply) = answer else { return Err(Errno(libc::EPROTO)) };
         let mut state = self.state()?;
-        // What the device told before it answered is of before.
+        // The daemon appended its records before it answered, so they come first.
         self.hear_all(&mut state)?;
         state.queues.follow(command, &reply);
         Ok(reply)
@@ -169,7 +172,7 @@ impl Attached {
         Ok(state.queues.has_unseen(qp))
     }
 
-    /// The process asks to be woken itself, so that no completion comes between its asking and its waiting.
+    /// The process sets the flag itself, so that no completion comes between arming and waiting.
     pub(super) fn arm_cq(&self, cq: CompletionQueue, arm: Arm) -> Outcome<()> {
         let mut state = self.state()?;
         self.refuse_if_dead()?;
@@ -201,7 +204,7 @@ impl Attached {
         Ok(taken)
     }
 
-    /// Takes some of what the daemon told; whether there was anything.
+    /// Handles some of the daemon's records. Returns `true` if there were any.
     fn hear(&self, state: &mut State) -> Outcome<bool> {
         let any = state.take(&self.page).map_err(|Corrupt| Errno(libc::EIO))?;
         if any && self.page.wants_signal(Page::DAEMON_STALLS) {
@@ -210,13 +213,13 @@ impl Attached {
         Ok(any)
     }
 
-    /// Takes all of it.
+    /// Handles all of the daemon's records.
     fn hear_all(&self, state: &mut State) -> Outcome<()> {
         while self.hear(state)? {}
         Ok(())
     }
 
-    /// A poll was in vain. The daemon has what work there is, and may be waiting for a processor.
+    /// Counts an empty poll. The daemon has the work, and may be waiting for a processor.
     fn nothing_yet(&self) {
         if self.vain.fetch_add(1, Ordering::Relaxed) >= EAGER_POLLS {
             std::thread::yield_now();
@@ -227,7 +230,7 @@ impl Attached {
         if self.dead.load(Ordering::Relaxed) { Err(Errno(libc::EIO)) } else { Ok(()) }
     }
 
-    /// Hands work to the daemon. It is not woken yet.
+    /// Appends work for the daemon, without waking it.
     fn append(&self, state: &mut State, work: &Work<'_>) -> Outcome<()> {
         encode(work, &mut state.record);
         let mut until = None;
@@ -243,7 +246,7 @@ impl Attached {
         Ok(())
     }
 
-    /// Wakes the daemon, if it sleeps, for the work it was handed.
+    /// Wakes the daemon, if it sleeps, for the appended work.
     fn ring(&self) {
         if self.page.wants_signal(Page::DAEMON_SLEEPS) {
             self.signal.give();
@@ -311,7 +314,7 @@ impl Attached {
     ) -> Outcome<()> {
         self.refuse_if_dead()?;
         if self.state()?.queues.is_full(srq) {
-            // Some may have gone with queue pairs that ended: the device knows.
+            // Requests may have been removed with queue pairs that ended: the device knows their number.
             self.control(&Command::Waiting(srq))?;
         }
         let mut state = self.state()?;
@@ -327,7 +330,7 @@ impl Attached {
 }
 
 impl State {
-    /// Takes what the daemon told, some of it; whether there was anything.
+    /// Handles some of the daemon's records. Returns `true` if there were any.
     fn take(&mut self, page: &Page) -> Result<bool, Corrupt> {
         let mut taken = 0;
         while taken < AT_A_TIME && self.told.pop(page, &mut self.record)? {

@@ -1,5 +1,4 @@
-//! The queues of this process, as far as it knows them: what was posted and is not completed, what was
-//! completed and is not polled.
+//! This process's record of its queues: requests that are posted and not completed, completions that are not polled.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,7 +11,7 @@ use weft_rnic::{
 use crate::engine::command::{Command, Reply};
 use crate::errno::{EINVAL, Errno, Outcome};
 
-/// What is known of all queues.
+/// The state of all queues.
 #[derive(Debug, Default)]
 pub(super) struct Queues {
     cqs: BTreeMap<CompletionQueue, Completions>,
@@ -30,10 +29,10 @@ struct Pair {
     sends: VecDeque<u64>,
     /// The device's number of the first of them.
     first_send: u64,
-    /// The program's numbers of receive requests that are not completed, by the device's numbers of them:
-    /// datagrams need not be complete in the order in which they take them.
+    /// The program's numbers of receive requests that are not completed, by the device's numbers: datagrams may
+    /// complete in another order than they take them.
     receives: BTreeMap<u64, u64>,
-    /// The device's number of the next.
+    /// The device's number of the next one.
     next_receive: u64,
 }
 
@@ -54,7 +53,7 @@ impl Queues {
         self.qps.get(&qp).ok_or(EINVAL)
     }
 
-    /// What follows from a command that was carried out.
+    /// Applies a command that was executed.
     pub(super) fn follow(&mut self, command: &Command, reply: &Reply) {
         match (*command, *reply) {
             (Command::CreateCq(_, capacity), Reply::Number(cq)) => {
@@ -62,7 +61,7 @@ impl Queues {
             }
             (Command::ResizeCq(cq, capacity), _) => {
                 if let Some(queue) = self.cqs.get_mut(&cq) {
-                    // More may have come since it was checked: then it stays as large as it was.
+                    // More completions may have arrived since the check: then the size stays.
                     let _ = queue.resize(capacity);
                 }
             }
@@ -107,7 +106,7 @@ impl Queues {
         }
     }
 
-    /// Whether a queue pair that works has requests to send, or completions that wait to be polled.
+    /// Returns `true` if a connected queue pair has unsent requests, or completions that wait to be polled.
     pub(super) fn has_unseen(&self, qp: QueuePairNumber) -> bool {
         let Some(pair) = self.qps.get(&qp) else { return false };
         let QueuePairRequest { send_cq, receive_cq, .. } = pair.request;
@@ -115,7 +114,7 @@ impl Queues {
         pair.state.works() && (!pair.sends.is_empty() || holds(send_cq) || holds(receive_cq))
     }
 
-    /// Whether a queue holds no more completions than that.
+    /// Checks that a queue holds at most `capacity` completions.
     pub(super) fn check_resize(&self, cq: CompletionQueue, capacity: u32) -> Outcome<()> {
         self.cqs.get(&cq).ok_or(EINVAL)?.fits(capacity).map_err(Errno::from)
     }
@@ -125,7 +124,7 @@ impl Queues {
         Ok(())
     }
 
-    /// Whether the program waits for any completion.
+    /// Returns `true` if the program waits for any completion.
     pub(super) fn any_armed(&self) -> bool {
         self.cqs.values().any(Completions::is_armed)
     }
@@ -147,7 +146,7 @@ impl Queues {
         Ok(taken)
     }
 
-    /// Takes in what the device completed; what the program is to be told of it.
+    /// Records a completion of the device; returns the event for the program, if any.
     pub(super) fn complete(
         &mut self,
         cq: CompletionQueue,
@@ -173,7 +172,7 @@ impl Queues {
         }
     }
 
-    /// The device is gone: everything that was posted is flushed. Gives what the program is to be told.
+    /// Flushes all posted requests after the daemon's end; returns the events for the program.
     pub(super) fn flush(&mut self) -> Vec<Event> {
         let mut flushed = Vec::new();
         for (&qp, pair) in &mut self.qps {
@@ -191,14 +190,14 @@ impl Queues {
         flushed.into_iter().filter_map(|(cq, completion)| self.push(cq, completion)).collect()
     }
 
-    /// Whether a queue pair has room for so many more send requests.
+    /// Checks that a queue pair has room for `requests` more send requests.
     pub(super) fn check_room(&self, qp: QueuePairNumber, requests: usize) -> Outcome<()> {
         let pair = self.pair(qp)?;
         let limit = pair.request.max_send;
         if pair.sends.len() + requests > limit as usize { Err(full(limit)) } else { Ok(()) }
     }
 
-    /// Whether a queue pair takes a send request now; the device's number for it.
+    /// Checks that a queue pair accepts a send request now; returns the device's number for it.
     pub(super) fn check_send(
         &self,
         qp: QueuePairNumber,
@@ -217,7 +216,7 @@ impl Queues {
         }
     }
 
-    /// Whether a queue pair takes a receive request now; the device's number for it.
+    /// Checks that a queue pair accepts a receive request now; returns the device's number for it.
     pub(super) fn check_receive(
         &self,
         qp: QueuePairNumber,
@@ -236,12 +235,12 @@ impl Queues {
         }
     }
 
-    /// Whether, as far as this process knows, a shared queue has no room.
+    /// Returns `true` if, as far as this process knows, a shared queue has no room.
     pub(super) fn is_full(&self, srq: SharedReceiveQueue) -> bool {
         self.srqs.get(&srq).is_some_and(|shared| shared.waiting >= shared.requests)
     }
 
-    /// Whether a shared queue takes a receive request.
+    /// Checks that a shared queue accepts a receive request.
     pub(super) fn check_shared_receive(
         &self,
         srq: SharedReceiveQueue,
@@ -267,7 +266,7 @@ impl Pair {
         Self { request, state: State::Reset, sends, first_send: 0, receives, next_receive: 0 }
     }
 
-    /// The send request with this number is done, and those before it; the program's number of it.
+    /// Completes the send request with this number, and those before it; returns the program's number of it.
     fn done(&mut self, number: u64) -> Option<u64> {
         let before = usize::try_from(number.checked_sub(self.first_send)?).ok()?;
         let wr_id = *self.sends.get(before)?;
@@ -344,7 +343,7 @@ mod tests {
             [true; 3]
         );
         assert!(post(&mut queues, 8).is_err());
-        // The device said that already, or names what never was.
+        // The device has completed that already, or names a request that never existed.
         assert_eq!(queues.complete(CQ, completion(2, WorkKind::Send)), None);
         assert_eq!(queues.complete(CQ, completion(u64::MAX, WorkKind::Send)), None);
         assert!(polled(&mut queues).is_empty());

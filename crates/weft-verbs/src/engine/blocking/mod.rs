@@ -1,12 +1,12 @@
-//! Calls that a tenant can keep from returning: on its memory, whose pages may be a file system's that never answers, and on
-//! descriptors that it sends. The kernel's wait ends with that file system alone.
+//! Calls that a tenant can block: on its memory, whose pages may belong to a file system that never answers, and on
+//! descriptors that it sends. The kernel's wait ends only with that file system.
 //!
-//! The daemon's engine is a coroutine, run by [`supervise`]. It suspends for each such call, and the worker thread that
-//! resumes it makes the call in between, on memory of the worker's own. A call that does not return so keeps the worker and
-//! nothing else: the supervisor has another resume the engine, for which the call has failed.
+//! The daemon's engine is a coroutine, run by [`supervise`]. It suspends for each such call; the worker thread that
+//! resumes it makes the call in between, on the worker's own memory. A call that does not return thus blocks only the
+//! worker: the supervisor has another worker resume the engine, for which the call has failed.
 //!
-//! [`super::memory`] and the daemon make the calls. An engine that is no coroutine makes them itself: a program's own does, on
-//! its own memory, and a test's.
+//! [`super::memory`] and the daemon make the calls. An engine outside a coroutine makes them directly: a program's
+//! engine, on its own memory, and a test's.
 
 use core::cell::{Cell, RefCell};
 use core::ptr;
@@ -27,31 +27,31 @@ use worker::Worker;
 struct Copy {
     file: RawFd,
     at: libc::off_t,
-    /// The engine's memory, which nobody else uses while it is suspended.
+    /// The engine's memory, which nothing else uses while it is suspended.
     bytes: *mut u8,
     len: usize,
 }
 
-/// What the engine suspends for.
+/// A call for which the engine suspends.
 enum Call {
     Read(Copy),
     Write(Copy),
     Other(Box<dyn FnOnce() + Send>),
 }
 
-/// How a call went.
+/// The result of a call.
 #[derive(Debug, Default)]
 struct Returned {
     succeeded: bool,
     stall: Stall,
 }
 
-/// How long a call has kept the engine.
+/// A call's delay of the engine.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stall {
-    /// How often the supervisor found its worker asleep in it.
+    /// Number of the supervisor's checks that found the call's worker asleep in it.
     pub(crate) looks: u32,
-    /// The worker that it keeps for good, where the supervisor gave it up.
+    /// The worker that the call blocks for good, if the supervisor gave it up.
     stuck: Option<Weak<Worker>>,
 }
 
@@ -75,24 +75,24 @@ impl Stall {
 /// The engine's side of the coroutine.
 struct Suspender<'a> {
     yielder: &'a Yielder<Returned, Call>,
-    /// Copies that kept the engine, by whose memory it was, since they were taken last.
+    /// The calls that delayed the engine since the last `take_stalls`, with the memory's owner.
     stalls: RefCell<Vec<(Owner, Stall)>>,
 }
 
 thread_local! {
-    /// Of the engine that this thread runs; null outside coroutines.
+    /// The suspender of the engine that this thread runs; null outside coroutines.
     static CURRENT: Cell<*const Suspender<'static>> = const { Cell::new(ptr::null()) };
 }
 
-/// Returns the coroutine that this runs in. Never inlined: the thread may be another after each suspension, and so may the
-/// address of what is local to it.
+/// Returns the coroutine that this runs in. Never inlined: each suspension may change the thread, and with it the
+/// address of a thread-local.
 #[inline(never)]
 fn current<'a>() -> Option<&'a Suspender<'a>> {
-    // SAFETY: it lives for as long as the engine's function runs, of which the caller is a part.
+    // SAFETY: it lives as long as the engine's function runs, and the caller is a part of that.
     unsafe { CURRENT.get().as_ref() }
 }
 
-/// Notes on this thread which coroutine runs on it. Never inlined, like [`current`].
+/// Records the coroutine that runs on this thread. Never inlined, like [`current`].
 #[inline(never)]
 fn set_current(suspender: &Suspender<'_>) {
     CURRENT.set(ptr::from_ref(suspender).cast());
@@ -107,7 +107,7 @@ impl Suspender<'_> {
         returned
     }
 
-    /// Makes a call on memory of `owner`; whether it did all it should.
+    /// Makes a call on memory of `owner`. Returns `true` if it moved all its bytes.
     fn make_for(&self, owner: Owner, call: Call) -> bool {
         let is_given_up = |(of, stall): &(Owner, Stall)| *of == owner && stall.is_given_up();
         if self.stalls.borrow().iter().any(is_given_up) {
@@ -121,10 +121,11 @@ impl Suspender<'_> {
     }
 }
 
-/// Copies `len` bytes at `at` in a file of the memory of `owner` to `to`. Returns `false` if they are not there, or do not come.
+/// Copies `len` bytes at `at` in a file of the memory of `owner` to `to`. Returns `false` if they do not exist, or do
+/// not come.
 ///
 /// # Safety
-/// `to` has room for as many.
+/// `to` has room for `len` bytes.
 pub(super) unsafe fn read(
     owner: Owner,
     file: RawFd,
@@ -135,16 +136,16 @@ pub(super) unsafe fn read(
     let copy = Copy { file, at, bytes: to, len };
     match current() {
         Some(suspender) => suspender.make_for(owner, Call::Read(copy)),
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         None => unsafe { copy.read_to(to) },
     }
 }
 
-/// Copies `len` bytes from `from` to `at` in a file of the memory of `owner`, the last one after the others. Returns `false` if
-/// there is no such place, or it does not come.
+/// Copies `len` bytes from `from` to `at` in a file of the memory of `owner`, the last byte after the others. Returns
+/// `false` if the address does not exist, or does not respond.
 ///
 /// # Safety
-/// `from` has as many, which others may change meanwhile.
+/// `from` has `len` bytes, which other threads may change meanwhile.
 pub(super) unsafe fn write(
     owner: Owner,
     file: RawFd,
@@ -155,12 +156,12 @@ pub(super) unsafe fn write(
     let copy = Copy { file, at, bytes: from.cast_mut(), len };
     match current() {
         Some(suspender) => suspender.make_for(owner, Call::Write(copy)),
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         None => unsafe { copy.write_from(from) },
     }
 }
 
-/// Does what may block for ever. Returns what came of it, or `None` if it was given up, and how long it took.
+/// Runs a function that may block for ever. Returns its result, or `None` if it was given up, and the delay.
 pub(crate) fn run<T: Send + 'static>(
     what: impl FnOnce() -> T + Send + 'static,
 ) -> (Option<T>, Stall) {
@@ -169,7 +170,7 @@ pub(crate) fn run<T: Send + 'static>(
     let slot = Arc::downgrade(&result);
     let call = move || {
         let done = what();
-        // Nobody is there for it where this was given up: it is dropped here.
+        // If the call was given up, nothing receives the result: it is dropped here.
         if let Some(slot) = slot.upgrade() {
             *slot.lock().expect("nothing panics here") = Some(done);
         }
@@ -179,29 +180,29 @@ pub(crate) fn run<T: Send + 'static>(
     (done, stall)
 }
 
-/// Takes the copies that kept the engine since they were taken last, by whose memory it was.
+/// Takes the calls that delayed the engine since the last call of this, with the memory's owner.
 pub(crate) fn take_stalls() -> Vec<(Owner, Stall)> {
     current().map_or_else(Vec::new, |suspender| suspender.stalls.take())
 }
 
 impl Copy {
     /// # Safety
-    /// `to` has room for as many bytes.
+    /// `to` has room for `self.len` bytes.
     unsafe fn read_to(&self, to: *mut u8) -> bool {
-        // SAFETY: as the caller says.
+        // SAFETY: guaranteed by the caller.
         let read = unsafe { libc::pread(self.file, to.cast(), self.len, self.at) };
         usize::try_from(read) == Ok(self.len)
     }
 
     /// # Safety
-    /// `from` has as many bytes.
+    /// `from` has `self.len` bytes.
     unsafe fn write_from(&self, from: *const u8) -> bool {
         let Some(others) = self.len.checked_sub(1) else { return true };
         let slice =
             |start: *const u8, len| libc::iovec { iov_base: start.cast_mut().cast(), iov_len: len };
-        // This file takes one slice after the other. SAFETY: within the bytes.
+        // This file writes one slice after the other. SAFETY: within the bytes.
         let slices = [slice(from, others), slice(unsafe { from.add(others) }, 1)];
-        // SAFETY: as the caller says; they are only read.
+        // SAFETY: guaranteed by the caller; the bytes are only read.
         let written = unsafe { libc::pwritev(self.file, slices.as_ptr(), 2, self.at) };
         usize::try_from(written) == Ok(self.len)
     }

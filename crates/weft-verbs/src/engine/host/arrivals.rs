@@ -1,4 +1,4 @@
-//! What arrives: from neighbours through shared memory, from others through sockets.
+//! Reception: from neighbours through shared memory, from other hosts through sockets.
 
 use weft_agent::udp::Received;
 use weft_rnic::{Device, FromLink};
@@ -23,7 +23,7 @@ impl Host {
         heard
     }
 
-    /// Takes in packets of neighbours, `most` of each at most; how many there were.
+    /// Handles packets of neighbours, at most `most` of each. Returns their number.
     pub(super) fn take_packets(&mut self, now: Instant, most: usize) -> usize {
         let mut taken = 0;
         let Self { device, neighbours, held, faults, .. } = self;
@@ -45,7 +45,7 @@ impl Host {
         taken
     }
 
-    /// Takes in what came to the addresses that are lively, or to all; how many messages that were.
+    /// Handles packets that arrived at the active addresses, or at all. Returns the number of messages.
     pub(super) fn take_from_network(&mut self, quiet_ones: bool) -> usize {
         let mut received = 0;
         self.is_quiet = true;
@@ -60,7 +60,7 @@ impl Host {
 
     fn take_arrivals(&mut self, index: usize) -> usize {
         let Self { device, links, held, faults, clock, .. } = self;
-        // Memory that keeps the device is dealt with first.
+        // A fault in memory is handled first.
         let Some(link) = links.get_mut(index).filter(|_| faults.is_empty()) else { return 0 };
         let local = link.ip;
         let messages = link.receive();
@@ -73,7 +73,7 @@ impl Host {
             let received = link.inbox.message(message);
             let (arrival, segment) = (arrival_of(&received, now), received.segment.max(1));
             for datagram in link.inbox.bytes_mut(message).chunks_mut(segment) {
-                // As if they were lost: who sent them repeats them.
+                // They count as lost: their senders retransmit them.
                 if !faults.is_empty() {
                     return messages;
                 }
@@ -85,7 +85,7 @@ impl Host {
         messages
     }
 
-    /// Takes in what came back to where packets left from: that a connection is no more.
+    /// Handles packets that returned to the sending ports: notices that a connection no longer exists.
     pub(super) fn take_strays(&mut self, now: Instant) {
         let Self { device, links, .. } = self;
         for index in 0..links.len() {
@@ -105,7 +105,7 @@ impl Host {
     }
 }
 
-/// How a message arrived.
+/// Returns the arrival record of a message.
 #[inline]
 fn arrival_of(received: &Received<'_>, now: Instant) -> Arrival {
     Arrival {
@@ -116,7 +116,7 @@ fn arrival_of(received: &Received<'_>, now: Instant) -> Arrival {
     }
 }
 
-/// Opens a datagram and gives it to the device, if it is a packet.
+/// Decrypts a datagram and passes it to the device, if it is a packet.
 #[inline]
 fn take_in<'a>(
     device: &mut Device,

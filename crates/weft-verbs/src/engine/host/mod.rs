@@ -1,5 +1,5 @@
-//! The device of this process, between the program and the sockets: one turn takes in what arrived, does
-//! what is due, sends what may leave, and tells the program's queues what happened.
+//! The device of this process, between the program and the sockets: one turn handles arrivals and timeouts, sends
+//! packets, and delivers completions and events to the program's queues.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
@@ -21,16 +21,16 @@ mod watchers;
 
 pub(crate) use watchers::{Asynchronous, Channel, Object, Watcher, Watchers};
 
-/// Packets taken from the device before the sockets are looked at again.
+/// Maximum of packets taken from the device before the sockets are read again.
 const TRANSMIT_BUDGET: usize = 176;
 
-/// Turns at most that take in what has arrived before a queue pair ends: others of the host may go on sending.
+/// Maximum of turns that handle arrivals before a queue pair ends: other processes of the host may continue to send.
 const LAST_TURNS: u32 = 16;
 
-/// How often sockets that only send are looked at.
+/// The interval between reads of sockets that only send.
 const STRAYS_EVERY: Duration = Duration::from_millis(1);
 
-/// What the engine's lock protects.
+/// The state under the engine's lock.
 #[derive(Debug)]
 pub(crate) struct Host {
     pub(crate) device: Device,
@@ -40,33 +40,33 @@ pub(crate) struct Host {
     /// The transport of its connections, in rows of name and value.
     pub(crate) transport: Vec<(String, String)>,
     held: HeldPayload,
-    /// Memory that was not there, since they were taken last.
+    /// Faults of memory since they were last taken.
     faults: Vec<Fault>,
     clock: Clock,
     look_for_strays: Instant,
     turns: u32,
-    /// The last turn ended with packets left to send.
+    /// `true` if the last turn ended with packets left to send.
     unsent: bool,
-    /// No address is lively: nothing came to one, or left from it, for long.
+    /// `true` if no address is active: none has received or sent a packet for long.
     is_quiet: bool,
-    /// When the last turn began.
+    /// The start of the last turn.
     turned_at: Instant,
     shown: Option<Shown>,
-    /// Where the keys of connections are written down, for a dissector.
+    /// The file that records the connections' keys, for a dissector.
     pub(crate) key_log: Option<KeyLog>,
 }
 
-/// Turns between looks at sockets that nothing has come to yet: each look is a system call.
+/// Number of turns between reads of sockets that have not received anything yet: each read is a system call.
 const QUIET_EVERY: u32 = 64;
 
-/// Turns between looks at the network while neighbours have something to say in each.
+/// Number of turns between reads of the network while neighbours send in every turn.
 const NETWORK_EVERY: u32 = 16;
 
-/// How long glances at neighbours do, between turns, for a program that polls. A turn takes as long as several
-/// glances, in which what a neighbour writes is not seen.
+/// The time between turns for which glances at neighbours suffice, while a program polls. A turn takes as long as
+/// several glances, and misses packets that a neighbour writes meanwhile.
 const GLANCES: Duration = Duration::from_micros(2);
 
-/// Looks into the rings before a program that polls is told that there is nothing.
+/// Number of checks of the rings before a poll returns nothing.
 const LOOKS: u32 = 6;
 
 impl Host {
@@ -95,14 +95,14 @@ impl Host {
         }
     }
 
-    /// Shows the device as it is now, where that is due.
+    /// Publishes the device's state for `weft stat`, if due.
     pub(crate) fn show(&mut self, now: Instant) {
         if let Some(shown) = &mut self.shown {
             shown.refresh(now, &self.device, &self.links.seals);
         }
     }
 
-    /// When it is to be shown next, if anything happened since it was.
+    /// Returns the time of the next publication, if there was activity since the last.
     pub(crate) fn next_show(&self) -> Option<Instant> {
         self.shown.as_ref().and_then(|shown| shown.due(&self.device))
     }
@@ -111,13 +111,14 @@ impl Host {
         self.clock.now()
     }
 
-    /// Takes a turn without waiting; whether there was anything to do. `now` is when it begins.
+    /// Runs one turn, which begins at `now`, without waiting. Returns `true` if there was work.
     pub(crate) fn turn(&mut self, now: Instant) -> bool {
         self.turn_with(now, self.turns.is_multiple_of(QUIET_EVERY))
     }
 
-    /// Takes in what has arrived before it is too late: who ends a connection because the peer said so elsewhere
-    /// (`rdma_disconnect`) would flush requests that the peer has acknowledged, and messages that it sent before.
+    /// Handles all arrivals before a queue pair ends: a program that disconnects because of the peer's message on
+    /// another way (`rdma_disconnect`) would flush requests that the peer has acknowledged, and messages that it sent
+    /// before.
     pub(crate) fn take_in_arrived(&mut self, now: Instant) {
         for _ in 0..LAST_TURNS {
             if !self.turn_with(now, true) {
@@ -126,25 +127,24 @@ impl Host {
         }
     }
 
-    /// Whether it speaks to neighbours, and the network is quiet.
+    /// Returns `true` if it has neighbours, and the network is quiet.
     pub(crate) fn neighbours_only(&self) -> bool {
         self.neighbours.len() > 0 && self.is_quiet
     }
 
-    /// Whether a glance was enough: nothing is to be answered, and the turn that sees to time and the network
-    /// was not long ago.
+    /// Returns `true` if a glance was enough: no answer is pending, and the last full turn was recent.
     pub(crate) fn may_go_on(&self, now: Instant) -> bool {
         !self.unsent && now.since(self.turned_at) < GLANCES
     }
 
-    /// Takes in one packet of each neighbour, and leaves what follows and the answers for later: the program, which
-    /// may be waiting for that packet, calls again at once. Whether there was any.
+    /// Handles one packet of each neighbour, and leaves the answers for later: the program, which may be waiting for
+    /// that packet, calls again at once. Returns `true` if there was any.
     #[inline]
     pub(crate) fn glance(&mut self, now: Instant) -> bool {
         self.neighbours.have_written() && self.take_one_each(now)
     }
 
-    /// Looks at the rings for as long as a program takes to poll again: what comes in between is seen at once.
+    /// Watches the rings for as long as a program takes to poll again: packets in between are seen at once.
     #[inline]
     pub(crate) fn look_on(&self) {
         let _ = (0..LOOKS).any(|_| {
@@ -155,19 +155,19 @@ impl Host {
 
     fn take_one_each(&mut self, now: Instant) -> bool {
         let taken = self.hear_news() + self.take_packets(now, 1) > 0;
-        // An acknowledgement waits: the program may answer, and what comes after it may find the peer's program
-        // watching its memory, where it has to wait for the peer's thread.
+        // An acknowledgement waits: the program may answer, and any later message may arrive while the peer's program
+        // watches its memory, and would have to wait for the peer's thread.
         self.unsent |= taken && self.device.has_messages_for_links();
         taken
     }
 
-    /// Takes a turn with or without the sockets that nothing has come to yet.
+    /// Runs one turn with or without the sockets that have not received anything yet.
     pub(crate) fn turn_with(&mut self, mut now: Instant, quiet_ones: bool) -> bool {
         self.turns = self.turns.wrapping_add(1);
         self.turned_at = now;
         let mut received = self.take_from_neighbours(now, quiet_ones);
         if received > 0 && !self.turns.is_multiple_of(NETWORK_EVERY) {
-            // Neighbours hear the answer before the network is looked at, which takes longer than all this.
+            // Neighbours get the answer before the network is read, which takes longer than all this.
             self.transmit(now);
             return true;
         }
@@ -194,20 +194,20 @@ impl Host {
         received + sent > 0
     }
 
-    /// Likewise, and tells the program's queues what happened.
+    /// Does the same, and delivers completions and events to the program's queues.
     pub(crate) fn turn_and_tell(&mut self, now: Instant) -> bool {
         let worked = self.turn_with(now, true);
         self.tell();
         worked
     }
 
-    /// Whether something may leave that could not before.
+    /// Returns `true` if packets may leave now that could not before.
     fn has_unsent(&self) -> bool {
         let owes = self.unsent || self.device.owes_links() || self.device.may_reach();
         owes || self.links.waiting() > 0 || self.neighbours.is_full()
     }
 
-    /// One descriptor for all that packets arrive on.
+    /// Returns one descriptor that is readable when any packet arrives.
     ///
     /// # Errors
     /// The kernel has no more descriptors.
@@ -219,14 +219,14 @@ impl Host {
         Ok(set)
     }
 
-    /// The sockets that packets and neighbours arrive on, and the file that the device shows itself in.
+    /// Returns the sockets for packets and neighbours, and the file for `weft stat`.
     pub(crate) fn descriptors(&self) -> Vec<RawFd> {
         let sockets = self.links.readable().chain(self.neighbours.descriptors());
         let board = self.shown.as_ref().map(|shown| shown.file().as_raw_fd());
         sockets.map(|socket| socket.as_raw_fd()).chain(board).collect()
     }
 
-    /// Ends everything, after peers have had this long to hear what they wait for.
+    /// Ends everything, after peers have had `linger` to receive the last messages.
     pub(crate) fn end(&mut self, linger: Duration) {
         self.shown = None;
         let until = self.now() + linger;
@@ -244,8 +244,8 @@ impl Host {
         }
     }
 
-    /// Sends what may leave; how many packets that were. Nothing does while a fault is not dealt with: a peer
-    /// would be told that something was written which was not.
+    /// Sends packets; returns their number. It sends none while a fault is not handled: a peer would get an
+    /// acknowledgement of a write that failed.
     pub(crate) fn transmit(&mut self, now: Instant) -> usize {
         self.see_to_leases(now);
         let Self { device, links, neighbours, faults, .. } = self;
@@ -258,7 +258,7 @@ impl Host {
         let room = TRANSMIT_BUDGET.saturating_sub(waiting).min(links.room(now));
         device.hold_network(room == 0);
         let (mut sent, mut over_network, mut full) = (0, 0, None);
-        // What keeps the device is dealt with before it meets more of that.
+        // A fault is handled before the device uses more of that memory.
         while over_network < room.max(1)
             && faults.is_empty()
             && device.poll_transmit(now, |packet, source| match packet.link {
@@ -282,7 +282,7 @@ impl Host {
         sent
     }
 
-    /// Forgets the keys of connections that are no more, and notes those of new ones.
+    /// Removes the keys of ended connections from the key log, and records those of new ones.
     fn keep_keys(&mut self) {
         let Self { device, links, key_log, .. } = self;
         while let Some(forgotten) = device.poll_forgotten() {
@@ -293,7 +293,7 @@ impl Host {
         }
     }
 
-    /// Takes back what neighbours may not reach any more, and does what we may reach of theirs.
+    /// Revokes leases of neighbours, and uses the leases they granted.
     #[inline]
     fn see_to_leases(&mut self, now: Instant) {
         let Self { device, neighbours, clock, .. } = self;
@@ -325,14 +325,14 @@ impl Host {
         Ok(())
     }
 
-    /// Memory that was not there, each once.
+    /// Takes the faults of memory, one for each owner.
     pub(crate) fn take_faults(&mut self) -> Vec<Fault> {
         let mut faults = core::mem::take(&mut self.faults);
         faults.dedup();
         faults
     }
 
-    /// Speaks to `peer` without the network from now on, if it is a neighbour that may be seen.
+    /// Reaches `peer` without the network from now on, if it is a neighbour with mutual access.
     pub(crate) fn meet(&mut self, peer: SocketAddr) {
         if let Some(link) = self.neighbours.meet(peer) {
             self.hear_news();
@@ -340,7 +340,7 @@ impl Host {
         }
     }
 
-    /// Tells the device of links that came and went; how many did.
+    /// Informs the device of new and closed links. Returns their number.
     fn hear_news(&mut self) -> usize {
         let mut heard = 0;
         while let Some(news) = self.neighbours.poll_news() {
@@ -354,19 +354,19 @@ impl Host {
         heard
     }
 
-    /// When there is something to do though nothing arrives.
+    /// Returns the time of the next timeout.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         self.device.poll_timeout().into_iter().chain(self.links.room_at()).min()
     }
 
-    /// Tells the program's queues what happened.
+    /// Delivers completions and events to the program's queues.
     pub(crate) fn tell(&mut self) {
         while let Some(event) = self.next_event() {
             self.watchers.tell(event);
         }
     }
 
-    /// The next thing that happened which concerns a program.
+    /// Returns the next event that concerns a program.
     pub(crate) fn next_event(&mut self) -> Option<Event> {
         loop {
             match self.device.poll_event()? {
@@ -377,7 +377,7 @@ impl Host {
     }
 }
 
-/// Sends a packet to a neighbour; the link, if it takes no more after it.
+/// Sends a packet to a neighbour. Returns the link if it is full afterwards.
 #[inline]
 fn push(
     link: LinkId,

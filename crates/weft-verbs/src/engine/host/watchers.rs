@@ -1,4 +1,4 @@
-//! Whom to tell of what happens in the device: completions, and what is none.
+//! The recipients of completions and events.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,20 +8,20 @@ use weft_verbs_abi::event_type;
 
 use crate::engine::events::EventQueue;
 
-/// Names an object of the program: where it is. The engine never looks there.
+/// The address of a program's object. The engine never dereferences it.
 pub(crate) type Object = usize;
 
-/// Where completion events of a channel go: the queues they are about.
+/// The queue of a completion channel: the completion queues that have events.
 pub(crate) type Channel = EventQueue<Object>;
 
-/// Something that is no completion, about an object.
+/// An asynchronous event of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Asynchronous {
     pub(crate) kind: u32,
     pub(crate) object: Object,
 }
 
-/// Whom to tell about a completion queue.
+/// The recipient of a completion queue's events.
 #[derive(Debug)]
 pub(crate) struct Watcher {
     pub(crate) object: Object,
@@ -29,7 +29,7 @@ pub(crate) struct Watcher {
     pub(crate) events: Arc<EventQueue<Asynchronous>>,
 }
 
-/// Whom to tell about what.
+/// The recipients of all objects' events.
 #[derive(Debug, Default)]
 pub(crate) struct Watchers {
     pub(crate) contexts: BTreeMap<Context, Arc<EventQueue<Asynchronous>>>,

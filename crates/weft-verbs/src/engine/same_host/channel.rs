@@ -1,5 +1,5 @@
-//! One neighbour: a process of this host that we may see and that may see us. Two rings carry packets, a
-//! descriptor wakes it, and a socket says when it is gone.
+//! One neighbour: a process of this host with mutual access to memory. Two rings carry packets, a descriptor wakes it,
+//! and a socket reports when it is gone.
 
 use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,7 +13,7 @@ use super::record::{Addresses, Head};
 use super::segment::Segment;
 use super::{greeting, reach};
 
-/// Bytes that are passed before a neighbour that waits for room is woken: while it writes there is more to pass.
+/// Bytes read before a neighbour that waits for room is woken: while it writes, more can be read.
 const TELL_AFTER: u64 = CAPACITY / 2;
 
 /// A neighbour.
@@ -29,25 +29,25 @@ pub(super) struct Channel {
     pid: i32,
     lender: Lender,
     borrower: Borrower,
-    /// Bytes that were passed since a neighbour that waits for room was last thought of.
+    /// Bytes read since the last check for a neighbour that waits for room.
     passed: u64,
-    /// There is no room for a record of any length, and nothing is sent.
+    /// `true` if there is no room for a record of maximum length; nothing is sent then.
     full: bool,
-    /// Something was written since the reader was looked after.
+    /// `true` if a record was written since the reader was last woken.
     pub(super) unannounced: bool,
-    /// It hung up: what it wrote before is there to read.
+    /// `true` if it closed its socket: records written before may still be read.
     pub(super) gone: bool,
-    /// It broke the rules.
+    /// `true` if it broke the protocol.
     pub(super) broken: bool,
-    /// Where its last packet came from and went to, which it may.
+    /// The source and destination of its last packet, once verified.
     pub(super) heard: Option<Addresses>,
-    /// Where the last one to it came from and went to.
+    /// The source and destination of the last packet to it.
     told: Option<Addresses>,
-    /// What the rings are in.
+    /// The memory of the rings.
     _segment: Segment,
 }
 
-/// What a channel is made of.
+/// The parts of a channel.
 #[derive(Debug)]
 pub(super) struct Parts {
     pub(super) port: u16,
@@ -55,7 +55,7 @@ pub(super) struct Parts {
     pub(super) socket: OwnedFd,
     pub(super) doorbell: OwnedFd,
     pub(super) segment: Segment,
-    /// Whether this end made the segment: its maker writes into the first ring.
+    /// `true` if this end made the segment: its maker writes into the first ring.
     pub(super) made: bool,
 }
 
@@ -87,12 +87,12 @@ impl Channel {
         }
     }
 
-    /// The socket that hangs up when the neighbour is gone.
+    /// Returns the socket that closes when the neighbour is gone.
     pub(super) fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// Lets the neighbour reach something of ours.
+    /// Grants the neighbour a lease on memory of this process.
     pub(super) fn lend(&mut self, connection: ConnectionId, lease: &Lease) {
         let Lease { key, start, length, address, writable, readable, .. } = *lease;
         let theirs = lease.connection.0;
@@ -100,20 +100,20 @@ impl Channel {
         self.lender.lend(connection.0, &terms);
     }
 
-    /// Takes back what is for this. The neighbour does nothing with it any more when this returns.
+    /// Revokes the matching leases. The neighbour does not use them any more when this returns.
     pub(super) fn recall(&mut self, what: impl Fn(&Lent) -> bool) {
         let (socket, broken) = (self.socket.as_fd(), self.broken);
         self.lender.recall(what, || {
             let is_gone = broken || !greeting::is_quiet(socket);
             if !is_gone {
-                // It is done in a few microseconds, unless another program has its processor.
+                // The neighbour finishes in a few microseconds, unless another program has its processor.
                 std::thread::yield_now();
             }
             is_gone
         });
     }
 
-    /// Hears of what the neighbour lent.
+    /// Passes each lease from the neighbour to `each`.
     #[inline]
     pub(super) fn hear(&mut self, mut each: impl FnMut(LeaseId, Lease)) {
         let link = self.link;
@@ -125,8 +125,8 @@ impl Channel {
         });
     }
 
-    /// Carries a request out in the neighbour's memory; whether that was done. It is looked after the neighbour
-    /// first: another process may have the number of one that is dead.
+    /// Executes a request in the neighbour's memory. Returns `true` if that succeeded. It checks first that the
+    /// neighbour lives: another process may have the ID of a dead one.
     pub(super) fn reach(&self, request: &Reach<'_>) -> bool {
         !self.broken
             && self.borrower.work(request.lease.number, || {
@@ -134,8 +134,8 @@ impl Channel {
             })
     }
 
-    /// Sends a packet that says it comes from `from`. There is room: the device sends nothing where it was told
-    /// that there is none.
+    /// Sends a packet with the source `from`. There is room: the device sends nothing over a link that reported to be
+    /// full.
     pub(super) fn push(&mut self, transmit: &Transmit, source: Source<'_>, from: IpAddr) {
         let head = Head::new(transmit, from, &mut self.told);
         self.writer.write(head.record_len(), |room| head.write(source, room));
@@ -149,12 +149,12 @@ impl Channel {
         room.unwrap_or(false)
     }
 
-    /// Whether there is no room for another record.
+    /// Returns `true` if there is no room for another record.
     pub(super) const fn is_full(&self) -> bool {
         self.full
     }
 
-    /// Whether there is room again where there was none.
+    /// Returns `true` if there is room again after there was none.
     pub(super) fn finds_room(&mut self) -> bool {
         let found = self.full && self.has_room();
         self.full &= !found;
@@ -169,18 +169,18 @@ impl Channel {
     }
 
     fn ring(&self) {
-        // A count that is full wakes it too.
+        // A full counter wakes it too.
         let _ = rustix::io::write(&self.doorbell, &1_u64.to_ne_bytes());
     }
 
-    /// The next record, if there is one.
+    /// Returns the next record, if there is one.
     pub(super) fn peek(&mut self) -> Option<Unread> {
         let peeked = self.reader.peek();
         self.broken |= peeked.is_err();
         peeked.ok().flatten()
     }
 
-    /// Is done with the record peeked at.
+    /// Releases the record that `peek` returned.
     pub(super) fn pass(&mut self, len: usize) {
         self.reader.pass(len);
         self.passed += len as u64;
@@ -197,7 +197,7 @@ impl Channel {
         }
     }
 
-    /// Whether nothing more will come of it.
+    /// Returns `true` if nothing more can arrive from it.
     pub(super) fn is_over(&self) -> bool {
         self.broken || self.gone && !self.has_news()
     }

@@ -1,5 +1,5 @@
-//! How neighbours meet: over a Unix socket whose name says the port of a process's share. Each says who it
-//! is and proves that it may be read; the one that asks brings the memory they share.
+//! The handshake of neighbours, over a Unix socket whose name contains the port of a process's share. Each sends its
+//! identity and proves that its memory may be read; the one that connects brings the shared memory.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -13,26 +13,26 @@ use rustix::net::{
 
 use super::proof::{self, PROOF_BYTES};
 
-/// What a greeting begins with; the last byte is the version of all that is in the shared memory.
+/// The first bytes of a greeting; the last one is the version of the whole shared memory.
 const MAGIC: [u8; 8] = *b"weft-sh\x05";
 
 const BYTES: usize = MAGIC.len() + 2 + 8 + PROOF_BYTES;
 
-/// Processes that ask, and were not heard yet.
+/// Maximum of connections that wait to be accepted.
 const BACKLOG: i32 = 64;
 
-/// Who greets.
+/// The identity of a neighbour.
 #[derive(Debug)]
 pub(super) struct Greeting {
     /// The port of its share.
     pub(super) port: u16,
-    /// Its process.
+    /// Its process ID.
     pub(super) pid: i32,
-    /// What it brought: its doorbell, after the shared memory if it asks.
+    /// Its descriptors: its doorbell, after the shared memory if it is the one that connects.
     pub(super) descriptors: Vec<OwnedFd>,
 }
 
-/// The socket where others ask for the process with this port.
+/// Returns the socket address of the process with this port.
 fn address(port: u16) -> rustix::io::Result<SocketAddrUnix> {
     SocketAddrUnix::new_abstract_name(format!("weft/same-host/{port}").as_bytes())
 }
@@ -42,7 +42,7 @@ fn socket() -> rustix::io::Result<OwnedFd> {
     rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
 }
 
-/// Lets others ask.
+/// Listens for other processes.
 pub(super) fn listen(port: u16) -> rustix::io::Result<OwnedFd> {
     let listener = socket()?;
     rustix::net::bind(&listener, &address(port)?)?;
@@ -50,19 +50,19 @@ pub(super) fn listen(port: u16) -> rustix::io::Result<OwnedFd> {
     Ok(listener)
 }
 
-/// Somebody who asks.
+/// Accepts a connection.
 pub(super) fn accept(listener: &OwnedFd) -> Option<OwnedFd> {
     rustix::net::accept_with(listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK).ok()
 }
 
-/// Asks the process with this port, if there is one.
+/// Connects to the process with this port, if it exists.
 pub(super) fn ask(port: u16) -> Option<OwnedFd> {
     let socket = socket().ok()?;
     rustix::net::connect(&socket, &address(port).ok()?).ok()?;
     Some(socket)
 }
 
-/// Says who we are: the process with this port.
+/// Sends this process's greeting, with its port.
 pub(super) fn send(socket: &OwnedFd, port: u16, descriptors: &[BorrowedFd<'_>]) -> Option<()> {
     let (address, proof) = proof::own()?;
     let mut bytes = [0; BYTES];
@@ -81,17 +81,17 @@ pub(super) fn send(socket: &OwnedFd, port: u16, descriptors: &[BorrowedFd<'_>]) 
     (sent == BYTES).then_some(())
 }
 
-/// What became of waiting for a greeting.
+/// The result of waiting for a greeting.
 #[derive(Debug)]
 pub(super) enum Heard {
     Nothing,
-    /// From one that is welcome, with as many descriptors as were expected.
+    /// A valid greeting, with the expected number of descriptors.
     Welcome(Greeting),
-    /// It is gone, or nobody we speak to.
+    /// The other end is gone, or refused.
     Stranger,
 }
 
-/// Hears who is at the other end, if it has said so.
+/// Receives the greeting of the other end, if it has sent one.
 pub(super) fn receive(socket: &OwnedFd, descriptors: usize) -> Heard {
     let mut bytes = [0; BYTES + 1];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
@@ -118,13 +118,13 @@ pub(super) fn receive(socket: &OwnedFd, descriptors: usize) -> Heard {
     }
 }
 
-/// Whether nothing is said, and the other end is there.
+/// Returns `true` if nothing has arrived, and the other end is open.
 pub(super) fn is_quiet(socket: BorrowedFd<'_>) -> bool {
     let flags = RecvFlags::PEEK;
     matches!(rustix::net::recv(socket, &mut [0_u8; 1], flags), Err(rustix::io::Errno::AGAIN))
 }
 
-/// The port and the number of a process of our user that speaks as we do and may be read.
+/// Returns the port and the process ID of a process of this user that has this version and may be read.
 fn recognize(socket: BorrowedFd<'_>, greeting: &[u8]) -> Option<(u16, i32)> {
     let rest = greeting.strip_prefix(&MAGIC)?;
     let port = u16::from_ne_bytes(rest.get(..2)?.try_into().ok()?);
@@ -133,7 +133,7 @@ fn recognize(socket: BorrowedFd<'_>, greeting: &[u8]) -> Option<(u16, i32)> {
     let who = socket_peercred(socket).ok()?;
     // SAFETY: it has no arguments and cannot fail.
     let same_user = who.uid.as_raw() == unsafe { libc::geteuid() };
-    // In another namespace of process numbers it has none here, or another process has it.
+    // A process in another PID namespace has no ID here, or another process has the same ID.
     let pid = who.pid.as_raw_nonzero().get();
     (same_user && proof::proves(pid, address, &proof)).then_some((port, pid))
 }

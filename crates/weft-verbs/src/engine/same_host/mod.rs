@@ -1,5 +1,5 @@
-//! Neighbours: processes of this host with the device. What they say to each other goes through shared
-//! memory where they may see one another (`docs/design/same-host.md`); else over UDP, as to other hosts.
+//! Neighbours: processes of this host with the device. Their packets go through shared memory if they have mutual
+//! access (`docs/design/same-host.md`); else over UDP, as to other hosts.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -28,49 +28,49 @@ use greeting::{Greeting, Heard};
 use record::Record;
 use segment::Segment;
 
-/// How long a process that is asked has to answer; then it is spoken to over UDP.
+/// The timeout of a process's answer to a greeting; after it UDP is used.
 const ANSWER_TIME: Duration = Duration::from_millis(100);
 
-/// When a process that was not reached so is asked again.
+/// The interval after which such a process is asked again.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Processes that ask and have not said who they are, at most.
+/// Maximum of accepted connections without a greeting.
 const MOST_STRANGERS: usize = 16;
 
-/// Records taken from one neighbour before others have their turn.
+/// Maximum of records taken from one neighbour before the others have their turn.
 pub(super) const BUDGET: usize = 128;
 
-/// What happened to the neighbours, for the device.
+/// A change of the neighbours, for the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum News {
     Up(LinkId),
     Down(LinkId),
 }
 
-/// The processes of this host that we speak to, or may.
+/// The processes of this host with which this one communicates, or may.
 #[derive(Debug)]
 pub(crate) struct Neighbours {
     port: u16,
     addresses: Vec<IpAddr>,
-    /// Where they ask for us; `None` where this way is switched off, or the kernel does not have it.
+    /// The socket for their connections; `None` if shared memory is switched off, or the kernel lacks it.
     listener: Option<OwnedFd>,
-    /// Wakes us.
+    /// The descriptor that wakes this process.
     doorbell: OwnedFd,
-    /// All that may be heard: the listener, the doorbell, the strangers and the channels' sockets.
+    /// The epoll of the listener, the doorbell, the pending peers and the channels' sockets.
     watch: OwnedFd,
     channels: Vec<Channel>,
     strangers: Vec<OwnedFd>,
-    /// Who is being asked, and those whose question counts less than ours.
+    /// The port being asked, and accepted connections whose request yields to this process's own.
     asked: Option<u16>,
     unanswered: Vec<OwnedFd>,
-    /// Who was asked for, and until when not to ask again.
+    /// The peers that were looked for, and the time before which not to ask again.
     met: BTreeMap<SocketAddr, Instant>,
     news: Vec<News>,
     links: u32,
 }
 
 impl Neighbours {
-    /// Those of the process with this port and these addresses.
+    /// Opens the neighbours of the process with this port and these addresses.
     ///
     /// # Errors
     /// The kernel has no more descriptors.
@@ -78,7 +78,7 @@ impl Neighbours {
         Self::with(port, addresses, greeting::listen(port).ok())
     }
 
-    /// Nobody: everything goes over the network.
+    /// Opens an empty set: all packets go over the network.
     ///
     /// # Errors
     /// The kernel has no more descriptors.
@@ -117,12 +117,12 @@ impl Neighbours {
         self.watch.as_fd()
     }
 
-    /// What a child of fork must close: its parent's end would be hidden from neighbours otherwise.
+    /// Returns the descriptors that a child of fork must close: it would hide its parent's end from neighbours.
     pub(super) fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.listener.iter().map(AsFd::as_fd)
     }
 
-    /// The link that leads to a peer, if it is a neighbour. Asks it once, and waits for its answer.
+    /// Returns the link that leads to a peer, if it is a neighbour. Asks it once, and waits for its answer.
     pub(super) fn meet(&mut self, peer: SocketAddr) -> Option<LinkId> {
         self.listener.as_ref()?;
         let now = Clock.now();
@@ -157,8 +157,8 @@ impl Neighbours {
                 Heard::Welcome(_) => return None,
                 Heard::Nothing => {}
             }
-            // Where both ask at once each waits for the other: the lower port's question is answered, and
-            // the other's withdrawn. Were both, one end would use a channel that the other takes for a former one.
+            // If both ask at once, each waits for the other: the lower port's request is answered, and the other's
+            // withdrawn. If both were answered, one end would use a channel that the other takes for a former one.
             self.welcome();
             if port < self.port
                 && let Some(link) = self.link_with(port)
@@ -172,7 +172,7 @@ impl Neighbours {
             let mut watched = vec![PollFd::new(&socket, PollFlags::IN)];
             watched.extend(self.listener.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
             watched.extend(self.strangers.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
-            // An interrupted or failed poll is a short one.
+            // An interrupted or failed poll counts as a short one.
             let _ = poll(&mut watched, Some(&timespec(until.since(now))));
         }
     }
@@ -185,7 +185,7 @@ impl Neighbours {
         to.map(|channel| channel.link)
     }
 
-    /// Answers those who ask.
+    /// Answers connections.
     fn welcome(&mut self) {
         while self.strangers.len() < MOST_STRANGERS
             && let Some(stranger) = self.listener.as_ref().and_then(greeting::accept)
@@ -202,7 +202,7 @@ impl Neighbours {
                     let socket = self.strangers.swap_remove(index);
                     let _ = epoll::delete(&self.watch, &socket);
                     if self.asked == Some(greeting.port) && self.port < greeting.port {
-                        // It is to wait, and not to take us for a stranger, until it has answered ours.
+                        // It must wait, and not give up, until it has answered this process's request.
                         self.unanswered.push(socket);
                         continue;
                     }
@@ -227,8 +227,8 @@ impl Neighbours {
         let doorbell = descriptors.pop()?;
         listen_to(&self.watch, socket.as_fd()).ok()?;
         fork::hold(socket.as_fd());
-        // A share is one process's: whoever had this port before is dead, though its sockets may not have
-        // hung up yet, and nothing may be begun over its link any more.
+        // A share belongs to one process: the former holder of this port is dead, though its sockets may not have
+        // closed yet, and nothing new may start over its link.
         let former = self.channels.iter_mut().filter(|channel| channel.port == port);
         former.for_each(|channel| channel.gone = true);
         self.met.retain(|peer, _| peer.port() != port);
@@ -242,7 +242,7 @@ impl Neighbours {
         Some(link)
     }
 
-    /// Sees who asks, and who is gone.
+    /// Handles new connections, and detects neighbours that are gone.
     pub(super) fn tend(&mut self) {
         if self.listener.is_none() {
             return;
@@ -253,19 +253,19 @@ impl Neighbours {
         }
         self.welcome();
         for channel in &mut self.channels {
-            // Nothing is said there after the greetings.
+            // No bytes follow the greetings.
             channel.gone |= !greeting::is_quiet(channel.socket());
         }
     }
 
-    /// What happened since this was asked last.
+    /// Returns the next change of the neighbours.
     pub(super) fn poll_news(&mut self) -> Option<News> {
         if self.news.is_empty() {
             let gone = self.channels.iter().position(Channel::is_over);
             let mut channel = self.channels.swap_remove(gone?);
             channel.recall(|_| true);
             fork::release(channel.socket());
-            // Who it was may come again under the same port, and is asked for anew.
+            // A process may reappear under the same port, and is asked anew.
             self.met.retain(|peer, _| peer.port() != channel.port);
             return Some(News::Down(channel.link));
         }
@@ -276,14 +276,14 @@ impl Neighbours {
         self.channels.len()
     }
 
-    /// Whether there is something to [`Self::receive`].
+    /// Returns `true` if there is a record to [`Self::receive`].
     #[inline]
     pub(super) fn have_written(&self) -> bool {
         self.channels.iter().any(Channel::has_news)
     }
 
-    /// Hands the packets that neighbour number `index` sent, `most` at most, to `take`, with the address they
-    /// came from; how many there were.
+    /// Passes the packets from neighbour number `index`, at most `most`, to `take`, with their source address. Returns
+    /// their number.
     pub(super) fn receive(
         &mut self,
         index: usize,
@@ -315,7 +315,7 @@ impl Neighbours {
         taken
     }
 
-    /// Tells neighbours what they may reach, and what they may not any more: they do not when this returns.
+    /// Grants and revokes leases: neighbours do not use revoked ones when this returns.
     pub(super) fn tell(&mut self, told: &Leasing) {
         match told {
             Leasing::Granted { link, connection, lease, .. } => {
@@ -334,19 +334,19 @@ impl Neighbours {
         }
     }
 
-    /// Hears of what neighbours lent.
+    /// Passes each lease from neighbours to `each`.
     #[inline]
     pub(super) fn hear(&mut self, mut each: impl FnMut(LeaseId, Lease)) {
         self.channels.iter_mut().for_each(|channel| channel.hear(&mut each));
     }
 
-    /// Carries a request out in a neighbour's memory; whether that was done.
+    /// Executes a request in a neighbour's memory. Returns `true` if that succeeded.
     pub(super) fn reach(&self, request: &Reach<'_>) -> bool {
         let to = self.channels.iter().find(|channel| channel.link == request.lease.link);
         to.is_some_and(|channel| channel.reach(request))
     }
 
-    /// Sends a packet over a link, from this address; false if the link takes no more after it.
+    /// Sends a packet over a link, from this address. Returns `false` if the link is full afterwards.
     pub(super) fn push(
         &mut self,
         link: LinkId,
@@ -361,30 +361,31 @@ impl Neighbours {
         })
     }
 
-    /// Links that took no more, and do again.
+    /// Returns the links that were full and have room again.
     pub(super) fn with_room_again(&mut self) -> impl Iterator<Item = LinkId> {
         let channels = self.channels.iter_mut();
         channels.filter_map(|channel| channel.finds_room().then_some(channel.link))
     }
 
-    /// Sees to it that neighbours notice what was sent.
+    /// Wakes neighbours for the records written.
     pub(super) fn announce(&mut self) {
         self.channels.iter_mut().for_each(Channel::announce);
     }
 
-    /// Whether a link takes no more.
+    /// Returns `true` if a link is full.
     pub(super) fn is_full(&self) -> bool {
         self.channels.iter().any(Channel::is_full)
     }
 
-    /// Says that nobody looks into the rings until something is heard; false if there is something in one.
+    /// Announces that this process does not check the rings until it is woken. Returns `false` if a ring holds a
+    /// record.
     pub(super) fn fall_asleep(&self) -> bool {
         self.channels.iter().for_each(|channel| channel.set_asleep(true));
         !self.have_written()
     }
 
-    /// Says that the thread looks. Nobody else may take the doorbell's count: a neighbour that rang does not
-    /// ring again, and the thread would sleep on.
+    /// Announces that the thread checks the rings. Only this may read the doorbell's counter: a neighbour that rang
+    /// does not ring again, and the thread would sleep on.
     pub(super) fn wake_up(&self) {
         if self.listener.is_none() {
             return;
@@ -402,7 +403,7 @@ pub(super) struct Arrived<'a> {
     pub(super) record: &'a Record<'a>,
 }
 
-/// Whether a neighbour may say that a packet comes from there: it has this host's addresses, and no others.
+/// Returns `true` if a neighbour may use this source address: it has this host's addresses, and no others.
 fn is_credible(channel: &mut Channel, addresses: &[IpAddr], record: &Record<'_>) -> bool {
     let said = Some((record.from, record.to));
     let known = channel.heard == said || addresses.contains(&record.from);
@@ -422,7 +423,7 @@ mod tests {
 
     const HERE: [u8; 4] = [127, 0, 0, 1];
 
-    /// Asks the process with a port, then sees to what is left of that; the link, and what was told.
+    /// Asks the process with a port, then handles the consequences. Returns the link, and the changes.
     fn meet(own: u16, other: u16, at_once: &Barrier) -> (Option<LinkId>, Vec<News>, usize) {
         let mut neighbours = Neighbours::open(own, vec![HERE.into()]).unwrap();
         at_once.wait();

@@ -1,30 +1,30 @@
-//! How a process proves that it may be seen, and that it is the one with this number: bytes of its memory that
-//! nobody else knows, read as the kernel lets those read who may trace it (`process_vm_readv(2)`).
+//! The proof that a process may be read, and that it is the one with this ID: secret bytes of its memory, read with the
+//! permission that the kernel gives to tracers (`process_vm_readv(2)`).
 
 use std::sync::LazyLock;
 
 use super::super::random;
 
-/// Bytes of a proof.
+/// Size of a proof, bytes.
 pub(super) const PROOF_BYTES: usize = 16;
 
 static PROOF: LazyLock<Option<[u8; PROOF_BYTES]>> = LazyLock::new(|| random().ok());
 
-/// Where this process's proof is, and what it is.
+/// Returns the address and the bytes of this process's proof.
 pub(super) fn own() -> Option<(u64, [u8; PROOF_BYTES])> {
     let proof = PROOF.as_ref()?;
     Some((proof.as_ptr().expose_provenance() as u64, *proof))
 }
 
-/// Whether a process is the one that has these bytes there, and may be read.
+/// Returns `true` if a process has these bytes at this address, and may be read.
 pub(super) fn proves(pid: i32, address: u64, expected: &[u8; PROOF_BYTES]) -> bool {
     let mut found = [0_u8; PROOF_BYTES];
     let Ok(address) = usize::try_from(address) else { return false };
     let here = libc::iovec { iov_base: found.as_mut_ptr().cast(), iov_len: PROOF_BYTES };
-    // An address of another process: it is never followed here.
+    // This address of another process is never dereferenced here.
     let there = core::ptr::without_provenance_mut(address);
     let there = libc::iovec { iov_base: there, iov_len: PROOF_BYTES };
-    // SAFETY: `found` has as many bytes; what is read there the kernel checks.
+    // SAFETY: `found` has that many bytes; the kernel checks the remote range.
     let read = unsafe { libc::process_vm_readv(pid, &raw const here, 1, &raw const there, 1, 0) };
     usize::try_from(read) == Ok(PROOF_BYTES) && found == *expected
 }
@@ -40,6 +40,6 @@ mod tests {
         assert!(proves(pid, address, &proof));
         assert!(!proves(pid, address + 1, &proof));
         assert!(!proves(pid, 8, &proof), "nothing is mapped there");
-        assert!(!proves(i32::MAX, address, &proof), "nobody has that number");
+        assert!(!proves(i32::MAX, address, &proof), "no process has that ID");
     }
 }

@@ -1,4 +1,4 @@
-//! What holds of a neighbour's rings, records, leases and greetings, whatever it writes. Tests and fuzz targets call
+//! The properties of a neighbour's rings, records, leases and greetings under any writes. Tests and fuzz targets call
 //! this.
 #![allow(unreachable_pub, reason = "public to the fuzz targets only")]
 
@@ -23,7 +23,7 @@ use super::proof;
 use super::record::{self, Addresses, Head, Record};
 use crate::inputs::Script;
 
-/// What records of the writer's consist of.
+/// The content of the writer's records.
 static BODY: [u8; LONGEST] = [1; LONGEST];
 
 /// Memory of two processes, which is all zeroes between scripts.
@@ -41,11 +41,11 @@ impl Shared {
         NonNull::new(self.words.as_mut_ptr().cast()).expect("it is somewhere")
     }
 
-    /// The other process writes there; what is past the end is left out.
+    /// Writes as the other process; bytes past the end are dropped.
     fn write(&mut self, at: usize, bytes: &[u8]) {
         let room = (self.words.len() * 8).saturating_sub(at);
         let len = bytes.len().min(room);
-        // SAFETY: `len` bytes from there lie in the memory, which nothing of Rust's refers to now.
+        // SAFETY: `len` bytes from there lie in the memory, and no reference of Rust refers to it now.
         unsafe {
             let to = self.start().add(at.min(self.words.len() * 8));
             core::ptr::copy_nonoverlapping(bytes.as_ptr(), to.as_ptr(), len);
@@ -53,17 +53,17 @@ impl Shared {
         self.written.push((at, len));
     }
 
-    /// This process is about to write there.
+    /// Records that this process is about to write there.
     fn note(&mut self, at: usize, len: usize) {
         self.written.push((at, len));
     }
 
-    /// This process wrote a record of this length, and these are the bytes written before and after. Returns where it is.
+    /// Records that this process wrote a record of this length, between these byte counts. Returns its offset.
     fn note_record(&mut self, (before, after): (u64, u64), len: usize) -> usize {
         let len = len.next_multiple_of(ALIGN);
         let offset = |at: u64| RECORDS + usize::try_from(at % CAPACITY).expect("below it");
         let start = offset(after - len as u64);
-        // In front of it may be the word that says to skip.
+        // The word before it may be the one that skips the ring's end.
         [(offset(before), 4), (start, len), (offset(after), 4)]
             .into_iter()
             .for_each(|(at, len)| self.note(at, len));
@@ -76,7 +76,7 @@ impl Shared {
         self.written.push((0, RECORDS));
         for (at, len) in core::mem::take(&mut self.written) {
             let (at, end) = (at.min(bytes), (at + len).min(bytes));
-            // SAFETY: they lie in the memory, which nothing of Rust's refers to now.
+            // SAFETY: they lie in the memory, and no reference of Rust refers to it now.
             unsafe { core::ptr::write_bytes(self.start().add(at).as_ptr(), 0, end - at) };
         }
     }
@@ -88,15 +88,15 @@ thread_local! {
     static LEASES: RefCell<Shared> = RefCell::new(Shared::new(LEASES_BYTES));
 }
 
-/// A reader, and a neighbour that writes what a script says into the ring between its looks. Returns `true` if a record
-/// was taken apart.
+/// Plays a script: a reader, and a neighbour that writes into the ring between its reads. Returns `true` if a record
+/// was parsed.
 ///
 /// # Panics
-/// If the reader did, went past a record, or a record changes when it is written again.
+/// If the reader panics, goes past a record, or a record changes when it is written again.
 pub fn records(bytes: &[u8]) -> bool {
     RING.with_borrow_mut(|shared| {
         let mut script = Script::new(bytes);
-        // SAFETY: as long as the thread.
+        // SAFETY: the memory lives as long as the thread.
         let memory = unsafe { Mapped::new(shared.start(), RING_BYTES) };
         let mut reading = Reading {
             reader: Reader::new(memory),
@@ -122,9 +122,9 @@ pub fn records(bytes: &[u8]) -> bool {
 struct Reading<'a> {
     shared: &'a mut Shared,
     reader: Reader,
-    /// The neighbour's, for what it does as it should.
+    /// The neighbour's writer, for correct use.
     writer: Writer,
-    /// Bytes that the reader has passed, and where the neighbour's last good record is.
+    /// The bytes that the reader has passed, and the offset of the neighbour's last valid record.
     at: u64,
     last: usize,
     heard: Option<Addresses>,
@@ -133,16 +133,16 @@ struct Reading<'a> {
 }
 
 impl Reading<'_> {
-    /// Does one thing. Returns `false` if the neighbour is broken.
+    /// Does one step. Returns `false` if the neighbour is broken.
     fn play(&mut self, step: u8, script: &mut Script<'_>) -> bool {
         let here = RECORDS + usize::try_from(self.at % CAPACITY).expect("below the capacity");
         match step % 6 {
             0 => self.write_record(script),
-            // A byte of the last record, or of what the reader looks at next.
+            // A byte of the last record, or of the reader's next one.
             1 => self.shared.write(self.last + script.below(256), &[script.byte().unwrap_or(0)]),
             2 => self.shared.write(here + script.below(256), script.piece()),
             3 => self.shared.write(here, &script.word().to_ne_bytes()),
-            // The longest record, of what is there.
+            // The length of the current record.
             4 => self.shared.write(here, &(1_u32 << script.below(18)).to_ne_bytes()),
             _ => return self.read().is_ok(),
         }
@@ -165,7 +165,7 @@ impl Reading<'_> {
         let Some(unread) = self.reader.peek()? else { return Ok(()) };
         let len = unread.len();
         assert!((ALIGN..=LONGEST).contains(&len) && len.is_multiple_of(ALIGN));
-        // Where the end was left out the reader is at the beginning now.
+        // The reader is at the ring's start now if it skipped the end.
         let skipped = self.reader.passed() - self.at;
         assert!(skipped == 0 || self.reader.passed().is_multiple_of(CAPACITY));
         self.at = self.reader.passed();
@@ -184,7 +184,7 @@ impl Reading<'_> {
     }
 }
 
-/// Writes a record into another ring and takes it apart again.
+/// Writes a record into another ring and parses it again.
 fn stays(record: &Record<'_>, payload: &[u8]) {
     let transmit = Transmit {
         to: (record.to, 1).into(),
@@ -198,11 +198,11 @@ fn stays(record: &Record<'_>, payload: &[u8]) {
         acknowledged: record.acknowledged,
     };
     BACK.with_borrow_mut(|shared| {
-        // SAFETY: as long as the thread.
+        // SAFETY: the memory lives as long as the thread.
         let memory = unsafe { Mapped::new(shared.start(), RING_BYTES) };
         let head = Head::new(&transmit, record.from, &mut None);
         if head.record_len() > LONGEST {
-            // It was in fewer bytes, where addresses were known: a record of this length is not written.
+            // The record was shorter, with known addresses: a record of this length is not written.
             return;
         }
         Writer::new(memory).write(head.record_len(), |room| {
@@ -260,22 +260,22 @@ fn transmit(script: &mut Script<'_>) -> Transmit {
     }
 }
 
-/// A writer, and a neighbour that writes what a script says into the words that the reader has. Returns `true` if a
-/// record was written.
+/// Plays a script: a writer, and a neighbour that writes into the reader's words. Returns `true` if a record was
+/// written.
 ///
 /// # Panics
-/// If the writer did, or wrote over what was not read.
+/// If the writer panics, or overwrites unread bytes.
 pub fn writer(bytes: &[u8]) -> bool {
     RING.with_borrow_mut(|shared| {
         let mut script = Script::new(bytes);
-        // SAFETY: as long as the thread.
+        // SAFETY: the memory lives as long as the thread.
         let memory = unsafe { Mapped::new(shared.start(), RING_BYTES) };
         let mut writer = Writer::new(memory);
         let (mut written, mut read) = (0, 0);
         while let Some(step) = script.byte() {
             match step % 4 {
                 0 => {
-                    // Close to what was written, or to what was read.
+                    // Close to the written, or to the read position.
                     let from = [written, read, 0, u64::MAX][script.below(4)];
                     let claimed =
                         from.wrapping_add_signed(i64::from(script.half().cast_signed()) * 8);
@@ -303,15 +303,15 @@ pub fn writer(bytes: &[u8]) -> bool {
     })
 }
 
-/// Both ends of a table of leases, and a neighbour that writes what a script says into it. Returns `true` if something
-/// was lent to this end.
+/// Plays a script: both ends of a table of leases, and a neighbour that writes into it. Returns `true` if this end got
+/// a lease.
 ///
 /// # Panics
-/// If an end did, named a lease that cannot be, or worked with one that is not there.
+/// If an end panics, names an impossible lease, or uses one that does not exist.
 pub fn leases(bytes: &[u8]) -> bool {
     LEASES.with_borrow_mut(|shared| {
         let mut script = Script::new(bytes);
-        // SAFETY: as long as the thread.
+        // SAFETY: the memory lives as long as the thread.
         let table = unsafe { Mapped::new(shared.start(), LEASES_BYTES) };
         let (mut lender, mut borrower) = (Lender::new(table), Borrower::new(table));
         let mut known = Vec::new();
@@ -366,18 +366,18 @@ fn lease(script: &mut Script<'_>) -> Terms {
     }
 }
 
-/// Reads bytes that came on a socket, with as many descriptors as the first byte says, as a neighbour's greeting. Bytes
-/// 11 to 34 may be left out: then the greeting has this process's proof. Returns `true` if it is welcome.
+/// Reads bytes from a socket, with the number of descriptors in the first byte, as a neighbour's greeting. Bytes 11 to
+/// 34 may be left out: then the greeting has this process's proof. Returns `true` if it is accepted.
 ///
 /// # Panics
-/// If one is welcome that does not prove itself, or one that does is not.
+/// If a greeting without a valid proof is accepted, or one with a proof is refused.
 pub fn greeting(bytes: &[u8]) -> bool {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None);
     let (theirs, ours) = pair.expect("there are descriptors");
     let mut script = Script::new(bytes);
     let how = script.byte().unwrap_or(0);
-    // The kernel keeps what there is no room for; one that brings too many may be refused for that.
+    // The kernel drops descriptors without room; a greeting with too many may be refused for that.
     let (brought, wanted) = (usize::from(how % 4), usize::from(how / 4 % 3));
     let kept = brought.min(2);
     let said = said(&mut script, how >= 128);
@@ -397,14 +397,14 @@ pub fn greeting(bytes: &[u8]) -> bool {
         }
         Heard::Stranger => {
             let is_neighbour = proves && brought == wanted;
-            assert!(!is_neighbour, "who proves itself is welcome");
+            assert!(!is_neighbour, "a greeting with a valid proof is accepted");
             false
         }
         Heard::Nothing => panic!("it hung up"),
     }
 }
 
-/// The greeting's bytes.
+/// Returns the greeting's bytes.
 fn said(script: &mut Script<'_>, with_proof: bool) -> Vec<u8> {
     if !with_proof {
         return script.rest().to_vec();
@@ -413,7 +413,7 @@ fn said(script: &mut Script<'_>, with_proof: bool) -> Vec<u8> {
     let mut said = script.take(10).to_vec();
     said.extend(address.to_ne_bytes());
     said.extend(own);
-    // Some of it changed.
+    // Some of them are changed.
     for change in script.rest().chunks_exact(2) {
         let at = usize::from(change[0]) % said.len();
         said[at] ^= change[1];
@@ -428,7 +428,7 @@ fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {
         control.push(SendAncillaryMessage::ScmRights(descriptors));
     }
     let slice = [std::io::IoSlice::new(bytes)];
-    // What the socket does not take was not said.
+    // The bytes that the socket does not take are lost.
     let _ = sendmsg(socket, &slice, &mut control, SendFlags::NOSIGNAL);
 }
 

@@ -1,4 +1,4 @@
-//! Carries a request out in a neighbour's memory, as the kernel lets those who may trace it
+//! Executes a request in a neighbour's memory, with the permission that the kernel gives to tracers
 //! (`process_vm_writev(2)`).
 
 use weft_rnic::{Reach, Source};
@@ -6,24 +6,24 @@ use weft_rnic::{Reach, Source};
 /// Pieces of a request's own memory.
 type Pieces = Vec<libc::iovec>;
 
-/// Copies a request's bytes to or from the memory of the process with this number. False where that is not all
-/// there; then some of it may have been copied.
+/// Copies a request's bytes to or from the memory of the process with this ID. Returns `false` if not all of that
+/// exists; a part may have been copied.
 pub(super) fn carry_out(pid: i32, request: &Reach<'_>) -> bool {
     let Ok(address) = usize::try_from(request.address) else { return false };
     let Some(local) = pieces(request.local) else { return false };
     let len = request.length as usize;
     let there = |from: usize, len: usize| libc::iovec {
-        // An address of another process: it is never followed here.
+        // This address of another process is never dereferenced here.
         iov_base: core::ptr::without_provenance_mut(address.wrapping_add(from)),
         iov_len: len,
     };
-    // Programs wait for the last byte to change: it goes after the others, which the kernel copies in any order.
+    // Programs wait for the last byte to change: it is written after the others, which the kernel copies in any order.
     let last = len.saturating_sub(1);
     let both = [there(0, last), there(last, len - last)];
     let whole = [there(0, len)];
     let (pieces, count) = (local.as_ptr(), local.len() as libc::c_ulong);
-    // SAFETY: the pieces are registered memory of this process, or the request's own bytes, which are only read; what
-    // is there the kernel checks.
+    // SAFETY: the pieces are registered memory of this process, or the request's own bytes, which are only read; the
+    // kernel checks the remote range.
     let copied = unsafe {
         if request.writes {
             libc::process_vm_writev(pid, pieces, count, both.as_ptr(), 2, 0)
@@ -70,7 +70,7 @@ mod tests {
         carry_out(pid, &Reach { lease, address, length, writes, local })
     }
 
-    /// The same process's, reached as another's is.
+    /// Memory of this process, accessed like another's.
     #[test]
     fn bytes_are_copied_either_way_and_what_is_not_there_is_not() {
         let (mut here, mut there) = (*b"hello, world", [0; 12]);

@@ -1,4 +1,4 @@
-//! What a record of the ring says: one packet, and its payload.
+//! The format of a record in the ring: one packet, and its payload.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -9,40 +9,40 @@ use weft_wire::{DataHeader, MessageHeader, Packet, RdmaHeader, U4, U24};
 
 use super::super::memory::{self, Payload};
 
-/// What there is of the record, in the bits of a word: flags, and the length of the headers where they are as on the
-/// wire.
+/// The offset of the shape: a word whose bits tell the parts of the record, and the length of the headers if they are
+/// encoded as on the wire.
 const SHAPE: usize = 4;
 const PAYLOAD_LEN: usize = 6;
 const REST: usize = 8;
 
-/// The headers are the fields of a data packet, as nearly all are, word by word.
+/// The headers are the fields of a data packet, word by word; nearly all records have this form.
 const IN_WORDS: u16 = 1 << 15;
-/// Its message has other packets: what it is of that follows.
+/// The message has several packets: the position of this one follows.
 const IN_PIECES: u16 = 1 << 14;
-/// It says where it comes from and goes to: otherwise than the record before, which is seldom.
+/// The source and destination follow: they differ from the record before, which is rare.
 const ADDRESSED: u16 = 1 << 13;
-/// It says which of the reader's connections the writer has placed packets of, and up to which.
+/// The connection of the reader whose packets the writer has placed follows, and the last one placed.
 const ACKNOWLEDGES: u16 = 1 << 12;
-/// It says where in the peer's memory it goes, and by which key, as all but a SEND do.
+/// The address and key of the peer's memory follow, as for all but a SEND.
 const PLACED: u16 = 1 << 11;
-/// It has immediate data.
+/// The record has immediate data.
 const IMMEDIATE: u16 = 1 << 10;
 const LENGTH: u16 = IMMEDIATE - 1;
 
-/// Words of a data packet's headers, and of what only some have: a place in a message of several packets, a place in
-/// the peer's memory.
+/// Number of words of a data packet's headers, and of the optional parts: the position in a message of several packets,
+/// the range in the peer's memory.
 const WORDS: usize = 6;
 const PIECE: usize = 2;
 const PLACE: usize = 3;
 
-/// What there is of a record before its payload, at most.
+/// Maximum length of a record before its payload, bytes.
 const MOST_BEFORE: usize =
     (REST + 32 + 8 + Packet::MAX_LEN + RdmaHeader::MAX_LEN).next_multiple_of(ALIGN);
 
-/// Where a record comes from and where it goes.
+/// The source and destination of a record.
 pub(super) type Addresses = (IpAddr, IpAddr);
 
-/// A record, taken apart.
+/// A parsed record.
 #[derive(Debug)]
 pub(crate) struct Record<'a> {
     pub(crate) from: IpAddr,
@@ -54,7 +54,7 @@ pub(crate) struct Record<'a> {
     pub(crate) acknowledged: Option<Acknowledged>,
 }
 
-/// A packet as it stands in a record before its payload.
+/// A packet in the encoding of a record, before its payload.
 #[derive(Debug)]
 pub(super) struct Head {
     bytes: [u8; MOST_BEFORE],
@@ -63,7 +63,7 @@ pub(super) struct Head {
 }
 
 impl Head {
-    /// One that says it comes from `from`. `known` are the addresses of the record before.
+    /// Encodes a packet with the source `from`. `known` are the addresses of the record before.
     pub(super) fn new(transmit: &Transmit, from: IpAddr, known: &mut Option<Addresses>) -> Self {
         let mut head = Self { bytes: [0; MOST_BEFORE], len: REST, payload_len: 0 };
         let mut shape = 0;
@@ -121,7 +121,7 @@ impl Head {
         self.len += 4 * N;
     }
 
-    /// Bytes of the record.
+    /// Returns the length of the record, bytes.
     pub(super) const fn record_len(&self) -> usize {
         self.len + self.payload_len
     }
@@ -132,7 +132,7 @@ impl Head {
         match source {
             Source::Memory(places) => places.iter().for_each(|&place| {
                 let to = room.take(place.len as usize);
-                // SAFETY: it was taken for as many bytes.
+                // SAFETY: the room was reserved for that many bytes.
                 let read = unsafe { memory::fetch(place, to) };
                 assert!(
                     read.is_ok(),
@@ -140,13 +140,13 @@ impl Head {
                 );
             }),
             Source::Inline(bytes) => room.put(bytes),
-            // What a record before it said will do.
+            // The bytes of an earlier record suffice.
             Source::Anything => {}
         }
     }
 }
 
-/// The headers of a data packet word by word. A link's say nothing but this.
+/// The headers of a data packet, word by word. Packets on a link have no other fields.
 #[derive(Clone, Copy, Debug)]
 struct Words {
     all: [u32; WORDS],
@@ -156,7 +156,7 @@ struct Words {
 }
 
 impl Words {
-    /// Those of a data packet; `None` for another, or for an atomic.
+    /// Returns the words of a data packet; `None` for any other packet, or for an atomic.
     #[inline]
     fn of(transmit: &Transmit) -> Option<Self> {
         let (Packet::Data(data, Some(message)), Some(rdma)) = (&transmit.packet, &transmit.rdma)
@@ -209,7 +209,7 @@ impl Words {
     }
 }
 
-/// Takes headers as they are on the wire apart. `None` for nonsense.
+/// Parses headers encoded as on the wire. Returns `None` if they are invalid.
 fn parse_headers(headers: &[u8]) -> Option<(Packet, Option<RdmaHeader>)> {
     let (packet, rest) = Packet::parse(headers).ok()?;
     if !packet.announces_rdma() {
@@ -219,13 +219,13 @@ fn parse_headers(headers: &[u8]) -> Option<(Packet, Option<RdmaHeader>)> {
     rest.is_empty().then_some((packet, Some(rdma)))
 }
 
-/// Where payload of this length is, after so much: short payload close by, long payload on lines of its own, for
-/// copies that begin within a line go on across lines.
+/// Returns the offset of a payload of this length after `after` bytes: short payload follows at once, long payload
+/// starts on its own cache line, because copies that begin within a line continue across lines.
 const fn payload_at(after: usize, payload_len: u16) -> usize {
     after.next_multiple_of(if payload_len < 256 { 8 } else { ALIGN })
 }
 
-/// The beginning of a record, as far as it was taken apart.
+/// The unparsed rest of a record's start.
 struct Beginning<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -247,7 +247,7 @@ impl<'a> Beginning<'a> {
     }
 }
 
-/// Takes a record apart. `known` are the addresses of the record before. `None` for nonsense.
+/// Parses a record. `known` are the addresses of the record before. Returns `None` if it is invalid.
 pub(super) fn parse(record: &Unread, known: Option<Addresses>) -> Option<Record<'_>> {
     let mut bytes = [0; MOST_BEFORE];
     let before = record.copy_to(&mut bytes);
@@ -275,7 +275,7 @@ pub(super) fn parse(record: &Unread, known: Option<Addresses>) -> Option<Record<
     };
     let len = usize::from(payload_len);
     let start = record.bytes(payload_at(rest.at, payload_len), len)?;
-    // SAFETY: they are in the ring for as long as the record is not passed, which it is borrowed for.
+    // SAFETY: the bytes stay in the ring until the record is passed, and the record is borrowed until then.
     let payload = unsafe { Payload::shared(start, len) };
     Some(Record { from, to, packet, rdma, payload_len, payload, acknowledged })
 }
@@ -335,7 +335,7 @@ mod tests {
         }
     }
 
-    /// Writes a record, has it spoilt, and looks at it.
+    /// Writes a record, changes it with `spoil`, and parses it.
     fn through<R>(
         transmit: &Transmit,
         source: Source<'_>,
@@ -344,7 +344,7 @@ mod tests {
     ) -> R {
         let mut bytes = vec![0_u64; RING_BYTES / 8];
         let start = NonNull::new(bytes.as_mut_ptr()).unwrap().cast();
-        // SAFETY: as long as both ends.
+        // SAFETY: the memory lives as long as both ends.
         let memory = unsafe { Mapped::new(start, RING_BYTES) };
         let head = Head::new(transmit, "fd00::1".parse().unwrap(), &mut None);
         assert!(head.record_len() <= LONGEST);
@@ -352,7 +352,7 @@ mod tests {
         let mut reader = Reader::new(memory);
         let record = reader.peek().unwrap().unwrap();
         let whole = record.bytes(0, record.len()).unwrap().cast_mut();
-        // SAFETY: nobody else looks at it now.
+        // SAFETY: nothing else accesses it now.
         spoil(unsafe { core::slice::from_raw_parts_mut(whole, record.len()) });
         look(parse(&record, None))
     }
@@ -397,7 +397,7 @@ mod tests {
         );
     }
 
-    /// Those of an atomic, and those that say nothing of memory, are as on the wire.
+    /// Headers of an atomic, and those without memory, are encoded as on the wire.
     #[test]
     fn headers_that_are_not_in_words_come_out_as_they_went_in() {
         let operands = Some(AtomicOperands { swap_or_add: 1, compare: u64::MAX });
@@ -423,7 +423,7 @@ mod tests {
     #[test]
     fn a_few_bytes_and_an_acknowledgement_are_one_cache_line_where_addresses_are_known() {
         let mut bytes = vec![0_u64; RING_BYTES / 8];
-        // SAFETY: as long as both ends.
+        // SAFETY: the memory lives as long as both ends.
         let memory =
             unsafe { Mapped::new(NonNull::new(bytes.as_mut_ptr()).unwrap().cast(), RING_BYTES) };
         let (mut writer, mut reader) = (Writer::new(memory), Reader::new(memory));
@@ -453,7 +453,7 @@ mod tests {
         };
         let short = whole(8);
         assert!(pass(&short).0 > 64);
-        assert_eq!(pass(&short), (64, true), "which they are not to a stranger");
+        assert_eq!(pass(&short), (64, true), "with addresses included");
         let rdma = short.rdma.map(|header| RdmaHeader { address: 0, key: 0, ..header });
         assert_eq!(pass(&Transmit { rdma, ..whole(16) }).0, 64, "a SEND with immediate data");
         let rdma = rdma.map(|header| RdmaHeader { immediate: 0, ..header });

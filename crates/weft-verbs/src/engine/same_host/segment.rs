@@ -1,5 +1,4 @@
-//! The memory that two neighbours share: a ring and a table of leases for either direction, in a file without a
-//! name.
+//! The memory that two neighbours share: a ring and a table of leases for each direction, in a file without a name.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -12,15 +11,15 @@ use weft_ring::records::RING_BYTES;
 
 const BYTES: usize = 2 * (RING_BYTES + LEASES_BYTES);
 
-/// A mapping of it.
+/// A mapping of the segment.
 #[derive(Debug)]
 pub(super) struct Segment(NonNull<u8>);
 
-// SAFETY: the mapping is the process's, not a thread's.
+// SAFETY: the mapping belongs to the process, not to a thread.
 unsafe impl Send for Segment {}
 
 impl Segment {
-    /// Makes one, and the file to give away. Nobody can make the file shorter: memory that is mapped stays.
+    /// Makes a segment, and the file to pass on. No process can shrink the file: mapped memory stays.
     pub(super) fn make() -> io::Result<(Self, OwnedFd)> {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let file = rustix::fs::memfd_create(c"weft-channel", flags)?;
@@ -29,10 +28,10 @@ impl Segment {
         Ok((Self::map(&file)?, file))
     }
 
-    /// Maps one that another process made.
+    /// Maps a segment that another process made.
     ///
     /// # Errors
-    /// It is not as [`Self::make`] makes them.
+    /// It does not have the size and seals of [`Self::make`].
     pub(super) fn take(file: &OwnedFd) -> io::Result<Self> {
         let sealed = rustix::fs::fcntl_get_seals(file)?.contains(SEALS);
         let size = rustix::fs::fstat(file)?.st_size;
@@ -46,37 +45,37 @@ impl Segment {
         use std::os::fd::AsRawFd;
         let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED);
         let (fd, null) = (file.as_fd().as_raw_fd(), core::ptr::null_mut());
-        // SAFETY: a new mapping, where the kernel likes.
+        // SAFETY: this is a new mapping, at an address that the kernel chooses.
         let start = unsafe { libc::mmap(null, BYTES, rights, flags, fd, 0) };
         if start == libc::MAP_FAILED {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: the mapping made just now. A child of fork has no part in the channel.
+        // SAFETY: this is the mapping made above. A child of fork has no part in the channel.
         unsafe { libc::madvise(start, BYTES, libc::MADV_DONTFORK) };
         NonNull::new(start.cast()).map(Self).ok_or_else(|| io::ErrorKind::OutOfMemory.into())
     }
 
-    /// Both tables of leases, likewise.
+    /// Returns both tables of leases, with the same lifetime.
     pub(super) fn leases(&self) -> [Mapped; 2] {
         [0, 1].map(|index| self.part(2 * RING_BYTES + index * LEASES_BYTES, LEASES_BYTES))
     }
 
-    /// Both rings. They are used as long as this lives, and no longer.
+    /// Returns both rings. They are valid only as long as this lives.
     pub(super) fn rings(&self) -> [Mapped; 2] {
         [0, 1].map(|index| self.part(index * RING_BYTES, RING_BYTES))
     }
 
     fn part(&self, at: usize, len: usize) -> Mapped {
         assert!(at.is_multiple_of(8) && at + len <= BYTES, "a part of the mapping");
-        // SAFETY: it lies in the mapping and is aligned; who calls keeps this as long, and a ring or a table names places
-        // within as many bytes as it takes.
+        // SAFETY: it lies in the mapping and is aligned; the caller keeps the mapping as long, and a ring or a table
+        // uses offsets within its own size.
         unsafe { Mapped::new(self.0.add(at), len) }
     }
 }
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        // SAFETY: mapped by `map`, and nothing uses it any more.
+        // SAFETY: `map` made the mapping, and nothing uses it any more.
         unsafe { libc::munmap(self.0.as_ptr().cast(), BYTES) };
     }
 }

@@ -1,4 +1,4 @@
-/* A process that sleeps in poll(2) gets its events, and one that does nothing at all is written to and read. */
+/* A process that sleeps in poll(2) gets its events, and an idle process's memory is written and read. */
 #include "loopback.h"
 #include <fcntl.h>
 #include <poll.h>
@@ -11,7 +11,7 @@ int main(void)
     must(channel);
     must(fcntl(channel->fd, F_SETFL, fcntl(channel->fd, F_GETFL) | O_NONBLOCK) == 0);
 
-    /* Written to memory, watched without a call. */
+    /* The process watches memory without a call while the peer writes it. */
     volatile char *last = l.memory + 2 * SIZE - 1;
     l.memory[SIZE - 1] = 42;
     struct ibv_sge from = { (uintptr_t)l.memory, SIZE, l.mr->lkey };
@@ -23,7 +23,7 @@ int main(void)
     while (*last != 42) {}
     must(completed(&l) == 7);
 
-    /* An event for a completion that nobody polls for. */
+    /* The process gets an event for a completion that it does not poll for. */
     struct ibv_cq *about, *cq = ibv_create_cq(context, 16, &l, channel, 0);
     must(cq);
     struct loopback by_event = l;

@@ -1,4 +1,4 @@
-/* A child cannot use what it inherited, and can have a device of its own; its parent goes on. */
+/* A child cannot use inherited objects, but can open its own device; its parent continues. */
 #include "loopback.h"
 #include <sys/wait.h>
 

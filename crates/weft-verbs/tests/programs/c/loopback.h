@@ -1,4 +1,4 @@
-/* Two reliable queue pairs of one process, joined to each other. */
+/* Two reliable queue pairs of one process, connected to each other. */
 #include <errno.h>
 #include <infiniband/verbs.h>
 #include <stdio.h>
@@ -95,7 +95,7 @@ static struct loopback open_loopback(struct ibv_context *context)
     return l;
 }
 
-/* Waits for a completion, which must be a success, and gives its number. */
+/* Waits for a completion, which must be a success, and returns its number. */
 static uint64_t completed(struct loopback *l)
 {
     struct ibv_wc wc;
@@ -109,7 +109,7 @@ static uint64_t completed(struct loopback *l)
     return wc.wr_id;
 }
 
-/* Sends bytes that begin with `first` from one queue pair to the other, and looks at what arrived. */
+/* Sends bytes that begin with `first` from one queue pair to the other, and checks the received bytes. */
 static void carry(struct loopback *l, unsigned first)
 {
     struct ibv_sge from = { (uintptr_t)l->memory, SIZE, l->mr->lkey };

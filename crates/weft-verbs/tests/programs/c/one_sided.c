@@ -1,5 +1,5 @@
-/* Who was allowed to reach a peer's memory once does so while the peer's process is stopped, and no more once the
- * peer has taken the memory away. */
+/* A peer that was authorised once accesses the memory directly while its owner's process is stopped, and no longer
+ * after the owner has revoked the access. */
 #include "loopback.h"
 #include <signal.h>
 #include <sys/socket.h>
@@ -15,15 +15,15 @@ struct end {
 static struct loopback l;
 static struct end other;
 
-static void tell(int to) { must(write(to, "x", 1) == 1); }
+static void notify(int to) { must(write(to, "x", 1) == 1); }
 
-static void hear(int from)
+static void await_notice(int from)
 {
     char told;
     must(read(from, &told, 1) == 1);
 }
 
-/* A queue pair joined to the other process's. */
+/* Connects a queue pair to the other process's. */
 static void meet(int socket)
 {
     l.context = open_device();
@@ -38,8 +38,8 @@ static void meet(int socket)
     must(read(socket, &other, sizeof other) == sizeof other);
     struct ibv_qp peer = { .qp_num = other.qp };
     join(l.qp[0], &peer);
-    tell(socket);
-    hear(socket);
+    notify(socket);
+    await_notice(socket);
 }
 
 static enum ibv_wc_status carry_out(enum ibv_wr_opcode opcode, char *local)
@@ -81,7 +81,7 @@ static void reach(int socket)
     }
     must(is_stopped(lender));
     must(kill(lender, SIGCONT) == 0);
-    tell(socket);
+    notify(socket);
     enum ibv_wc_status status;
     do
         l.memory[SIZE - 1]++;
@@ -92,7 +92,7 @@ static void reach(int socket)
 static void lend(int socket)
 {
     meet(socket);
-    hear(socket);
+    await_notice(socket);
     for (int i = 0; i < SIZE - 1; i++)
         must(l.memory[i] == (char)ROUNDS);
     volatile char *last = l.memory + SIZE - 1;

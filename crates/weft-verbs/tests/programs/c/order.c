@@ -1,4 +1,4 @@
-/* What is in use cannot be destroyed, and nothing breaks when a program tries. */
+/* Objects in use cannot be destroyed, and a program's attempt has no effect. */
 #include "loopback.h"
 
 int main(void)
@@ -33,7 +33,7 @@ int main(void)
     must(ibv_destroy_cq(l.cq) == 0);
     must(ibv_close_device(context) == 0);
 
-    /* A device that is closed with everything in it leaves nothing behind. */
+    /* Closing a device with all its objects releases everything. */
     context = open_device();
     l = open_loopback(context);
     must(ibv_close_device(context) == 0);

@@ -1,4 +1,4 @@
-/* Threads with a device of each, or all of one: everything arrives as it was sent. */
+/* Threads with a device each, or all with one: every message arrives unchanged. */
 #include "loopback.h"
 #include <pthread.h>
 
