@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_larger_than_the_burst_passes_when_full_and_is_paid_for() {
+    fn a_frame_larger_than_the_burst_passes_when_full_and_is_charged() {
         let mut limiter = limiter("8Mbps", 1000);
         assert!(limiter.admit(ByteCount(64_000), 1, at(0)));
         // The level is -63,000 bytes and the frame needs one more: a byte per microsecond.

@@ -135,8 +135,8 @@ impl<P: Copy + Eq> Table<P> {
     }
 
     /// Removes the learned place of a machine, if it is `place`.
-    pub fn forget_heard(&mut self, mac: MacAddr, place: P) {
-        self.places.forget_heard(mac, place);
+    pub fn forget_learned(&mut self, mac: MacAddr, place: P) {
+        self.places.forget_learned(mac, place);
     }
 
     /// Returns the place of a frame's destination, if it is set or learned.
@@ -303,7 +303,7 @@ impl<A: Copy + Ord, V: Copy + Eq> Addresses<A, V> {
             .map_or_else(|| self.learned.get(&address).is_some_and(proved), |fixed| *fixed == value)
     }
 
-    fn forget_heard(&mut self, address: A, value: V) {
+    fn forget_learned(&mut self, address: A, value: V) {
         if self.learned.get(&address).is_some_and(|known| known.value == value) {
             self.learned.remove(&address);
         }

@@ -25,7 +25,7 @@ const AT_ONCE: usize = 64;
 const ROUNDS: usize = 8;
 
 /// The time without arrivals after which missing frames count as lost.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Returns the resident memory of this process, bytes.
 fn resident() -> usize {
@@ -54,7 +54,7 @@ fn main() {
     for first in (0..pairs).step_by(AT_ONCE) {
         let last = (first + AT_ONCE).min(pairs);
         (first..last).for_each(|pair| tenants.send(pair / ports, pair % ports, 100));
-        tenants.wait_for(0, PATIENCE);
+        tenants.wait_for(0, TIMEOUT);
     }
     let set_up = began.elapsed();
     std::thread::sleep(Duration::from_secs(2));
@@ -66,9 +66,9 @@ fn main() {
         }
         most = most.max(resident());
         // The queue of an interface holds 1,000 frames; the tenants' kernel drops the rest.
-        tenants.wait_for(pairs as u64, PATIENCE);
+        tenants.wait_for(pairs as u64, TIMEOUT);
     }
-    let lost = tenants.wait_for(0, PATIENCE);
+    let lost = tenants.wait_for(0, TIMEOUT);
     let carried = began.elapsed();
     print("more, all of them active", most.max(resident()) - before, 2 * pairs);
     std::thread::sleep(Duration::from_secs(5));

@@ -61,9 +61,9 @@ fn bulk(site: &Site, seconds: u64) -> (f64, f64) {
     let bulk = Bulk::start(site, 5001);
     thread::sleep(Duration::from_secs(seconds));
     let end = bulk.now();
-    let heard = bulk.end();
+    let arrivals = bulk.end();
     let busy = machine::busy_seconds() - busy;
-    (heard.rate(end / 5, end), busy / (heard.bytes() as f64 / 1e9))
+    (arrivals.rate(end / 5, end), busy / (arrivals.bytes() as f64 / 1e9))
 }
 
 fn main() {

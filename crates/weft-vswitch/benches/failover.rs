@@ -42,15 +42,22 @@ fn busiest(site: &Site, spines: usize) -> usize {
 }
 
 /// Prints a stream's rate before, during and after a fault.
-fn row(what: &str, way: Way, spines: usize, heard: &Arrivals, wrong: (usize, usize), end: usize) {
+fn row(
+    what: &str,
+    way: Way,
+    spines: usize,
+    arrivals: &Arrivals,
+    wrong: (usize, usize),
+    end: usize,
+) {
     let (from, to) = wrong;
-    let before = heard.rate(1000, from);
-    let (meanwhile, after) = (heard.rate(from, to), heard.rate(to, end));
+    let before = arrivals.rate(1000, from);
+    let (meanwhile, after) = (arrivals.rate(from, to), arrivals.rate(to, end));
     println!(
         "{what:22} {spines:5} {:15} {before:8.1} {meanwhile:8.1} {:7.0}% {after:8.1} {:9}",
         way.name(),
         meanwhile / before * 100.0,
-        heard.longest_gap(from, end),
+        arrivals.longest_gap(from, end),
     );
 }
 
@@ -106,10 +113,10 @@ fn loses(way: Way, spines: usize, seconds: u64) {
     site.trial.lab.impair(&link, Direction::Both, &healthy).expect("a link of the lab");
     pause(3000);
     let end = bulk.now();
-    let (what, heard) = (format!("a path loses 10%, {seconds} s"), bulk.end());
-    row(&what, way, spines, &heard, (from, to), end);
-    let kept = 100.0 * heard.rate(from, to) / heard.rate(1000, from);
-    let gap = heard.longest_gap(from, end);
+    let (what, arrivals) = (format!("a path loses 10%, {seconds} s"), bulk.end());
+    row(&what, way, spines, &arrivals, (from, to), end);
+    let kept = 100.0 * arrivals.rate(from, to) / arrivals.rate(1000, from);
+    let gap = arrivals.longest_gap(from, end);
     let way = way.name().replace(',', "");
     figure_row("bifrost-fig16", &json!({ "way": way, "kept": kept, "gap": gap }));
 }

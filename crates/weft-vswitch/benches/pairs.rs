@@ -153,7 +153,7 @@ fn set(lab: &mut Lab, what: &str, bad: bool) {
 
 /// Returns the numbers of late messages and of retransmitted data packets, and the longest time of a message.
 fn measure(lab: &mut Lab, what: &str, share_paths: bool, rounds: usize) -> (usize, u64, Duration) {
-    let (mut late, mut repeats, mut longest) = (0, 0, Duration::ZERO);
+    let (mut late, mut retransmits, mut longest) = (0, 0, Duration::ZERO);
     for _ in 0..rounds {
         let mut hosts = Hosts::open(lab, share_paths);
         let ids = hosts.connect();
@@ -170,10 +170,10 @@ fn measure(lab: &mut Lab, what: &str, share_paths: bool, rounds: usize) -> (usiz
             longest = longest.max(took);
             hosts.run_for(Duration::from_millis(2));
         }
-        repeats += hosts.agents[0].endpoint().stats().repeats() - before;
+        retransmits += hosts.agents[0].endpoint().stats().repeats() - before;
         set(lab, what, false);
     }
-    (late, repeats, longest)
+    (late, retransmits, longest)
 }
 
 fn main() -> ExitCode {
@@ -197,9 +197,9 @@ fn main() -> ExitCode {
     );
     for what in WHAT.into_iter().filter(|what| all || named(what)) {
         for (share, learns) in [(false, "alone"), (true, "together")] {
-            let (late, repeats, longest) = measure(&mut lab, what, share, rounds);
+            let (late, retransmits, longest) = measure(&mut lab, what, share, rounds);
             let (sent, longest) = (rounds * PAIRS, longest.as_micros_f64() / 1e3);
-            println!("{what:6} {learns:8} {sent:6} {late:10} {repeats:12} {longest:12.1}");
+            println!("{what:6} {learns:8} {sent:6} {late:10} {retransmits:12} {longest:12.1}");
         }
     }
     ExitCode::SUCCESS

@@ -65,11 +65,11 @@ fn stream(way: Way, group: u16, in_order: bool, seconds: u64) -> [f64; 3] {
     let bulk = Bulk::start(&site, 5001);
     thread::sleep(Duration::from_secs(seconds));
     let end = bulk.now();
-    let heard = bulk.end();
+    let arrivals = bulk.end();
     let again = (retransmitted(&site, 0) - before) as f64;
-    let bytes = heard.bytes() as f64;
+    let bytes = arrivals.bytes() as f64;
     [
-        heard.rate(end / 5, end),
+        arrivals.rate(end / 5, end),
         again / (bytes / 1e6),
         (machine::busy_seconds() - busy) / (bytes / 1e9),
     ]

@@ -36,12 +36,12 @@ impl Capture {
     }
 
     /// Records that a frame of `len` bytes for the tenant is assembled in `slot`.
-    pub(crate) fn begins(&mut self, slot: Slot, len: u32) {
+    pub(crate) fn start_frame(&mut self, slot: Slot, len: u32) {
         self.arriving.insert(slot, len);
     }
 
     /// Forgets a frame that is whole or dropped. Returns its length in bytes if its start was recorded.
-    pub(crate) fn ends(&mut self, slot: Slot) -> Option<u32> {
+    pub(crate) fn end_frame(&mut self, slot: Slot) -> Option<u32> {
         self.arriving.remove(&slot)
     }
 
@@ -50,7 +50,7 @@ impl Capture {
     ///
     /// # Errors
     /// The system's error, such as a full disk.
-    pub(crate) fn note(&mut self, direction: Direction, head: &[u8], len: u32) -> io::Result<()> {
+    pub(crate) fn record(&mut self, direction: Direction, head: &[u8], len: u32) -> io::Result<()> {
         let ethernet = head.get(VirtioNetHeader::LEN..).unwrap_or_default();
         let record = Record {
             interface: self.interface,

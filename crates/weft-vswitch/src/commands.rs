@@ -30,7 +30,7 @@ impl Daemon {
         let before = before.map_or(Ok(vec![]), Network::gateways)?;
         let subnets: Vec<_> = before.iter().chain(&gateways).map(subnet).collect();
         let routes = self.routes_to(network.vni, &subnets);
-        self.crew.ask_all(move |worker| {
+        self.pool.run_on_all(move |worker| {
             worker.switch.set_network(vni, carriage);
             worker.switch.set_peers(vni, peers.clone());
             let table = worker.switch.table(vni);
@@ -66,7 +66,7 @@ impl Daemon {
         self.next_port += 1;
         let thread = self.thread_for(vni, mac);
         let sources = options.policies.source_guard();
-        let watched = self.crew.ask(thread, move |worker| {
+        let watched = self.pool.run_on(thread, move |worker| {
             worker.add_port(id, port)?;
             let switch = &mut worker.switch;
             switch.set_port(id, PortConfig { vni, addresses: vec![mac] });
@@ -80,8 +80,8 @@ impl Daemon {
             cause,
         })?;
         self.set_limits(id, thread, &options.policies)?;
-        self.crew.ask_all(move |worker| {
-            if worker.seat.thread != thread {
+        self.pool.run_on_all(move |worker| {
+            if worker.index.thread != thread {
                 let elsewhere = Elsewhere { thread, vni, address: mac };
                 worker.switch.set_elsewhere(id, Some(elsewhere));
             }
@@ -106,7 +106,7 @@ impl Daemon {
             return *thread;
         }
         let ports = |thread: &u8| self.ports.values().filter(|known| known.0 == *thread).count();
-        self.crew.threads().min_by_key(ports).expect("there is always one")
+        self.pool.threads().min_by_key(ports).expect("there is always one")
     }
 
     /// Applies the policies that `options` names to the port of that name.
@@ -117,8 +117,8 @@ impl Daemon {
         let (groups, sets) = (known.groups_of(&options.policies)?, known.sets()?);
         let secret = (u64::from_le_bytes(random()?), u64::from_le_bytes(random()?));
         let new = known.security_groups_of(&options.policies, secret)?;
-        self.crew
-            .ask(thread, move |worker| {
+        self.pool
+            .run_on(thread, move |worker| {
                 worker.switch.set_acl(id, acl);
                 match worker.switch.groups_mut(id) {
                     // Open connections continue if the rules still allow them.
@@ -144,7 +144,7 @@ impl Daemon {
         limits: &PortPolicies,
     ) -> Result<(), OpenError> {
         let (now, PortPolicies { ingress, egress, .. }) = (self.clock.now(), limits.clone());
-        self.crew.ask(thread, move |worker| {
+        self.pool.run_on(thread, move |worker| {
             worker.switch.set_limit(now, port, Direction::Ingress, ingress)?;
             worker.switch.set_limit(now, port, Direction::Egress, egress)
         })??;
@@ -203,7 +203,7 @@ impl Daemon {
         }
         let own = PortPolicies { acl: list, ..self.ports[&id].1.policies.clone() };
         let acl = policies.acl_of(&own)?;
-        self.crew.ask(thread, move |worker| worker.switch.set_acl(id, acl))?;
+        self.pool.run_on(thread, move |worker| worker.switch.set_acl(id, acl))?;
         self.config.policies = policies;
         self.change_port(id, |options| options.policies.clone_from(&own));
         Ok(())
@@ -217,7 +217,7 @@ impl Daemon {
     pub fn lose(&mut self, name: &str, loss: Loss) -> Result<(), OpenError> {
         let (id, thread) = self.port_named(name)?;
         let seed = Seed(u64::from_le_bytes(random()?));
-        self.crew.ask(thread, move |worker| worker.ports.lose(id, loss, seed))?;
+        self.pool.run_on(thread, move |worker| worker.ports.lose(id, loss, seed))?;
         tracing::warn!(port = name, %loss, "losing frames on purpose");
         Ok(())
     }
@@ -232,7 +232,7 @@ impl Daemon {
             || file.map_or_else(|| "its file".to_owned(), |file| file.display().to_string());
         let done = match file.map(|file| Capture::create(file, name)).transpose() {
             Ok(capture) => {
-                self.crew.ask(thread, move |worker| worker.ports.capture(id, capture))?
+                self.pool.run_on(thread, move |worker| worker.ports.capture(id, capture))?
             }
             Err(cause) => Err(cause),
         };
@@ -247,13 +247,13 @@ impl Daemon {
         let (id, thread) = self.port_named(name)?;
         let options = &self.ports[&id].1;
         let (vni, mac, addresses) = (options.vni()?, options.mac.0, options.prefixes()?);
-        self.crew.ask_all(move |worker| {
+        self.pool.run_on_all(move |worker| {
             let table = worker.switch.table(vni);
             table.set_mac(mac, None);
             addresses.iter().for_each(|&(address, _)| table.set_neighbour(address, None));
             worker.switch.set_elsewhere(id, None);
         })?;
-        self.crew.ask(thread, move |worker| worker.remove_port(id))?;
+        self.pool.run_on(thread, move |worker| worker.remove_port(id))?;
         self.config.ports.retain(|known| known.name != name);
         self.ports.remove(&id);
         tracing::info!(port = name, "port removed");
@@ -285,7 +285,7 @@ impl Daemon {
         let settings = self.config.host.encryption.settings()?;
         let peers = settings.config().map_err(ConfigError::from)?.peers;
         let now = self.clock.now();
-        self.crew.ask_all(move |worker| {
+        self.pool.run_on_all(move |worker| {
             for connection in worker.seals.set_peers(peers.clone()) {
                 worker.switch.close(now, connection, &mut worker.ports);
             }

@@ -13,7 +13,7 @@ use weft_units::Duration;
 use weft_vpc::{NetworkConfig, Policies, PoliciesError, Vni};
 use weft_wire::{DataHeader, EthernetHeader, MessageHeader, VirtioNetHeader, VxlanHeader};
 
-use crate::redirect::MOST_THREADS;
+use crate::redirect::MAX_THREADS;
 
 mod encryption;
 mod mac;
@@ -304,8 +304,8 @@ impl Host {
     }
 
     fn check_threads(&self) -> Result<(), ConfigError> {
-        if !(1..=MOST_THREADS).contains(&self.threads) {
-            return Err(value("host.threads", self.threads, format!("1 to {MOST_THREADS}")));
+        if !(1..=MAX_THREADS).contains(&self.threads) {
+            return Err(value("host.threads", self.threads, format!("1 to {MAX_THREADS}")));
         }
         if self.paths.checked_mul(self.threads.into()).is_none() {
             let expected = "that many source ports for each thread of the others, 65,535 at most";

@@ -184,7 +184,7 @@ impl Control {
     }
 
     /// Returns the requests that have arrived; a line that is no request is an error to be sent back.
-    pub(crate) fn take(&mut self) -> Vec<(Client, Result<Request, String>)> {
+    pub(crate) fn poll_requests(&mut self) -> Vec<(Client, Result<Request, String>)> {
         while let Ok((stream, _)) = self.listener.accept() {
             let full = self.clients.len() >= MAX_CLIENTS;
             if full || stream.set_nonblocking(true).is_err() {
@@ -200,19 +200,19 @@ impl Control {
                 Err(refusal) => drop(connection.send(&line_of(&Answer::Refused(refusal)))),
             }
         }
-        let mut asked = vec![];
+        let mut requests = vec![];
         self.clients.retain(|&client, connection| {
             let open = connection.receive();
             while let Some(line) = connection.next_line() {
                 let parse = |line: Vec<u8>| {
                     serde_json::from_slice(&line).map_err(|error| error.to_string())
                 };
-                asked.push((client, line.map_err(|error| error.to_string()).and_then(parse)));
+                requests.push((client, line.map_err(|error| error.to_string()).and_then(parse)));
             }
             // A client that sent a request and closed its half still reads the answer.
-            open || asked.iter().any(|(asking, _)| *asking == client)
+            open || requests.iter().any(|(requesting, _)| *requesting == client)
         });
-        asked
+        requests
     }
 
     /// Sends an answer to a client. A client that does not read is dropped.
@@ -239,16 +239,16 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
 /// Refuses clients of other users, who can connect if the socket's mode was changed: a request may name any file
 /// that this program can write.
 fn check_user(client: BorrowedFd<'_>) -> Result<(), String> {
-    let asks =
-        socket_peercred(client).map_err(|errno| format!("who asks is not known: {errno}"))?;
-    if may_ask(asks.uid, geteuid()) {
+    let credentials = socket_peercred(client)
+        .map_err(|errno| format!("the user of the client is unknown: {errno}"))?;
+    if is_allowed(credentials.uid, geteuid()) {
         return Ok(());
     }
-    let (user, own) = (asks.uid.as_raw(), geteuid().as_raw());
+    let (user, own) = (credentials.uid.as_raw(), geteuid().as_raw());
     Err(format!("user {user} may not ask this daemon: only root and its own user {own} may (sudo)"))
 }
 
-fn may_ask(user: Uid, own: Uid) -> bool {
+fn is_allowed(user: Uid, own: Uid) -> bool {
     user.is_root() || user == own
 }
 
@@ -334,14 +334,14 @@ mod tests {
         // This user may connect.
         let mut client = UnixStream::connect(&path).unwrap();
         client.write_all(b"{\"do\":\"status\"}\n").unwrap();
-        assert!(matches!(control.take()[..], [(_, Ok(Request::Status))]));
+        assert!(matches!(control.poll_requests()[..], [(_, Ok(Request::Status))]));
         let (own, other) = (Uid::from_raw(7), Uid::from_raw(8));
-        assert_eq!([own, Uid::ROOT, other].map(|user| may_ask(user, own)), [true, true, false]);
+        assert_eq!([own, Uid::ROOT, other].map(|user| is_allowed(user, own)), [true, true, false]);
     }
 
     /// Checks the attack of another user of this host after the socket's mode was opened by mistake.
     #[test]
-    fn another_user_asks_nothing_whatever_the_sockets_mode_is() {
+    fn another_user_is_refused_whatever_the_sockets_mode_is() {
         let nobody = Uid::from_raw(65_534);
         if !geteuid().is_root() {
             return weft_testkit::skip(
@@ -352,15 +352,15 @@ mod tests {
         let path = std::env::temp_dir().join(format!("weft-others-{}.sock", std::process::id()));
         let mut control = Control::open(&path).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
-        let asks = std::thread::spawn(move || {
+        let other_user = std::thread::spawn(move || {
             // Only this thread's user changes, as the kernel defines it.
             rustix::thread::set_thread_res_uid(nobody, nobody, nobody).unwrap();
             let mut client = UnixStream::connect(&path).unwrap();
             client.write_all(b"{\"do\":\"status\"}\n").unwrap();
             client
         });
-        let client = asks.join().unwrap();
-        assert!(control.take().is_empty(), "its request is not even read");
+        let client = other_user.join().unwrap();
+        assert!(control.poll_requests().is_empty(), "its request is not even read");
         let mut answer = String::new();
         BufReader::new(client).read_line(&mut answer).unwrap();
         assert!(answer.contains("user 65534 may not ask this daemon"), "{answer}");

@@ -14,13 +14,13 @@ use weft_vpc::{InClear, LimitError, PoliciesError, PortId, Switch, SwitchConfig}
 
 use crate::config::{Config, ConfigError, Port as PortOptions};
 use crate::control::Control;
-use crate::crew::Crew;
-use crate::crowd::Crowd;
-use crate::post::{Letterbox, Post};
-use crate::redirect::{self, Seat};
+use crate::mailbox::{Mailbox, Router};
+use crate::port_poller::PortPoller;
+use crate::redirect::{self, ThreadIndex};
 use crate::routes::Routes;
 use crate::wait::wait;
 use crate::worker::Worker;
+use crate::worker_pool::WorkerPool;
 
 /// The reason that a daemon cannot start, or a port cannot be added.
 #[derive(Debug, thiserror::Error)]
@@ -95,7 +95,7 @@ pub struct Daemon {
     /// The configuration without its routes.
     pub(crate) config: Config,
     pub(crate) routes: Routes,
-    pub(crate) crew: Crew,
+    pub(crate) pool: WorkerPool,
     /// Each port's thread and configuration.
     pub(crate) ports: BTreeMap<PortId, (u8, PortOptions)>,
     pub(crate) next_port: u32,
@@ -112,7 +112,7 @@ impl Daemon {
         config.check()?;
         let control = Control::open(&config.host.control)?;
         let mut daemon = Self {
-            crew: Crew::start(workers(&config)?)?,
+            pool: WorkerPool::start(workers(&config)?)?,
             ports: BTreeMap::new(),
             next_port: 1,
             control,
@@ -127,7 +127,7 @@ impl Daemon {
             daemon.add_port(port)?;
         }
         daemon.set_routes(&config.routes)?;
-        daemon.crew.ask_all(|worker| worker.carries = true)?;
+        daemon.pool.run_on_all(|worker| worker.is_configured = true)?;
         Ok(daemon)
     }
 
@@ -137,9 +137,9 @@ impl Daemon {
     /// The kernel refuses to let a thread wait.
     pub fn run(&mut self, stop: impl Fn() -> bool) -> io::Result<()> {
         while !stop() {
-            self.crew.check()?;
+            self.pool.check()?;
             wait(self.clock.now(), None, self.control.fds(), std::iter::empty())?;
-            for (client, request) in self.control.take() {
+            for (client, request) in self.control.poll_requests() {
                 let answer = request.and_then(|request| request.carry_out(self));
                 self.control.answer(client, answer);
             }
@@ -149,7 +149,7 @@ impl Daemon {
 }
 
 /// Creates a worker for each thread, with the address of its mailbox.
-fn workers(config: &Config) -> Result<Vec<(Worker, crate::post::Address)>, OpenError> {
+fn workers(config: &Config) -> Result<Vec<(Worker, crate::mailbox::Address)>, OpenError> {
     let (host, transport) = (&config.host, config.host.transport()?);
     let threads = host.threads;
     let settings = host.encryption.settings()?;
@@ -163,11 +163,11 @@ fn workers(config: &Config) -> Result<Vec<(Worker, crate::post::Address)>, OpenE
         ..SocketConfig::new(host.socket(), host.paths * u16::from(threads))
     };
     let sockets = Sockets::open_group(&sockets, threads, &redirect::program(threads))?;
-    let boxes = sockets.iter().map(|_| Letterbox::open()).collect::<Result<Vec<_>, _>>();
-    let boxes = boxes.map_err(|errno| OpenError::Thread(errno.into()))?;
-    let addresses: Vec<_> = boxes.iter().map(|(_, address)| address.clone()).collect();
+    let mailboxes = sockets.iter().map(|_| Mailbox::open()).collect::<Result<Vec<_>, _>>();
+    let mailboxes = mailboxes.map_err(|errno| OpenError::Thread(errno.into()))?;
+    let addresses: Vec<_> = mailboxes.iter().map(|(_, address)| address.clone()).collect();
     let mut workers = vec![];
-    for (thread, (sockets, (letterbox, address))) in (0..).zip(sockets.into_iter().zip(boxes)) {
+    for (thread, (sockets, (mailbox, address))) in (0..).zip(sockets.into_iter().zip(mailboxes)) {
         let switch = SwitchConfig {
             receive_port: host.port,
             thread_id: thread,
@@ -177,12 +177,12 @@ fn workers(config: &Config) -> Result<Vec<(Worker, crate::post::Address)>, OpenE
         };
         let (seed, secret) = (Seed(u64::from_le_bytes(random()?)), Secret::new(random()?));
         let switch = Switch::new(switch, seed, secret).expect("checked with the configuration");
-        let seat = Seat { thread, threads };
+        let index = ThreadIndex { thread, threads };
         let seals = Seals::new(encryption.clone(), random()?);
-        let post = Post::new(addresses.clone());
-        let crowd = Crowd::new().map_err(OpenError::Thread)?;
-        let (seat, post) = ((seat, host.paths), (letterbox, post));
-        let mut worker = Worker::new(seat, crowd, switch, sockets, seals, post);
+        let router = Router::new(addresses.clone());
+        let poller = PortPoller::new().map_err(OpenError::Thread)?;
+        let (index, router) = ((index, host.paths), (mailbox, router));
+        let mut worker = Worker::new(index, poller, switch, sockets, seals, router);
         worker.kernel_timestamps = host.kernel_timestamps;
         worker.key_log = settings.open_key_log().map_err(ConfigError::from)?;
         workers.push((worker, address));
@@ -228,8 +228,8 @@ mod tests {
         let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
         sender.send_to(&[0; 7], worker.sockets.local()).unwrap();
         let mut readable = [PollFd::from_borrowed_fd(worker.sockets.readable(), PollFlags::IN)];
-        let patience = Timespec { tv_sec: 10, tv_nsec: 0 };
-        assert_eq!(poll(&mut readable, Some(&patience)), Ok(1), "it is lost");
+        let timeout = Timespec { tv_sec: 10, tv_nsec: 0 };
+        assert_eq!(poll(&mut readable, Some(&timeout)), Ok(1), "the datagram is lost");
         assert_eq!(worker.sockets.inbox.receive().unwrap(), 1);
         let (now, lead) = (Clock.now(), Clock.wall_clock_lead());
         let received_at = worker.sockets.inbox.message(0).received_at(now, lead);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_says_when_packets_arrived_where_it_is_asked() {
+    fn packets_carry_the_kernels_arrival_time_if_it_is_enabled() {
         assert!(is_stamped(true));
         assert!(!is_stamped(false));
     }

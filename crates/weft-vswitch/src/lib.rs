@@ -13,13 +13,12 @@ mod capture;
 mod commands;
 pub mod config;
 pub mod control;
-mod crew;
-mod crowd;
 mod daemon;
 #[cfg(any(test, fuzzing))]
 #[path = "../../weft-units/tests/inputs/mod.rs"]
 mod inputs;
-mod post;
+mod mailbox;
+mod port_poller;
 mod redirect;
 mod reload;
 mod routes;
@@ -29,6 +28,7 @@ pub mod trial;
 mod underlay;
 mod wait;
 mod worker;
+mod worker_pool;
 
 /// The functions that the fuzz targets of `fuzz/` call; no released build has them.
 #[cfg(fuzzing)]

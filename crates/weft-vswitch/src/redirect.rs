@@ -10,16 +10,16 @@ use weft_transport::ThreadBits;
 use weft_wire::VxlanHeader;
 
 /// Largest number of threads of a host.
-pub(crate) const MOST_THREADS: u8 = 64;
+pub(crate) const MAX_THREADS: u8 = 64;
 
 /// The index of a thread and the number of threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Seat {
+pub(crate) struct ThreadIndex {
     pub(crate) thread: u8,
     pub(crate) threads: u8,
 }
 
-impl Seat {
+impl ThreadIndex {
     /// Returns the group of this host's source ports for packets to thread `theirs` of another host. If that is
     /// unknown, the packets are addressed to the thread with this one's index.
     pub(crate) fn group(self, theirs: Option<u8>) -> u8 {
@@ -147,13 +147,13 @@ mod tests {
                 let path = u16::try_from(rng.below(2)).unwrap();
                 sender.outbox.push(&to, path, 200, |out| out.copy_from_slice(&bytes));
                 sender.outbox.flush();
-                let give_up = Clock.now() + Duration::from_secs(5);
+                let deadline = Clock.now() + Duration::from_secs(5);
                 let got = loop {
                     let got = arrived(&mut group);
                     if !got.is_empty() {
                         break got;
                     }
-                    assert!(Clock.now() < give_up, "it did not arrive");
+                    assert!(Clock.now() < deadline, "it did not arrive");
                 };
                 assert_eq!(got.len(), 1);
                 assert_eq!(named.unwrap_or(got[0].0), got[0].0, "{threads} threads: {bytes:?}");

@@ -14,7 +14,7 @@ use crate::{Daemon, OpenError};
 pub(crate) type Routes = BTreeMap<(u32, Destination), Route>;
 
 /// Number of entries that a thread changes before it carries frames again.
-const ENTRIES_AT_A_TIME: usize = 1_000;
+const MAX_ENTRIES_PER_ORDER: usize = 1_000;
 
 /// The entries of the switch's tables that some rows produce.
 #[derive(Default)]
@@ -87,9 +87,9 @@ impl Daemon {
                 *hop = self.subnets(vni.get())?.contains(prefix).then_some(Hop::Direct);
             }
         }
-        for changes in changes.chunks(ENTRIES_AT_A_TIME) {
+        for changes in changes.chunks(MAX_ENTRIES_PER_ORDER) {
             let changes = changes.to_vec();
-            self.crew.ask_all(move |worker| {
+            self.pool.run_on_all(move |worker| {
                 changes.iter().for_each(|change| change.apply(worker));
             })?;
         }

@@ -193,7 +193,7 @@ impl Worker {
             pairs: pairs.map(|pair| (pair.port, self.pair_status(&pair))).collect(),
             addresses: networks.iter().flat_map(address).collect(),
             thread: ThreadStatus {
-                ports: self.crowd.ports().len(),
+                ports: self.poller.ports().len(),
                 pairs: self.switch.pair_count(),
                 packets: (stats.data_sent, stats.data_received),
                 redirected: (handed.setups, handed.packets),
@@ -267,7 +267,7 @@ impl Daemon {
     pub fn status(&self) -> Result<Status, OpenError> {
         let vnis: Vec<_> =
             self.config.networks.iter().filter_map(|known| known.vni().ok()).collect();
-        let threads = self.crew.ask_all(move |worker| worker.snapshot(&vnis))?;
+        let threads = self.pool.run_on_all(move |worker| worker.snapshot(&vnis))?;
         let mut status = Status {
             address: self.config.host.address,
             tenant_mtu: self.config.host.tenant_mtu(),

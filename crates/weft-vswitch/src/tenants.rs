@@ -17,20 +17,20 @@ use crate::capture::Capture;
 #[derive(Default)]
 pub(crate) struct Ports {
     ports: BTreeMap<PortId, Box<dyn Port>>,
-    touched: Vec<PortId>,
-    losing: BTreeMap<PortId, Losing>,
+    unflushed: Vec<PortId>,
+    loss_injectors: BTreeMap<PortId, LossInjector>,
     captures: BTreeMap<PortId, Capture>,
-    complaints: Complaints,
+    error_log: ErrorLog,
 }
 
 /// The loss of frames on purpose between the switch and a tenant, where a full queue would lose them.
 #[derive(Debug)]
-struct Losing {
+struct LossInjector {
     loss: Loss,
     rng: Rng,
 }
 
-impl Losing {
+impl LossInjector {
     fn draw(&mut self) -> bool {
         self.rng.below(1_000_000) < u64::from(self.loss.millionths())
     }
@@ -39,12 +39,12 @@ impl Losing {
 /// A log of errors at ports, which have counted them and continue. It writes at most one line per port and second,
 /// so that a tenant with an error in every packet does not fill the disk.
 #[derive(Debug, Default)]
-struct Complaints {
+struct ErrorLog {
     quiet_until: BTreeMap<PortId, Instant>,
 }
 
-impl Complaints {
-    fn hear(&mut self, port: PortId, result: Result<(), PortError>) {
+impl ErrorLog {
+    fn log_error(&mut self, port: PortId, result: Result<(), PortError>) {
         let Err(error) = result else { return };
         let now = Clock.now();
         if self.quiet_until.get(&port).is_none_or(|&until| until <= now) {
@@ -66,7 +66,7 @@ impl Ports {
     }
 
     pub(crate) fn remove(&mut self, id: PortId) -> Option<Box<dyn Port>> {
-        self.losing.remove(&id);
+        self.loss_injectors.remove(&id);
         self.captures.remove(&id);
         self.ports.remove(&id)
     }
@@ -84,8 +84,8 @@ impl Ports {
     }
 
     /// Writes a frame that passes a port to its capture. A capture that cannot be written ends.
-    pub(crate) fn note(&mut self, id: PortId, direction: Direction, head: &[u8], len: u32) {
-        self.write(id, |capture| capture.note(direction, head, len));
+    pub(crate) fn record(&mut self, id: PortId, direction: Direction, head: &[u8], len: u32) {
+        self.write(id, |capture| capture.record(direction, head, len));
     }
 
     /// Writes buffered records of all captures to their files.
@@ -106,9 +106,9 @@ impl Ports {
 
     /// Drops frames for a tenant from now on with this probability, drawn from `seed`.
     pub(crate) fn lose(&mut self, id: PortId, loss: Loss, seed: Seed) {
-        self.losing.remove(&id);
+        self.loss_injectors.remove(&id);
         if loss != Loss::NONE {
-            self.losing.insert(id, Losing { loss, rng: seed.rng() });
+            self.loss_injectors.insert(id, LossInjector { loss, rng: seed.rng() });
         }
     }
 
@@ -130,7 +130,7 @@ impl Ports {
         match action(&mut **port) {
             Ok(done) => done,
             Err(error) => {
-                self.complaints.hear(id, Err(error));
+                self.error_log.log_error(id, Err(error));
                 T::default()
             }
         }
@@ -142,18 +142,18 @@ impl Ports {
 
     /// Makes the work since the last call visible to the tenants.
     pub(crate) fn flush(&mut self) {
-        self.touched.sort_unstable();
-        self.touched.dedup();
-        for id in self.touched.drain(..) {
+        self.unflushed.sort_unstable();
+        self.unflushed.dedup();
+        for id in self.unflushed.drain(..) {
             if let Some(port) = self.ports.get_mut(&id) {
-                self.complaints.hear(id, port.flush());
+                self.error_log.log_error(id, port.flush());
             }
         }
     }
 
     fn touch(&mut self, id: PortId) -> Option<&mut Box<dyn Port>> {
-        if self.touched.last() != Some(&id) {
-            self.touched.push(id);
+        if self.unflushed.last() != Some(&id) {
+            self.unflushed.push(id);
         }
         self.ports.get_mut(&id)
     }
@@ -163,7 +163,7 @@ impl Tenants for Ports {
     fn read(&mut self, port: PortId, token: Token, offset: u32, out: &mut [u8], reading: Reading) {
         match self.ports.get_mut(&port) {
             Some(known) => {
-                self.complaints.hear(port, known.read(token, offset, out, reading));
+                self.error_log.log_error(port, known.read(token, offset, out, reading));
             }
             None => out.fill(0),
         }
@@ -177,19 +177,19 @@ impl Tenants for Ports {
 
     fn claim(&mut self, port: PortId, len: u32, turn: Turn, staging: Staging) -> Option<Slot> {
         let known = self.ports.get_mut(&port)?;
-        if self.losing.get_mut(&port).is_some_and(Losing::draw) {
+        if self.loss_injectors.get_mut(&port).is_some_and(LossInjector::draw) {
             return None;
         }
         let slot = known.claim(len, turn, staging)?;
         if let Some(capture) = self.captures.get_mut(&port) {
-            capture.begins(slot, len);
+            capture.start_frame(slot, len);
         }
         Some(slot)
     }
 
     fn place(&mut self, port: PortId, slot: Slot, offset: u32, bytes: &[u8]) {
         if let Some(known) = self.ports.get_mut(&port) {
-            self.complaints.hear(port, known.place(slot, offset, bytes));
+            self.error_log.log_error(port, known.place(slot, offset, bytes));
         }
     }
 
@@ -198,10 +198,11 @@ impl Tenants for Ports {
     }
 
     fn complete(&mut self, port: PortId, slot: Slot) {
-        if let Some(len) = self.captures.get_mut(&port).and_then(|capture| capture.ends(slot)) {
+        if let Some(len) = self.captures.get_mut(&port).and_then(|capture| capture.end_frame(slot))
+        {
             let mut head = [0; VirtioNetHeader::LEN + Frame::LOOK_AHEAD];
             let known = self.peek(port, slot, &mut head);
-            self.note(port, Direction::In, &head[..known], len);
+            self.record(port, Direction::In, &head[..known], len);
         }
         if let Some(port) = self.touch(port) {
             port.complete(slot);
@@ -210,7 +211,7 @@ impl Tenants for Ports {
 
     fn cancel(&mut self, port: PortId, slot: Slot) {
         if let Some(capture) = self.captures.get_mut(&port) {
-            capture.ends(slot);
+            capture.end_frame(slot);
         }
         if let Some(port) = self.touch(port) {
             port.cancel(slot);

@@ -120,23 +120,23 @@ impl Trial {
     /// The daemon cannot start.
     pub fn start(&mut self, host: usize) -> Result<(), TrialError> {
         let stop = Arc::new(AtomicBool::new(false));
-        let asked = Arc::clone(&stop);
+        let stopped = Arc::clone(&stop);
         let node = format!("h{}", host * self.lab.spec().hosts_per_leaf);
         // Sockets opened in the host's namespace stay there, whichever thread uses them.
         let open = || self.lab.enter(&node, || Daemon::open(self.configs[host].clone()));
-        let give_up = Clock.now() + Duration::from_secs(2);
+        let deadline = Clock.now() + Duration::from_secs(2);
         let mut daemon = loop {
             match open()? {
                 Ok(daemon) => break daemon,
                 // A child process that another thread starts shares this process's sockets and TAP interfaces for a
                 // moment, also those of the previous daemon.
-                Err(cause) if is_taken(&cause) && Clock.now() < give_up => {
+                Err(cause) if is_taken(&cause) && Clock.now() < deadline => {
                     thread::yield_now();
                 }
                 Err(cause) => return Err(TrialError::Daemon { host, cause }),
             }
         };
-        let run = move || daemon.run(|| asked.load(Ordering::Relaxed));
+        let run = move || daemon.run(|| stopped.load(Ordering::Relaxed));
         let thread = thread::Builder::new().name(format!("overlay-h{host}")).spawn(run);
         let thread = thread.map_err(|cause| TrialError::Command {
             command: "start a thread".into(),

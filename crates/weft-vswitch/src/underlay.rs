@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use crate::redirect::Seat;
+use crate::redirect::ThreadIndex;
 use weft_agent::udp::Outbox;
 use weft_seal::{OpenError, Seals, Wrap};
 use weft_transport::{Arrival, ConnectionId};
@@ -37,8 +37,8 @@ struct Way {
 fn push(link: &mut Link<'_>, way: &Way, len: usize, fill: impl FnOnce(&mut [u8])) {
     // The frame is too long for this network, as with a tenant's jumbo frames; the kernel would refuse it too.
     let Ok(size) = u16::try_from(CLEAR + way.wrap.len() + len) else { return };
-    let Link { outbox, seals, seat, paths } = link;
-    let socket = u16::from(seat.group(way.theirs)) * *paths + way.path % *paths;
+    let Link { outbox, seals, index, paths } = link;
+    let socket = u16::from(index.group(way.theirs)) * *paths + way.path % *paths;
     outbox.push(&way.to, socket, size, |out| {
         way.vxlan.emit(out);
         let inside = way.wrap.inside(CLEAR, out.len());
@@ -55,7 +55,7 @@ fn push(link: &mut Link<'_>, way: &Way, len: usize, fill: impl FnOnce(&mut [u8])
 pub(crate) struct Link<'a> {
     pub(crate) outbox: &'a mut Outbox,
     pub(crate) seals: &'a mut Seals,
-    pub(crate) seat: Seat,
+    pub(crate) index: ThreadIndex,
     /// Number of source ports to each thread of another host.
     pub(crate) paths: u16,
 }
@@ -102,7 +102,7 @@ pub(crate) struct Ends<'a> {
 impl Ends<'_> {
     /// Handles a received datagram, which is opened in place.
     #[inline]
-    pub(crate) fn take_datagram(
+    pub(crate) fn ingest_datagram(
         &mut self,
         now: Instant,
         arrival: &Arrival,
@@ -117,7 +117,7 @@ impl Ends<'_> {
                 let (vni, connection) = (vni_of(&vxlan), connection_in(inside));
                 let leaves = |connection| self.switch.leave_datagram(arrival, connection, datagram);
                 if !connection.is_some_and(leaves) {
-                    self.take_sealed_or_clear(now, arrival, (vni, connection), datagram, tenants);
+                    self.ingest_payload(now, arrival, (vni, connection), datagram, tenants);
                 }
             }
             Err(_) => self.counters.malformed += 1,
@@ -126,7 +126,7 @@ impl Ends<'_> {
 
     /// Handles the payload after VXLAN's header, if it is for this thread.
     #[inline]
-    fn take_sealed_or_clear(
+    fn ingest_payload(
         &mut self,
         now: Instant,
         arrival: &Arrival,
@@ -275,11 +275,11 @@ mod tests {
             hops: 0,
         };
         let mut tenants = Ports::default();
-        ends.take_datagram(Instant::EPOCH, &arrival, &mut datagram, &mut tenants);
+        ends.ingest_datagram(Instant::EPOCH, &arrival, &mut datagram, &mut tenants);
     }
 
     #[test]
-    fn hosts_that_are_no_peers_are_neither_answered_nor_remembered() {
+    fn hosts_that_are_no_peers_get_no_answer_and_no_state() {
         let config = SwitchConfig {
             in_clear: InClear::Nothing,
             ..SwitchConfig::new(TransportConfig::bifrost())

@@ -7,7 +7,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weft_units::{Duration, Instant};
 
 /// Longest sleep, so that a daemon notices a request to stop.
-const LONGEST: Duration = Duration::from_millis(100);
+const MAX_SLEEP: Duration = Duration::from_millis(100);
 
 /// Waits until one of `readable` is readable, one of `writable` is writable, or `until` has come. Returns for each
 /// of `readable` whether it is ready.
@@ -20,7 +20,7 @@ pub(crate) fn wait<'fd>(
     readable: impl Iterator<Item = BorrowedFd<'fd>>,
     writable: impl Iterator<Item = BorrowedFd<'fd>>,
 ) -> io::Result<Vec<bool>> {
-    let span = until.map_or(LONGEST, |until| until.since(now)).min(LONGEST);
+    let span = until.map_or(MAX_SLEEP, |until| until.since(now)).min(MAX_SLEEP);
     let readable = readable.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
     let writable = writable.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::OUT));
     let mut fds: Vec<_> = readable.collect();

@@ -14,105 +14,105 @@ use weft_units::{Duration, Instant};
 use weft_vpc::{Frame, Handover, Place, PortId, Reading, Switch, Tenants, Vni};
 use weft_wire::{MacAddr, Packet, VirtioNetHeader};
 
-use crate::crowd::Crowd;
-use crate::post::{Letterbox, Mail, Post};
-use crate::redirect::Seat;
+use crate::mailbox::{Mail, Mailbox, Router};
+use crate::port_poller::PortPoller;
+use crate::redirect::ThreadIndex;
 use crate::tenants::Ports;
 use crate::underlay::{self, Ends, Link, PlainSender};
 use crate::wait::wait;
 
 /// Largest number of frames taken from one port before the other ports.
-const FRAMES_A_TURN: usize = 64;
+const MAX_FRAMES_PER_PORT: usize = 64;
 
 /// Number of frames taken in a turn even while more connections wait to send than a turn serves: enough that a peer
 /// which floods this host with requests does not silence its tenants.
-const FEWEST_FRAMES: usize = 16;
+const MIN_FRAMES_PER_TURN: usize = 16;
 
 /// Largest number of packets taken from the switch before the sockets are read again.
-const PACKETS_A_TURN: usize = 176;
+const MAX_PACKETS_PER_TURN: usize = 176;
 
 /// Number of datagrams after which a turn reads no more. It is larger than the number that leave in one; otherwise
 /// arriving datagrams would wait longer and longer where each packet is answered by one.
-const DATAGRAMS_A_TURN: usize = 256;
+const MAX_DATAGRAMS_PER_TURN: usize = 256;
 
 /// Largest number of messages of other threads handled before the sockets are read.
-const MAIL_A_TURN: usize = 256;
+const MAX_MAIL_PER_TURN: usize = 256;
 
 /// The interval at which all ports are serviced.
-const ATTEND_EVERY: Duration = Duration::from_secs(1);
+const SERVICE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The interval at which the send-only sockets are read, and the number of datagrams read then.
-const STRAYS_EVERY: Duration = Duration::from_millis(1);
-const STRAYS: usize = 16;
+const STRAY_INTERVAL: Duration = Duration::from_millis(1);
+const MAX_STRAYS: usize = 16;
 
 /// The interval at which overdue buffers are searched for.
-const GIVE_BACK_EVERY: Duration = Duration::from_millis(4);
+const RELEASE_INTERVAL: Duration = Duration::from_millis(4);
 
 /// Longest time that a guest's buffer is held: three retransmission timeouts (BIFROST, section 7.4).
-const OVERDUE: Duration = Duration::from_millis(28);
+const MAX_BUFFER_HOLD: Duration = Duration::from_millis(28);
 
 /// One thread's part of the overlay.
 #[derive(Debug)]
 pub(crate) struct Worker {
-    pub(crate) seat: Seat,
+    pub(crate) index: ThreadIndex,
     /// Number of UDP source ports to each of another host's threads.
     pub(crate) paths: u16,
     pub(crate) switch: Switch,
     pub(crate) sockets: Sockets,
     pub(crate) ports: Ports,
-    pub(crate) crowd: Crowd,
+    pub(crate) poller: PortPoller,
     /// A buffer for the list of ports that frames are taken from in a turn.
-    eager: Vec<PortId>,
+    ready: Vec<PortId>,
     /// The last port that frames were taken from.
-    served: PortId,
+    last_served: PortId,
     pub(crate) plain: PlainSender,
     /// The keys of its connections.
     pub(crate) seals: Seals,
     /// The file that keys are appended to.
     pub(crate) key_log: Option<KeyLog>,
     pub(crate) counters: underlay::Counters,
-    pub(crate) letterbox: Letterbox,
-    pub(crate) post: Post,
+    pub(crate) mailbox: Mailbox,
+    pub(crate) router: Router,
     /// `true` once its whole configuration is applied: until then it reads no sockets, so that
     /// no early packet meets an incomplete set of rules.
-    pub(crate) carries: bool,
+    pub(crate) is_configured: bool,
     /// `true` if its sockets report the kernel's arrival times.
     pub(crate) kernel_timestamps: bool,
-    attended: Instant,
-    gave_back: Instant,
-    looked_for_strays: Instant,
+    serviced: Instant,
+    released: Instant,
+    strays_read: Instant,
     clock: Clock,
 }
 
 impl Worker {
     pub(crate) fn new(
-        (seat, paths): (Seat, u16),
-        crowd: Crowd,
+        (index, paths): (ThreadIndex, u16),
+        poller: PortPoller,
         switch: Switch,
         sockets: Sockets,
         seals: Seals,
-        (letterbox, post): (Letterbox, Post),
+        (mailbox, router): (Mailbox, Router),
     ) -> Self {
         Self {
-            seat,
+            index,
             paths,
             switch,
             sockets,
             ports: Ports::default(),
-            crowd,
-            eager: vec![],
-            served: PortId(0),
+            poller,
+            ready: vec![],
+            last_served: PortId(0),
             plain: PlainSender::default(),
             seals,
             key_log: None,
             counters: underlay::Counters::default(),
-            letterbox,
-            post,
-            carries: false,
+            mailbox,
+            router,
+            is_configured: false,
             kernel_timestamps: false,
-            attended: Instant::EPOCH,
-            gave_back: Instant::EPOCH,
-            looked_for_strays: Instant::EPOCH,
+            serviced: Instant::EPOCH,
+            released: Instant::EPOCH,
+            strays_read: Instant::EPOCH,
             clock: Clock,
         }
     }
@@ -123,10 +123,10 @@ impl Worker {
     /// The kernel refuses to wait.
     pub(crate) fn run(&mut self, stop: impl Fn() -> bool) -> io::Result<()> {
         while !stop() {
-            if !self.carries {
+            if !self.is_configured {
                 // `Drop` of the pool sends an order as well.
-                let Some(mail) = self.letterbox.wait() else { return Ok(()) };
-                self.take(self.clock.now(), mail);
+                let Some(mail) = self.mailbox.wait() else { return Ok(()) };
+                self.process(self.clock.now(), mail);
             } else if !self.turn() {
                 self.sleep()?;
             }
@@ -139,7 +139,7 @@ impl Worker {
     /// # Errors
     /// The kernel refuses another descriptor.
     pub(crate) fn add_port(&mut self, id: PortId, port: Box<dyn Port>) -> io::Result<()> {
-        self.crowd.add(id, port.fd())?;
+        self.poller.add(id, port.fd())?;
         self.ports.insert(id, port);
         Ok(())
     }
@@ -148,7 +148,7 @@ impl Worker {
     pub(crate) fn remove_port(&mut self, id: PortId) {
         self.switch.remove_port(self.clock.now(), id, &mut self.ports);
         if let Some(port) = self.ports.remove(id) {
-            self.crowd.remove(id, port.fd());
+            self.poller.remove(id, port.fd());
         }
     }
 
@@ -159,26 +159,26 @@ impl Worker {
 
     /// Takes one turn without blocking. Returns `true` if there was work.
     fn turn(&mut self) -> bool {
-        let received = self.take_datagrams();
+        let received = self.receive_datagrams();
         let now = self.clock.now();
-        if now.since(self.looked_for_strays) >= STRAYS_EVERY {
-            self.looked_for_strays = now;
-            self.take_strays(now);
+        if now.since(self.strays_read) >= STRAY_INTERVAL {
+            self.strays_read = now;
+            self.receive_strays(now);
         }
-        let read = self.take_mail(now);
-        let taken = self.take_frames(now);
+        let read = self.process_mail(now);
+        let taken = self.poll_frames(now);
         self.switch.handle_timeout(now, &mut self.ports);
         self.seals.handle_timeout(now);
         let sent = self.send(now);
-        self.keep_keys();
+        self.update_keys();
         let handed = self.hand_over();
-        if now.since(self.attended) >= ATTEND_EVERY {
-            self.attended = now;
-            self.attend(now);
+        if now.since(self.serviced) >= SERVICE_INTERVAL {
+            self.serviced = now;
+            self.service(now);
             self.ports.flush_captures();
-            self.post.tidy();
+            self.router.remove_idle();
         }
-        self.give_back(now);
+        self.release_overdue_buffers(now);
         self.ports.flush();
         received + read + taken + sent + handed > 0
     }
@@ -186,18 +186,18 @@ impl Worker {
     /// Reads received datagrams and returns their number. With many connections they come one by one, as no two
     /// have the source port and length in common that let the kernel merge them; one batch per turn would be too
     /// few.
-    fn take_datagrams(&mut self) -> usize {
+    fn receive_datagrams(&mut self) -> usize {
         let mut taken = 0;
         loop {
-            taken += self.take_batch();
-            if taken >= DATAGRAMS_A_TURN || !self.sockets.inbox.may_have_more() {
+            taken += self.receive_batch();
+            if taken >= MAX_DATAGRAMS_PER_TURN || !self.sockets.inbox.may_have_more() {
                 return taken;
             }
         }
     }
 
     /// Reads the datagrams of one system call and returns their number.
-    fn take_batch(&mut self) -> usize {
+    fn receive_batch(&mut self) -> usize {
         let Ok(messages) = self.sockets.inbox.receive() else { return 0 };
         let (now, mut datagrams) = (self.clock.now(), 0);
         let lead = if self.kernel_timestamps { self.clock.wall_clock_lead() } else { 0 };
@@ -214,7 +214,7 @@ impl Worker {
             let mut ends = Ends { switch, seals, counters };
             for datagram in sockets.inbox.bytes_mut(index).chunks_mut(segment) {
                 datagrams += 1;
-                ends.take_datagram(now, &arrival, datagram, ports);
+                ends.ingest_datagram(now, &arrival, datagram, ports);
             }
         }
         datagrams
@@ -222,45 +222,45 @@ impl Worker {
 
     /// Reads resets of peers that have lost a connection, as after a restart: without its state they answer to
     /// the port that a packet came from.
-    fn take_strays(&mut self, now: Instant) {
-        for _ in 0..STRAYS {
+    fn receive_strays(&mut self, now: Instant) {
+        for _ in 0..MAX_STRAYS {
             let Some((from, datagram)) = self.sockets.stray() else { return };
             let arrival =
                 Arrival { from, received_at: now, congestion_experienced: false, hops: 0 };
             let mut datagram = datagram.to_vec();
             let Self { switch, seals, counters, ports, .. } = self;
-            Ends { switch, seals, counters }.take_datagram(now, &arrival, &mut datagram, ports);
+            Ends { switch, seals, counters }.ingest_datagram(now, &arrival, &mut datagram, ports);
         }
     }
 
     /// Carries out orders and handovers of other threads. Returns their number.
-    fn take_mail(&mut self, now: Instant) -> usize {
+    fn process_mail(&mut self, now: Instant) -> usize {
         let mut read = 0;
-        while read < MAIL_A_TURN
-            && let Some(mail) = self.letterbox.next()
+        while read < MAX_MAIL_PER_TURN
+            && let Some(mail) = self.mailbox.next()
         {
             read += 1;
-            self.take(now, mail);
+            self.process(now, mail);
         }
         read
     }
 
-    fn take(&mut self, now: Instant, mail: Mail) {
+    fn process(&mut self, now: Instant, mail: Mail) {
         match mail {
             Mail::Order(order) => order(self),
             Mail::Handover(handover, counted) => {
-                self.take_handover(now, handover);
+                self.ingest_handover(now, handover);
                 drop(counted);
             }
         }
     }
 
     /// Handles a handover of another thread: set-up packets and sealed datagrams need the keys.
-    fn take_handover(&mut self, now: Instant, handover: Handover) {
+    fn ingest_handover(&mut self, now: Instant, handover: Handover) {
         let Self { switch, seals, counters, ports, .. } = self;
         match handover {
             Handover::Datagram { arrival, mut bytes } => {
-                Ends { switch, seals, counters }.take_datagram(now, &arrival, &mut bytes, ports);
+                Ends { switch, seals, counters }.ingest_datagram(now, &arrival, &mut bytes, ports);
             }
             Handover::Packet { arrival, packet: Packet::Setup(header), payload, .. } => {
                 Ends { switch, seals, counters }.admit(now, &arrival, &header, &payload);
@@ -272,39 +272,41 @@ impl Worker {
     /// Takes frames that tenants sent, no more than can leave soon, and returns their number: connections take
     /// turns, also for ACKs and answers to probes, and a round over thousands that all have frames lasts longer
     /// than their peers' timeout. The remaining frames wait with their tenants.
-    fn take_frames(&mut self, now: Instant) -> usize {
-        if !self.crowd.is_small() {
-            self.attend_to_ready(now);
+    fn poll_frames(&mut self, now: Instant) -> usize {
+        if !self.poller.is_small() {
+            self.service_ready(now);
         }
-        let mut eager = std::mem::take(&mut self.eager);
-        self.crowd.eager(&mut eager);
-        let next = eager.partition_point(|&id| id <= self.served);
-        eager.rotate_left(next);
-        let most = PACKETS_A_TURN.saturating_sub(self.switch.wanting_to_send()).max(FEWEST_FRAMES);
+        let mut ready = std::mem::take(&mut self.ready);
+        self.poller.ready(&mut ready);
+        let next = ready.partition_point(|&id| id <= self.last_served);
+        ready.rotate_left(next);
+        let most = MAX_PACKETS_PER_TURN
+            .saturating_sub(self.switch.wanting_to_send())
+            .max(MIN_FRAMES_PER_TURN);
         let mut taken = 0;
-        for &id in &eager {
+        for &id in &ready {
             if taken == most {
                 break;
             }
-            self.served = id;
-            taken += self.take_frames_of(now, id, FRAMES_A_TURN.min(most - taken));
+            self.last_served = id;
+            taken += self.poll_frames_of(now, id, MAX_FRAMES_PER_PORT.min(most - taken));
         }
-        self.eager = eager;
+        self.ready = ready;
         taken
     }
 
     /// Takes at most `most` frames that one tenant sent, and returns their number.
-    fn take_frames_of(&mut self, now: Instant, id: PortId, most: usize) -> usize {
+    fn poll_frames_of(&mut self, now: Instant, id: PortId, most: usize) -> usize {
         let mut head = [0; VirtioNetHeader::LEN + Frame::LOOK_AHEAD];
         for taken in 0..most {
             let Some(sent) = self.ports.with(id, |port| port.take(now)) else {
-                self.crowd.rest(id);
+                self.poller.set_idle(id);
                 return taken;
             };
             let known = head.len().min(sent.len as usize);
             let head = &mut head[..known];
             self.ports.read(id, sent.token, 0, head, Reading::First);
-            self.ports.note(id, pcapng::Direction::Out, head, sent.len);
+            self.ports.record(id, pcapng::Direction::Out, head, sent.len);
             let (switch, tenants) = (&mut self.switch, &mut self.ports);
             switch.handle_frame(now, id, sent.token, sent.len, head, tenants);
         }
@@ -312,25 +314,25 @@ impl Worker {
     }
 
     /// Services the ports whose descriptors are readable, if there are many ports.
-    fn attend_to_ready(&mut self, now: Instant) {
-        for id in self.crowd.look() {
+    fn service_ready(&mut self, now: Instant) {
+        for id in self.poller.poll() {
             self.ports.with(id, |port| port.attend(now));
         }
     }
 
     fn send(&mut self, now: Instant) -> usize {
-        let Self { seat, paths, .. } = *self;
+        let Self { index, paths, .. } = *self;
         let mut link =
-            Link { outbox: &mut self.sockets.outbox, seals: &mut self.seals, seat, paths };
+            Link { outbox: &mut self.sockets.outbox, seals: &mut self.seals, index, paths };
         let tenants = &mut self.ports;
         // Packets for which the kernel has no room wait; more packets of the switch would only lengthen that
         // queue.
-        let room = PACKETS_A_TURN.saturating_sub(link.outbox.waiting());
+        let room = MAX_PACKETS_PER_TURN.saturating_sub(link.outbox.waiting());
         let mut packet = Packet::default();
         let mut sent = self.switch.poll_burst(now, room, &mut packet, |leaving| {
             underlay::push_packet(&mut link, leaving, tenants);
         });
-        while link.outbox.waiting() < PACKETS_A_TURN {
+        while link.outbox.waiting() < MAX_PACKETS_PER_TURN {
             let Some(plain) = self.switch.poll_plain() else { break };
             self.plain.send(&plain, &mut link, tenants, &mut self.counters);
             sent += 1;
@@ -340,7 +342,7 @@ impl Worker {
     }
 
     /// Removes the keys of connections that have ended, and logs those of new ones.
-    fn keep_keys(&mut self) {
+    fn update_keys(&mut self) {
         while let Some(forgotten) = self.switch.poll_forgotten() {
             self.seals.forget(forgotten);
         }
@@ -354,46 +356,46 @@ impl Worker {
         let mut handed = 0;
         while let Some((thread, handover)) = self.switch.poll_handover() {
             handed += 1;
-            self.counters.not_handed_over += u64::from(!self.post.bring(thread, handover));
+            self.counters.not_handed_over += u64::from(!self.router.send(thread, handover));
         }
         handed
     }
 
-    fn attend(&mut self, now: Instant) {
-        for &id in self.crowd.ports() {
+    fn service(&mut self, now: Instant) {
+        for &id in self.poller.ports() {
             self.ports.with(id, |port| port.attend(now));
         }
     }
 
     /// Releases buffers that tenants have waited for too long.
-    fn give_back(&mut self, now: Instant) {
-        if now.since(self.gave_back) >= GIVE_BACK_EVERY {
-            self.gave_back = now;
+    fn release_overdue_buffers(&mut self, now: Instant) {
+        if now.since(self.released) >= RELEASE_INTERVAL {
+            self.released = now;
             self.ports.iter_mut().for_each(|(_, port)| {
-                port.release_overdue(now, OVERDUE);
+                port.release_overdue(now, MAX_BUFFER_HOLD);
             });
         }
     }
 
     fn sleep(&mut self) -> io::Result<()> {
-        self.letterbox.bell.begin_sleep();
+        self.mailbox.waker.begin_sleep();
         let now = self.clock.now();
-        if self.take_mail(now) > 0 {
-            self.letterbox.bell.end_sleep();
+        if self.process_mail(now) > 0 {
+            self.mailbox.waker.end_sleep();
             return Ok(());
         }
         let until = self.switch.poll_timeout();
-        let own = [self.sockets.readable(), self.letterbox.bell.as_fd()];
+        let own = [self.sockets.readable(), self.mailbox.waker.as_fd()];
         let blocked = self.sockets.outbox.blocked();
-        if !self.crowd.is_small() {
+        if !self.poller.is_small() {
             // The next turn begins with a poll of the ports.
-            let woken = wait(now, until, own.into_iter().chain([self.crowd.as_fd()]), blocked);
-            self.letterbox.bell.end_sleep();
+            let woken = wait(now, until, own.into_iter().chain([self.poller.as_fd()]), blocked);
+            self.mailbox.waker.end_sleep();
             return woken.map(drop);
         }
         let ports = self.ports.iter().map(|(_, port)| port.fd());
         let ready = wait(now, until, ports.chain(own), blocked);
-        self.letterbox.bell.end_sleep();
+        self.mailbox.waker.end_sleep();
         let now = self.clock.now();
         for (id, _) in self.ports.ids().into_iter().zip(ready?).filter(|(_, ready)| *ready) {
             self.ports.with(id, |port| port.attend(now));
@@ -428,11 +430,11 @@ mod tests {
         let config = SwitchConfig::new(TransportConfig::bifrost());
         let switch = Switch::new(config, Seed(1), Secret::new([7; 16])).unwrap();
         let sockets = Sockets::open(&SocketConfig::new("127.0.0.1:0".parse().unwrap(), 1)).unwrap();
-        let (letterbox, address) = Letterbox::open().unwrap();
-        let post = (letterbox, Post::new(vec![address]));
-        let seat = (Seat { thread: 0, threads: 1 }, 1);
+        let (mailbox, address) = Mailbox::open().unwrap();
+        let router = (mailbox, Router::new(vec![address]));
+        let index = (ThreadIndex { thread: 0, threads: 1 }, 1);
         let seals = Seals::new(SealConfig::off(), [7; 32]);
-        Worker::new(seat, Crowd::new().unwrap(), switch, sockets, seals, post)
+        Worker::new(index, PortPoller::new().unwrap(), switch, sockets, seals, router)
     }
 
     /// Checks that a turn reads more single datagrams than leave in one. With thousands of connections each ACK
@@ -440,7 +442,7 @@ mod tests {
     /// room.
     #[test]
     fn a_turn_takes_more_datagrams_that_come_alone_than_leave_in_one() {
-        const SENT: u64 = 2 * DATAGRAMS_A_TURN as u64;
+        const SENT: u64 = 2 * MAX_DATAGRAMS_PER_TURN as u64;
         let mut worker = worker();
         let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
         for number in 0..SENT {
@@ -452,8 +454,8 @@ mod tests {
         let mut turns = 0;
         while worker.counters.malformed < SENT {
             let mut readable = [PollFd::from_borrowed_fd(worker.sockets.readable(), PollFlags::IN)];
-            let patience = Timespec { tv_sec: 10, tv_nsec: 0 };
-            assert_eq!(poll(&mut readable, Some(&patience)), Ok(1), "some are lost");
+            let timeout = Timespec { tv_sec: 10, tv_nsec: 0 };
+            assert_eq!(poll(&mut readable, Some(&timeout)), Ok(1), "some datagrams are lost");
             worker.turn();
             turns += 1;
         }

@@ -87,7 +87,7 @@ fn stream(name: &str, ecn: &str, enough: impl Fn(&Stream) -> bool) -> Option<Str
         let mut bytes = vec![0; 1 << 20];
         while stream.read(&mut bytes).is_ok_and(|read| read > 0) {}
     });
-    let give_up = Instant::now() + LIMIT;
+    let deadline = Instant::now() + LIMIT;
     let seen = loop {
         thread::sleep(Duration::from_millis(100));
         let seen = Stream {
@@ -95,7 +95,7 @@ fn stream(name: &str, ecn: &str, enough: impl Fn(&Stream) -> bool) -> Option<Str
             receiver: counters(&trial, 1),
             connection: connection(&trial),
         };
-        if enough(&seen) || Instant::now() > give_up {
+        if enough(&seen) || Instant::now() > deadline {
             break seen;
         }
     };
@@ -114,9 +114,10 @@ impl Stream {
 }
 
 #[test]
-fn a_mark_on_the_way_slows_a_tenants_tcp_that_asked_for_marks() {
-    let heard = |seen: &Stream| seen.marks().1 >= 5 && seen.connection.contains_key("ssthresh");
-    let Some(seen) = stream("marks-on", "1", heard) else { return };
+fn a_mark_on_the_way_slows_a_tenants_tcp_with_ecn() {
+    let marks_echoed =
+        |seen: &Stream| seen.marks().1 >= 5 && seen.connection.contains_key("ssthresh");
+    let Some(seen) = stream("marks-on", "1", marks_echoed) else { return };
     let (marked, echoed) = seen.marks();
     println!("with ECN: {marked} marked, {echoed} echoed, {:?}", seen.connection);
     assert!(marked > 0 && echoed >= 5, "{marked} packets marked, {echoed} echoed");

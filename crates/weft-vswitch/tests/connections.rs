@@ -16,7 +16,7 @@ const PORTS: usize = 50;
 /// Number of frames of each pair after its first, with all pairs active.
 const ROUNDS: usize = 1;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Checks that datagrams are read as fast as they come, and no more frames taken from tenants than can leave:
 /// otherwise answers come after their peers' timeout, which then close the connections and send the rest in plain
@@ -35,9 +35,9 @@ fn thousands_of_connections_hold_while_all_are_active() {
         }
         // As many frames as fit into the interfaces' queues.
         let most = if round == ROUNDS { 0 } else { (PORTS * PORTS) as u64 };
-        let under_way = tenants.wait_for(most, PATIENCE);
-        let said = [0, 1].map(|host| status(&trial, host).transport);
-        assert!(under_way <= most, "round {round}: {under_way} are missing; {said:?}");
+        let in_flight = tenants.wait_for(most, TIMEOUT);
+        let transport = [0, 1].map(|host| status(&trial, host).transport);
+        assert!(in_flight <= most, "round {round}: {in_flight} are missing; {transport:?}");
     }
     for host in 0..2 {
         let status = status(&trial, host);

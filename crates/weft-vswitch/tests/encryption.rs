@@ -61,7 +61,7 @@ fn bind(trial: &Trial, host: usize) -> UdpSocket {
 
 /// Returns `true` if red's datagrams from host 0 to itself on host 1, and to its broadcast address, arrive
 /// within `limit`.
-fn is_heard(trial: &Trial, limit: Duration) -> bool {
+fn is_received(trial: &Trial, limit: Duration) -> bool {
     let (sender, receiver) = (bind(trial, 0), bind(trial, 1));
     for to in [Trial::address(1), Ipv4Addr::new(192, 168, 7, 255)] {
         let began = Instant::now();
@@ -117,7 +117,7 @@ fn nothing_of_a_tenant_is_seen_between_hosts_by_default() {
     for (name, reliable) in [("conn", true), ("plain", false)] {
         let Some(trial) = trial(name, |config| config.network.reliable = reliable) else { return };
         let sniffer = Sniffer::of(&trial, "h0");
-        assert!(is_heard(&trial, LIMIT), "{:?}", status(&trial, 0));
+        assert!(is_received(&trial, LIMIT), "{:?}", status(&trial, 0));
         let (frames, open) = sniffer.frames();
         assert!(frames > 10 && open == 0, "{open} of {frames} frames show it");
         for host in 0..2 {
@@ -127,7 +127,7 @@ fn nothing_of_a_tenant_is_seen_between_hosts_by_default() {
             assert_eq!(status.encryption.mode, "preferred");
             assert!(status.pairs.iter().all(|pair| pair.sealed), "{:?}", status.pairs);
         }
-        // `is_heard` sends without a pause, so the queue between two threads may be full.
+        // `is_received` sends without a pause, so the queue between two threads may be full.
         let mut dropped = status(&trial, 1).dropped;
         dropped.remove("not_handed_over");
         assert_eq!(dropped, [].into());
@@ -139,18 +139,18 @@ fn hosts_that_do_not_encrypt_show_everything() {
     let off = |config: &mut TrialConfig| config.host.encryption = Encryption::of_mode("off");
     let Some(mut trial) = trial("off", off) else { return };
     let sniffer = Sniffer::of(&trial, "h0");
-    assert!(is_heard(&trial, LIMIT));
+    assert!(is_received(&trial, LIMIT));
     assert!(sniffer.frames().1 > 0, "the sniffer does not work");
     // A host that prefers encryption exchanges unencrypted packets with it, in both directions.
     for host in 0..2 {
         restart(&mut trial, host, Encryption::default());
-        assert!(is_heard(&trial, LIMIT), "{:?}", status(&trial, host));
+        assert!(is_received(&trial, LIMIT), "{:?}", status(&trial, host));
         restart(&mut trial, host, Encryption::of_mode("off"));
     }
     // A host that requires encryption does not, and counts the refusals.
     for host in 0..2 {
         restart(&mut trial, host, Encryption::of_mode("required"));
-        assert!(!is_heard(&trial, Duration::from_secs(3)));
+        assert!(!is_received(&trial, Duration::from_secs(3)));
         let counters = status(&trial, host).encryption.counters;
         let refused = dropped(&trial, host, "in_clear") + counters["refused_clear"];
         assert!(refused > 0, "{counters:?}");
@@ -172,26 +172,26 @@ fn hosts_are_known_by_their_keys() {
     };
     (0..2).for_each(|host| restart(&mut trial, host, encryption(host)));
     let sniffer = Sniffer::of(&trial, "h1");
-    assert!(is_heard(&trial, LIMIT), "{:?}", status(&trial, 0));
+    assert!(is_received(&trial, LIMIT), "{:?}", status(&trial, 0));
     assert_eq!(sniffer.frames().1, 0);
     let known = status(&trial, 0).encryption;
     assert_eq!((&*known.mode, known.authenticates), ("required", true));
     assert_eq!(known.identity, public[0].trim());
     // A host with another key is refused until the file contains it.
     restart(&mut trial, 0, encryption(2));
-    assert!(!is_heard(&trial, Duration::from_secs(3)));
+    assert!(!is_received(&trial, Duration::from_secs(3)));
     assert!(status(&trial, 1).encryption.counters["refused_exchanges"] > 0);
     std::fs::write(&peers, public.concat()).unwrap();
     for host in 0..2 {
         let reload = Request::Reload { config: Box::new(trial.config(host).clone()) };
         assert_eq!(ask(&trial.control(host), &reload).unwrap(), Answer::Done);
     }
-    assert!(is_heard(&trial, LIMIT), "{:?}", status(&trial, 0));
+    assert!(is_received(&trial, LIMIT), "{:?}", status(&trial, 0));
     // The connections of hosts that are removed from the file are closed.
     std::fs::write(&peers, &public[1]).unwrap();
     let reload = Request::Reload { config: Box::new(trial.config(1).clone()) };
     assert_eq!(ask(&trial.control(1), &reload).unwrap(), Answer::Done);
-    assert!(!is_heard(&trial, Duration::from_secs(3)));
+    assert!(!is_received(&trial, Duration::from_secs(3)));
     identities.iter().chain([&peers]).for_each(|path| std::fs::remove_file(path).unwrap());
 }
 
@@ -202,7 +202,7 @@ fn a_frame_in_the_clear_that_claims_to_be_from_a_host_that_encrypts_is_refused()
         let Some(mut trial) = trial(name, |config| config.network.reliable = reliable) else {
             return;
         };
-        assert!(is_heard(&trial, LIMIT));
+        assert!(is_received(&trial, LIMIT));
         let to = trial.config(1).host.socket();
         let mut datagram = vec![0; VxlanHeader::LEN];
         VxlanHeader { vni: U24::truncate(100), next: VxlanNext::Frame }.emit(&mut datagram);

@@ -84,7 +84,7 @@ fn a_guest_behind_the_daemon_gets_and_sends_a_file_whole() {
         weft_lab::enter(&trial.namespace("red", 0), bind).unwrap()
     };
     let [http, upload] = [8_000, 8_001].map(listen);
-    let (said, back) = std::thread::scope(|scope| {
+    let (console, back) = std::thread::scope(|scope| {
         let back = scope.spawn(|| {
             let mut stream = accept(&http);
             let mut request = [0; 4_096];
@@ -103,7 +103,7 @@ fn a_guest_behind_the_daemon_gets_and_sends_a_file_whole() {
         (guest.console(), back.join().unwrap())
     });
     for step in ["fetch", "send"] {
-        assert!(said.contains(&format!("step {step}")), "no {step}: {said}");
+        assert!(console.contains(&format!("step {step}")), "no {step}: {console}");
     }
     assert!(back == file, "the file came back changed, {} bytes of {}", back.len(), file.len());
     for host in 0..2 {

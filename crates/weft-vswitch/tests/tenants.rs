@@ -29,10 +29,10 @@ macro_rules! with_one_thread_and_with_two {
 
 with_one_thread_and_with_two! {
     tcp_crosses_whole_over_paths_that_lose_packets
-    frames_lost_between_switch_and_tenant_come_again
+    frames_lost_between_switch_and_tenant_are_retransmitted
     what_passes_a_port_is_captured
     a_network_without_reliability_leaves_losses_to_the_tenant
-    tenants_with_the_same_addresses_hear_only_themselves
+    tenants_with_the_same_addresses_receive_only_their_own_frames
     a_restart_keeps_the_tenants_connections
     pings_cross_both_ways
     a_configuration_is_reloaded_under_traffic
@@ -89,11 +89,11 @@ fn echo_to(trial: &Trial, tenant: &str, to: SocketAddr, bytes: usize) -> Vec<u8>
         out.write_all(&pattern(bytes)).unwrap();
         out.shutdown(std::net::Shutdown::Write).unwrap();
     });
-    let mut heard = vec![];
-    stream.read_to_end(&mut heard).unwrap();
+    let mut received = vec![];
+    stream.read_to_end(&mut received).unwrap();
     sender.join().unwrap();
     echo.join().unwrap();
-    heard
+    received
 }
 
 fn pattern(bytes: usize) -> Vec<u8> {
@@ -105,8 +105,8 @@ fn tcp_crosses_whole_over_paths_that_lose_packets(threads: u8) {
     for spine in 0..4 {
         lose(&mut trial, &format!("l1-s{spine}"), "2%");
     }
-    let heard = echo(&trial, "red", 5001, 3_000_000);
-    assert!(heard == pattern(3_000_000), "{} bytes", heard.len());
+    let received = echo(&trial, "red", 5001, 3_000_000);
+    assert!(received == pattern(3_000_000), "{} bytes", received.len());
     let status = status(&trial, 0);
     let red = status.ports.iter().find(|port| port.name == "red").unwrap();
     // Three million bytes are 46 frames at least, of 64 KiB. Plain frames are those sent before there was a
@@ -120,23 +120,23 @@ fn tcp_crosses_whole_over_paths_that_lose_packets(threads: u8) {
     assert!(pair.up && pair.packets.1 > 0, "{pair:?}");
 }
 
-fn order(trial: &Trial, host: usize, request: &Request) {
+fn request_done(trial: &Trial, host: usize, request: &Request) {
     assert_eq!(ask(&trial.control(host), request).unwrap(), Answer::Done);
 }
 
-fn frames_lost_between_switch_and_tenant_come_again(threads: u8) {
+fn frames_lost_between_switch_and_tenant_are_retransmitted(threads: u8) {
     let Some(trial) = trial("lose", threads, |_| ()) else { return };
     let request = |loss: &str| Request::Lose { port: "red".into(), loss: loss.parse().unwrap() };
     // Broadcasts are not retransmitted: the tenants know each other before frames are lost.
     assert!(echo(&trial, "red", 5000, 1) == pattern(1));
     // A million bytes are fewer than fifty frames, of which some must be lost at either end.
-    (0..2).for_each(|host| order(&trial, host, &request("30%")));
+    (0..2).for_each(|host| request_done(&trial, host, &request("30%")));
     assert!(echo(&trial, "red", 5001, 1_000_000) == pattern(1_000_000));
     for host in 0..2 {
         let status = status(&trial, host);
         let red = status.ports.iter().find(|port| port.name == "red").unwrap();
         assert!(red.declined > 0, "{red:?}");
-        order(&trial, host, &request("0%"));
+        request_done(&trial, host, &request("0%"));
     }
 }
 
@@ -159,13 +159,13 @@ fn what_passes_a_port_is_captured(threads: u8) {
     let file =
         std::env::temp_dir().join(format!("weft-capture-{}-{threads}.pcapng", std::process::id()));
     let capture = |file| Request::Capture { port: "red".into(), file };
-    order(&trial, 0, &capture(Some(file.clone())));
+    request_done(&trial, 0, &capture(Some(file.clone())));
     let again = ask(&trial.control(0), &capture(Some(file.clone()))).unwrap();
     assert!(matches!(&again, Answer::Refused(why) if why.contains("exists")), "{again:?}");
     assert!(echo(&trial, "red", 5001, 200_000) == pattern(200_000));
     // Another tenant's frames must not appear in this port's capture.
     assert!(echo(&trial, "blue", 5001, 300_000) == pattern(300_000));
-    order(&trial, 0, &capture(None));
+    request_done(&trial, 0, &capture(None));
     let lengths = captured(&file);
     std::fs::remove_file(&file).unwrap();
     let bytes: usize = lengths.iter().sum();
@@ -179,8 +179,8 @@ fn a_network_without_reliability_leaves_losses_to_the_tenant(threads: u8) {
     for spine in 0..4 {
         lose(&mut trial, &format!("l1-s{spine}"), "1%");
     }
-    let heard = echo(&trial, "red", 5001, 300_000);
-    assert!(heard == pattern(300_000));
+    let received = echo(&trial, "red", 5001, 300_000);
+    assert!(received == pattern(300_000));
     let status = status(&trial, 0);
     assert_eq!((status.transport["data_sent"], status.pairs.len()), (0, 0));
     // A super-frame counts as one frame.
@@ -188,7 +188,7 @@ fn a_network_without_reliability_leaves_losses_to_the_tenant(threads: u8) {
     assert!(reliable == 0 && plain > 20, "{:?}", status.ports[0]);
 }
 
-fn tenants_with_the_same_addresses_hear_only_themselves(threads: u8) {
+fn tenants_with_the_same_addresses_receive_only_their_own_frames(threads: u8) {
     let Some(trial) = trial("apart", threads, |_| ()) else { return };
     thread::scope(|scope| {
         for (tenant, bytes) in [("red", 400_000), ("blue", 500_000)] {
@@ -231,7 +231,7 @@ fn each_thread_carries_its_tenants_and_gets_what_is_theirs_from_the_kernel() {
 }
 
 #[test]
-fn tenants_of_two_threads_of_one_host_hear_each_other() {
+fn tenants_of_two_threads_of_one_host_reach_each_other() {
     let Some(mut trial) = trial("near", 2, |_| ()) else { return };
     // Blue joins red's network, with an address of its own.
     trial.stop(0);
@@ -372,11 +372,11 @@ fn tenants_of_two_subnets_reach_each_other_through_the_gateway(threads: u8) {
         let own = ["192.168.7.1", "192.168.8.2"][1 - host].parse().unwrap();
         let peer = trial.config(1 - host).host.address;
         let row = Row::Machine { mac: mac(1 - host), peer, addresses: [own].into() };
-        order(&trial, host, &Request::SetRoute { route: Route { vni: 100, row } });
+        request_done(&trial, host, &Request::SetRoute { route: Route { vni: 100, row } });
     }
     let row =
         Row::Prefix { to: "10.9.0.0/16".parse().unwrap(), via: "192.168.8.2".parse().unwrap() };
-    order(&trial, 0, &Request::SetRoute { route: Route { vni: 100, row } });
+    request_done(&trial, 0, &Request::SetRoute { route: Route { vni: 100, row } });
     for (from, to) in [(0, "192.168.8.2"), (1, "192.168.7.1"), (0, "10.9.0.1")] {
         let mut ping = trial.command("red", from, "ping");
         let output = ping.args(["-c", "20", "-i", "0.01", "-W", "2", to]).output().unwrap();

@@ -149,16 +149,16 @@ fn echo_all(client: &UdpSocket) {
 }
 
 #[test]
-fn dpdk_tenants_on_both_hosts_hear_each_other_whole_and_in_order() {
-    dpdk_tenants_hear_each_other(1);
+fn dpdk_tenants_on_both_hosts_exchange_datagrams_whole_and_in_order() {
+    dpdk_tenants_exchange_datagrams(1);
 }
 
 #[test]
-fn dpdk_tenants_hear_each_other_on_hosts_of_two_threads() {
-    dpdk_tenants_hear_each_other(2);
+fn dpdk_tenants_exchange_datagrams_on_hosts_of_two_threads() {
+    dpdk_tenants_exchange_datagrams(2);
 }
 
-fn dpdk_tenants_hear_each_other(threads: u8) {
+fn dpdk_tenants_exchange_datagrams(threads: u8) {
     const TEST: &str = "vhost-user on both hosts";
     if !Path::new(TESTPMD).is_file() {
         return weft_testkit::skip(TEST, "no dpdk-testpmd (apt-get install dpdk-dev)");
@@ -192,7 +192,7 @@ fn dpdk_tenants_hear_each_other(threads: u8) {
         assert!(port.received.0 >= DATAGRAMS as u64, "{port:?}");
         assert_eq!(port.dropped, [].into(), "{port:?}");
         assert!(transport["out_of_order"] > 100, "{transport:?}");
-        let repeats = ["fast_retransmits", "timeout_retransmits", "tail_loss_probes"];
-        assert!(repeats.map(|kind| transport[kind]).iter().sum::<u64>() > 5, "{transport:?}");
+        let retransmits = ["fast_retransmits", "timeout_retransmits", "tail_loss_probes"];
+        assert!(retransmits.map(|kind| transport[kind]).iter().sum::<u64>() > 5, "{transport:?}");
     }
 }

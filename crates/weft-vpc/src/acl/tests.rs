@@ -84,7 +84,7 @@ fn icmp_is_distinguished_by_type_and_code() {
 }
 
 #[test]
-fn later_parts_pass_where_a_first_part_could() {
+fn later_fragments_pass_where_a_first_fragment_could() {
     let part = |units: u8| {
         let mut bytes = packet("10.0.0.1", "10.0.0.2", protocol::UDP, &udp(1, 53, &[0; 16]));
         bytes[20] = 0x20;

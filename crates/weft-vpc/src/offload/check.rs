@@ -276,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hint_is_not_believed_and_nothing_else_is_passed_on() {
+    fn a_hint_is_not_trusted_and_nothing_else_is_passed_on() {
         let frame = tcp_frame(3000);
         let header = VirtioNetHeader { hdr_len: 20, data_valid: true, ..tcp_header(1000) };
         let written = Offload::check(&header, &frame).unwrap().header();

@@ -33,7 +33,7 @@ fn segment(source: &str, destination: &str, ports: (u16, u16)) -> Vec<u8> {
 }
 
 #[test]
-fn the_page_says_what_its_file_does() {
+fn the_page_describes_the_effect_of_its_file() {
     let policies = policies();
     policies.check().unwrap();
     let web = port("web-1");

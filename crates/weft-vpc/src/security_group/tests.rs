@@ -81,7 +81,7 @@ fn established() -> SecurityGroups {
 }
 
 #[test]
-fn answers_pass_where_questions_did_and_nothing_else() {
+fn replies_pass_where_requests_did_and_nothing_else() {
     let mut groups = established();
     let denied = Err(Refusal::Denied(None));
     assert_eq!(judge(&mut groups, OUT, &datagram((HERE, 1), (THERE, 53)), 1), denied);
@@ -97,7 +97,7 @@ fn answers_pass_where_questions_did_and_nothing_else() {
 }
 
 #[test]
-fn tcp_is_remembered_as_long_as_rfc_5382_asks() {
+fn tcp_connections_live_as_long_as_rfc_5382_requires() {
     let ack = segment(OUT, ACK, 501, 101);
     let open = |millis| judge(&mut established(), OUT, &ack, millis);
     assert_eq!(open(7_439_999), Ok(Pass::Connection));
@@ -131,7 +131,7 @@ fn the_same_ports_may_be_used_again() {
 }
 
 #[test]
-fn only_a_reset_that_its_receiver_believes_ends_a_connection() {
+fn only_a_reset_that_its_receiver_accepts_ends_a_connection() {
     let ack = segment(OUT, ACK, 501, 101);
     // The tenant expects 101 next; a reset before that, or a window after, is not accepted.
     for (sequence, trusted) in [(101, true), (50_000, true), (100, false), (1 << 31, false)] {
@@ -159,7 +159,7 @@ fn a_connection_from_before_a_restart_goes_on_where_a_rule_allows_it() {
 }
 
 #[test]
-fn datagrams_are_remembered_longer_once_they_were_answered() {
+fn udp_connections_live_longer_after_a_reply() {
     let question = datagram((HERE, 5000), (THERE, 53));
     let answer = datagram((THERE, 53), (HERE, 5000));
     let asked = || {
@@ -180,7 +180,7 @@ fn datagrams_are_remembered_longer_once_they_were_answered() {
 }
 
 #[test]
-fn an_echo_is_answered_to_who_asked() {
+fn an_echo_reply_passes_to_the_requester_only() {
     let ping = |kind, id| packet(HERE, THERE, protocol::ICMP, &icmp(kind, 0, id, &[]));
     let pong = |kind, id| packet(THERE, HERE, protocol::ICMP, &icmp(kind, 0, id, &[]));
     let mut groups = groups(&["allow egress icmp type 8"]);
@@ -193,7 +193,7 @@ fn an_echo_is_answered_to_who_asked() {
 }
 
 #[test]
-fn errors_pass_to_who_sent_what_they_are_about() {
+fn icmp_errors_pass_to_the_sender_of_the_quoted_packet() {
     let v4 = datagram((HERE, 5000), (THERE, 53));
     let mut groups = groups(&["allow egress udp to any port 53"]);
     let error = |to: &str, quote: &[u8]| {
@@ -233,7 +233,7 @@ fn neighbours_are_found_whatever_the_rules_say() {
 }
 
 #[test]
-fn later_parts_pass_after_their_first_part() {
+fn later_fragments_pass_after_their_first_fragment() {
     let part = |identification: u8, units: u8| {
         let mut bytes = packet(THERE, HERE, protocol::UDP, &udp(5000, 53, &[0; 16]));
         (bytes[19], bytes[20], bytes[21]) = (identification, 0x20, units);
@@ -254,7 +254,7 @@ fn later_parts_pass_after_their_first_part() {
 }
 
 #[test]
-fn a_flood_of_questions_does_not_end_what_was_answered() {
+fn a_flood_of_requests_evicts_no_connection_with_a_reply() {
     let mut groups = bounded(&["allow ingress udp"], 100);
     let question = |port| datagram((THERE, port), (HERE, 53));
     let answer = |port| datagram((HERE, 53), (THERE, port));
@@ -279,7 +279,7 @@ fn a_flood_of_questions_does_not_end_what_was_answered() {
 }
 
 #[test]
-fn other_rules_end_what_they_would_not_have_let_begin() {
+fn new_rules_end_connections_that_they_do_not_allow_to_begin() {
     let mut groups = established();
     let mut rule = "allow ingress tcp from 10.0.0.0/8 to any port 80";
     let ack = segment(OUT, ACK, 501, 101);
@@ -297,7 +297,7 @@ fn other_rules_end_what_they_would_not_have_let_begin() {
 
 /// Compares random datagrams between few ends with a plain list of the connections.
 #[test]
-fn a_datagram_passes_by_a_rule_or_by_what_was_said_before() {
+fn a_datagram_passes_by_a_rule_or_by_its_connection() {
     for seed in 0..100 {
         let mut rng = Seed(seed).child("groups", 0).rng();
         let mut groups = groups(&["allow egress udp", "allow ingress udp to any port 1"]);

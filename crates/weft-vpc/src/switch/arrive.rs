@@ -84,7 +84,7 @@ impl Switch {
             Ingested::Shed => self.endpoint.shed(now, connection, psn),
             Ingested::Refused => return self.endpoint.close(now, connection),
         };
-        outcome.expect("the engine has just asked for this packet to be placed");
+        outcome.expect("the engine has just requested the placement of this packet");
     }
 
     /// Delivers a whole frame to a port of this host, if its tenant may receive it.

@@ -36,7 +36,7 @@ impl Switch {
                     if let (CloseReason::Peer, Some(network)) =
                         (reason, self.networks.get_mut(&pair.vni))
                     {
-                        network.table.forget_heard(pair.remote, Place::Peer(pair.peer));
+                        network.table.forget_learned(pair.remote, Place::Peer(pair.peer));
                     }
                 }
                 self.forget_pair(connection, tenants);

@@ -56,10 +56,10 @@ impl After {
 /// tenant's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Inspection {
-    /// When its first packet arrives, before that is placed. Other packets may be in the tenant's memory already:
+    /// At the arrival of its first packet, before that is placed. Other packets may be in the tenant's memory already:
     /// there are no rules that could deny them.
     OnHead,
-    /// When all of it has arrived and it is next in order. Until then it is stored outside the tenant's reach.
+    /// After all of it has arrived and it is next in order. Until then it is stored outside the tenant's reach.
     OnWhole,
     /// The frame has been inspected, and the tenant may receive it.
     Passed,
@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_say_what_they_said() {
+    fn tags_parse_back_to_themselves() {
         for tag in 0..=u16::MAX {
             assert_eq!(After::from_tag(tag).tag(), tag);
         }

@@ -312,7 +312,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_peer_is_asked_once_a_second_whoever_forges_its_address() {
+    fn a_peer_is_probed_once_a_second_however_often_its_address_is_forged() {
         let mut peers = KnownPeers::default();
         let peer = |last| SocketAddr::from((Ipv4Addr::new(10, 0, 0, last), 4789));
         let at = |millis: u64| Instant::from_nanos(millis * 1_000_000);

@@ -55,7 +55,7 @@ fn learn(table: &mut Table<u8>, bytes: &[u8], place: u8, now: Instant) {
 }
 
 #[test]
-fn an_address_is_where_it_was_heard_and_for_a_while() {
+fn an_address_is_learned_at_its_last_place_for_a_lifetime() {
     let mut table = table();
     let [from_alice, _] = syn();
     let to_alice = parsed(&between(BOB, ALICE, EtherType(0x88b5), &[]));
@@ -77,7 +77,7 @@ fn an_address_is_where_it_was_heard_and_for_a_while() {
 }
 
 #[test]
-fn what_was_set_is_believed_whatever_is_heard() {
+fn set_places_override_learned_ones() {
     let mut table = table();
     let to_alice = parsed(&between(BOB, ALICE, EtherType(0x88b5), &[]));
     table.set_mac(ALICE, Some(HERE));
@@ -98,7 +98,7 @@ fn what_was_set_is_believed_whatever_is_heard() {
 }
 
 #[test]
-fn the_longest_route_says_whose_machine_the_gateway_sends_to() {
+fn the_longest_route_gives_the_machine_that_the_gateway_forwards_to() {
     let mut table = table();
     let next = |table: &Table<u8>, address: &str| table.next_machine(ip(address), at(0));
     table.set_neighbour(ip("10.0.0.2"), Some(ALICE));
@@ -159,7 +159,7 @@ fn a_table_has_an_end() {
 }
 
 #[test]
-fn arp_is_answered_for_who_is_known() {
+fn arp_is_answered_for_known_addresses() {
     let mut table = table();
     let question = arp(1, ALICE, [10, 0, 0, 1], [10, 0, 0, 2]);
     let frame = parsed(&question);
@@ -193,7 +193,7 @@ fn arp_is_answered_for_who_is_known() {
 }
 
 #[test]
-fn solicitations_are_answered_for_who_is_known() {
+fn solicitations_are_answered_for_known_addresses() {
     let mut table = table();
     let question = solicitation(ALICE, "2001:db8::1", "2001:db8::2");
     let frame = parsed(&question);

@@ -75,7 +75,7 @@ pub fn offload(bytes: &[u8]) -> &'static str {
             return error.reason();
         }
     };
-    assert_eq!(Offload::check(&offload.header(), &frame), Ok(offload), "the header says the same");
+    assert_eq!(Offload::check(&offload.header(), &frame), Ok(offload), "the header is the same");
     let mut whole = bytes[VirtioNetHeader::LEN..].to_vec();
     match (offload.checksum, offload.segmentation) {
         (None, None) => {
@@ -126,7 +126,7 @@ pub fn table(bytes: &[u8]) -> &'static str {
     }
     table.learn(&frame, &ethernet, 1, NOW);
     let learned = usize::from(frame.source != GATEWAY);
-    assert_eq!(table.iter().count(), learned, "whoever sends is learned");
+    assert_eq!(table.iter().count(), learned, "every sender is learned");
     for (_, mac, fixed) in table.neighbours() {
         assert!(fixed || mac == frame.source, "only its own address");
     }

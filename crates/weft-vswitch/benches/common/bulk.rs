@@ -37,11 +37,11 @@ impl Bulk {
         let (mut arriving, _) = listener.accept().expect("it connected");
         let began = Instant::now();
         let stop = Arc::new(AtomicBool::new(false));
-        let asked = Arc::clone(&stop);
+        let stopped = Arc::clone(&stop);
         let sender = thread::spawn(move || {
             let bytes = [0; 128 << 10];
             out.set_write_timeout(Some(Duration::from_millis(500))).expect("not zero");
-            while !asked.load(Ordering::Relaxed) {
+            while !stopped.load(Ordering::Relaxed) {
                 let _ = out.write(&bytes);
             }
         });

@@ -92,10 +92,10 @@ pub(crate) fn status(trial: &Trial, host: usize) -> Status {
 pub(crate) struct Tenants {
     socket: PacketSocket,
     interfaces: Vec<libc::c_int>,
-    ear: PacketSocket,
+    receiver: PacketSocket,
     /// Numbers of frames sent and received so far.
     pub(crate) sent: u64,
-    pub(crate) heard: u64,
+    pub(crate) received: u64,
 }
 
 impl Tenants {
@@ -107,9 +107,11 @@ impl Tenants {
         let senders = weft_lab::enter(&namespace(trial, 0), open);
         let (socket, interfaces) =
             senders.expect("a namespace of the trial").expect("its interfaces are up");
-        let ear = weft_lab::enter(&namespace(trial, 1), || PacketSocket::hearing(EXPERIMENT));
-        let ear = ear.expect("a namespace of the trial").expect("the kernel has packet sockets");
-        Self { socket, interfaces, ear, sent: 0, heard: 0 }
+        let receiver =
+            weft_lab::enter(&namespace(trial, 1), || PacketSocket::receiving(EXPERIMENT));
+        let receiver =
+            receiver.expect("a namespace of the trial").expect("the kernel has packet sockets");
+        Self { socket, interfaces, receiver, sent: 0, received: 0 }
     }
 
     /// Sends a frame of `len` bytes from a port of host 0 to one of host 1, as soon as there is room.
@@ -126,13 +128,13 @@ impl Tenants {
 
     /// Waits until at most `most` of the sent frames are in flight, or nothing has arrived for `timeout`.
     /// Returns the number in flight.
-    pub(crate) fn wait_for(&mut self, most: u64, patience: Duration) -> u64 {
+    pub(crate) fn wait_for(&mut self, most: u64, timeout: Duration) -> u64 {
         let mut since = Instant::now();
         loop {
-            let more = self.ear.heard().expect("an open socket");
-            self.heard += more;
-            if self.sent - self.heard <= most || since.elapsed() > patience {
-                return self.sent - self.heard;
+            let more = self.receiver.received().expect("an open socket");
+            self.received += more;
+            if self.sent - self.received <= most || since.elapsed() > timeout {
+                return self.sent - self.received;
             }
             if more > 0 {
                 since = Instant::now();

@@ -22,7 +22,7 @@ impl PacketSocket {
     }
 
     /// Opens a socket that counts the frames of an EtherType, on any interface.
-    pub(crate) fn hearing(ether_type: u16) -> io::Result<Self> {
+    pub(crate) fn receiving(ether_type: u16) -> io::Result<Self> {
         Self::of(NonZeroU32::new(ether_type.to_be().into()).map(Protocol::from_raw))
     }
 
@@ -33,7 +33,7 @@ impl PacketSocket {
 
     /// Returns the number of frames since the last call. No frame is read: those without room in the socket
     /// count too.
-    pub(crate) fn heard(&self) -> io::Result<u64> {
+    pub(crate) fn received(&self) -> io::Result<u64> {
         // SAFETY: all fields of `tpacket_stats` are integers, for which zero is a value.
         let mut counted: libc::tpacket_stats = unsafe { zeroed() };
         let mut length = u32::try_from(size_of::<libc::tpacket_stats>()).expect("two counters");

@@ -57,7 +57,7 @@ impl Journey {
 struct RoundTrip {
     parts: [u64; PARTS.len()],
     /// Number of packets of both that were retransmitted.
-    repeats: usize,
+    retransmits: usize,
     /// Number of segments that the tenants retransmitted themselves.
     by_tenant: u32,
 }
@@ -81,14 +81,14 @@ impl Trace {
     pub(crate) fn begin(site: &Site, sockets: PathBuf, service: u16) -> Self {
         let ports = [0, 1].map(|host| sockets.with_extension(format!("port{host}")));
         for (host, file) in ports.iter().enumerate() {
-            order(site, host, Some(file));
+            set_capture(site, host, Some(file));
         }
         Self { sockets, ports, service }
     }
 
     /// Stops the captures, prints the time of each part, and removes the files.
     pub(crate) fn end(self, site: &Site) {
-        (0..2).for_each(|host| order(site, host, None));
+        (0..2).for_each(|host| set_capture(site, host, None));
         let mut journeys = BTreeMap::<Key, Journey>::new();
         for (host, file) in self.ports.iter().enumerate() {
             for seen in capture::read(file) {
@@ -170,7 +170,7 @@ fn first(at: &mut u64, now: u64) {
     }
 }
 
-fn order(site: &Site, host: usize, file: Option<&Path>) {
+fn set_capture(site: &Site, host: usize, file: Option<&Path>) {
     let request = Request::Capture { port: TENANT.into(), file: file.map(Into::into) };
     let answer = ask(&site.trial.control(host), &request).expect("a daemon that runs");
     assert_eq!(answer, Answer::Done);
@@ -193,9 +193,9 @@ fn round_trips(journeys: BTreeMap<Key, Journey>) -> Vec<RoundTrip> {
             parts[..4].copy_from_slice(&there);
             parts[4] = server;
             parts[5..].copy_from_slice(&back);
-            let repeats = request.sent.len() + answer.sent.len() - 2;
+            let retransmits = request.sent.len() + answer.sent.len() - 2;
             let by_tenant = request.by_tenant + answer.by_tenant - 2;
-            all.push(RoundTrip { parts, repeats, by_tenant });
+            all.push(RoundTrip { parts, retransmits, by_tenant });
         }
     }
     all.sort_by_key(RoundTrip::total);
@@ -230,7 +230,7 @@ fn print(all: &[RoundTrip]) {
     let share = |group: &[RoundTrip], is: &dyn Fn(&RoundTrip) -> bool| {
         group.iter().filter(|one| is(one)).count() as f64 * 100.0 / group.len().max(1) as f64
     };
-    row("sent again once, %", &|group| share(group, &|one| one.repeats == 1));
-    row("sent again more often, %", &|group| share(group, &|one| one.repeats > 1));
+    row("sent again once, %", &|group| share(group, &|one| one.retransmits == 1));
+    row("sent again more often, %", &|group| share(group, &|one| one.retransmits > 1));
     row("sent again by a tenant, %", &|group| share(group, &|one| one.by_tenant > 0));
 }

@@ -34,7 +34,7 @@ pub(crate) fn measure(way: Way) {
             .zip(clients)
             .map(|(number, stream)| {
                 let first = began + EVERY * number / CLIENTS;
-                thread::spawn(move || ask_on(stream, request, began, first))
+                thread::spawn(move || request_on(stream, request, began, first))
             })
             .collect();
         for (at, dead) in DEAD.into_iter().zip([true, false]) {
@@ -73,7 +73,7 @@ fn connect(site: &Site) -> TcpStream {
 }
 
 /// Sends each request when it is due, until the path returns. Late answers are read with the next one.
-fn ask_on(mut stream: TcpStream, request: &str, began: Instant, first: Instant) -> Counts {
+fn request_on(mut stream: TcpStream, request: &str, began: Instant, first: Instant) -> Counts {
     stream.set_nodelay(true).expect("a socket");
     let (mut counts, mut awaited) = (Counts::default(), 0);
     let mut at = first;

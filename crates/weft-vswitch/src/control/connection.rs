@@ -9,7 +9,7 @@ use std::time::Duration;
 pub const MAX_REQUEST_BYTES: usize = 64 << 20;
 
 /// Largest number of bytes that are read from one client before the other clients.
-const READ_AT_A_TIME: usize = 1 << 20;
+const MAX_READ_PER_TURN: usize = 1 << 20;
 
 /// The longest time that a client which does not read delays the daemon.
 const SEND_TIMEOUT: Duration = Duration::from_millis(200);
@@ -49,7 +49,7 @@ impl Connection {
     pub(super) fn receive(&mut self) -> bool {
         let mut bytes = [0; 64 << 10];
         let mut read = 0;
-        while read < READ_AT_A_TIME {
+        while read < MAX_READ_PER_TURN {
             match self.stream.read(&mut bytes) {
                 Ok(0) => return false,
                 Ok(count) => {

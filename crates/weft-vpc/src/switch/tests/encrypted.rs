@@ -114,7 +114,7 @@ fn a_host_that_does_not_encrypt_is_spoken_to_in_the_clear_where_that_is_allowed(
 /// Checks with three hosts, one of which does not answer as Weft, that a broadcast leaves for each host as soon as
 /// its way is known.
 #[test]
-fn a_host_that_speaks_only_vxlan_holds_up_nobody_else() {
+fn a_host_that_speaks_only_vxlan_delays_no_other_host() {
     let mut hosts = hosts([InClear::Unable, InClear::Any], true);
     hosts.add_third();
     hosts.encrypt(2, InClear::Unable);

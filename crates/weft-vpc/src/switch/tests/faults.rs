@@ -24,7 +24,7 @@ fn a_peer_that_knows_only_vxlan_gets_plain_frames() {
 }
 
 #[test]
-fn when_every_path_is_dead_frames_go_plain_until_the_peer_is_heard_again() {
+fn when_every_path_is_dead_frames_go_plain_until_the_peer_answers_again() {
     let mut hosts = Hosts::new();
     hosts.send_numbers(0, 0..10, 100);
     assert!(hosts.run(LIMIT, |hosts| hosts.seen(1).len() == 10));

@@ -338,7 +338,7 @@ impl Hosts {
             };
             self.now = self.now.max(next);
             while self.wire.first_key_value().is_some_and(|(key, _)| key.0 <= self.now) {
-                let (_, (from, to, what)) = self.wire.pop_first().expect("looked just now");
+                let (_, (from, to, what)) = self.wire.pop_first().expect("checked just now");
                 self.arrive(from, to, what);
             }
         }

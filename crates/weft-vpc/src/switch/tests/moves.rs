@@ -15,7 +15,7 @@ fn led_to(hosts: &Hosts) -> Vec<usize> {
 }
 
 #[test]
-fn frames_follow_a_machine_that_is_heard_elsewhere() {
+fn frames_follow_a_machine_that_sends_from_another_host() {
     let mut hosts = Hosts::new();
     hosts.add_third();
     // The machine's place is learned only.

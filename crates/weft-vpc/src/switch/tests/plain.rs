@@ -104,7 +104,7 @@ fn an_announcement_moves_a_machine_that_its_host_has() {
     let connected = hosts.run(LIMIT, |hosts| {
         hosts.hosts[0].switch.pairs().any(|pair| pair.peer == host(2) && pair.up)
     });
-    assert!(connected, "the third host was not asked");
+    assert!(connected, "the third host was not probed");
     hosts.run(Duration::from_millis(10), |_| false);
     assert_eq!(place(&mut hosts, 0, mac(2)), Some(Place::Peer(host(2))));
     hosts.send_numbers(0, 0..5, 100);
@@ -112,7 +112,7 @@ fn an_announcement_moves_a_machine_that_its_host_has() {
 }
 
 #[test]
-fn a_machine_that_has_not_spoken_is_found_by_its_host() {
+fn a_machine_that_has_not_sent_is_found_by_its_host() {
     let mut hosts = Hosts::new();
     hosts.hosts[0].switch.table(RED).set_mac(mac(2), None);
     // The frame goes to all hosts, and the host that has the machine requests a connection.
@@ -125,7 +125,7 @@ fn a_machine_that_has_not_spoken_is_found_by_its_host() {
 }
 
 #[test]
-fn a_peer_that_was_found_to_speak_nothing_else_is_believed() {
+fn plain_frames_of_a_peer_that_speaks_only_vxlan_are_trusted() {
     let mut hosts = Hosts::new();
     hosts.only_plain = true;
     hosts.hosts[1].switch.set_network(RED, NetworkConfig { reliable: false, in_order: true });

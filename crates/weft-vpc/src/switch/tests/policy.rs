@@ -153,7 +153,7 @@ fn what_exceeds_the_senders_rate_does_not_leave() {
 }
 
 #[test]
-fn who_has_an_address_is_answered_on_the_host() {
+fn address_resolution_is_answered_on_the_host() {
     let mut hosts = Hosts::new();
     hosts.hosts[0].switch.table(RED).set_neighbour([10, 0, 0, 2].into(), Some(mac(2)));
     let mut question = vec![0, 1, 8, 0, 6, 4, 0, 1];
@@ -183,7 +183,7 @@ fn what_is_sent_from_another_address_does_not_leave() {
 }
 
 #[test]
-fn an_answer_passes_the_group_that_its_question_passed() {
+fn a_reply_passes_the_group_that_its_request_passed() {
     let mut hosts = Hosts::new();
     let group = SecurityGroupConfig {
         name: "client".into(),

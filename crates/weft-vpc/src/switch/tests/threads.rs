@@ -249,7 +249,7 @@ impl Threads {
             };
             self.now = self.now.max(next);
             while self.wire.first_key_value().is_some_and(|(key, _)| key.0 <= self.now) {
-                let (_, (from, to, what)) = self.wire.pop_first().expect("looked just now");
+                let (_, (from, to, what)) = self.wire.pop_first().expect("checked just now");
                 self.arrive(from, to, what);
             }
         }
@@ -381,7 +381,7 @@ fn a_connection_whose_other_end_forgot_it_is_begun_anew() {
 }
 
 #[test]
-fn a_request_for_nobody_is_refused_where_it_arrives() {
+fn a_request_for_an_unknown_port_is_refused_where_it_arrives() {
     let mut all = Threads::new(5, [2, 2], Steering::ByConnection);
     let nobody = MacAddr([2, 9, 9, 9, 9, 9]);
     for own in &mut all.threads[0] {
@@ -481,7 +481,7 @@ fn a_thread_sends_nothing_by_a_path_that_another_found_dead() {
             all.send(from, address(to), number);
             all.run(Duration::from_millis(1), |_| false);
         }
-        assert!(all.sent_by_dead[0] > 0, "nobody found it");
+        assert!(all.sent_by_dead[0] > 0, "no thread found the dead path");
         for number in 200..300 {
             let (from, to) = second[number as usize % second.len()];
             all.send(from, address(to), number);

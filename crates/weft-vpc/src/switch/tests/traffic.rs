@@ -98,7 +98,7 @@ fn both_directions_share_a_connection() {
 }
 
 #[test]
-fn both_ends_may_ask_at_once() {
+fn both_ends_may_request_at_once() {
     let mut hosts = Hosts::new();
     hosts.send_numbers(0, 0..100, 100);
     hosts.send_numbers(1, 0..100, 100);

@@ -10,24 +10,24 @@ use rustix::event::{Timespec, epoll};
 use weft_vpc::PortId;
 
 /// Largest number of ports for which trying each one every turn is cheaper than epoll.
-const FEW: usize = 4;
+const MAX_ALWAYS_POLLED: usize = 4;
 
 /// Largest number of ready ports that one poll returns; the next poll returns others.
-const A_LOOK: usize = 64;
+const MAX_EVENTS: usize = 64;
 
 /// The ports of a thread with an epoll descriptor for them.
 #[derive(Debug)]
-pub(crate) struct Crowd {
+pub(crate) struct PortPoller {
     epoll: OwnedFd,
     ports: Vec<PortId>,
     /// Ports that may have frames: an idle port returns to this set when its descriptor becomes readable.
-    eager: BTreeSet<PortId>,
+    ready: BTreeSet<PortId>,
 }
 
-impl Crowd {
+impl PortPoller {
     pub(crate) fn new() -> io::Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        Ok(Self { epoll, ports: vec![], eager: BTreeSet::new() })
+        Ok(Self { epoll, ports: vec![], ready: BTreeSet::new() })
     }
 
     /// Adds a port. Its descriptor must live as long as the port.
@@ -39,14 +39,14 @@ impl Crowd {
         epoll::add(&self.epoll, fd, data, epoll::EventFlags::IN)?;
         self.ports.push(id);
         // Some descriptors may have been readable before, with their frames still there.
-        self.eager.extend(&self.ports);
+        self.ready.extend(&self.ports);
         Ok(())
     }
 
     pub(crate) fn remove(&mut self, id: PortId, fd: BorrowedFd<'_>) {
         let _ = epoll::delete(&self.epoll, fd);
         self.ports.retain(|&known| known != id);
-        self.eager.remove(&id);
+        self.ready.remove(&id);
     }
 
     /// Returns all ports.
@@ -56,7 +56,7 @@ impl Crowd {
 
     /// Returns `true` if all ports are tried each turn.
     pub(crate) fn is_small(&self) -> bool {
-        self.ports.len() <= FEW
+        self.ports.len() <= MAX_ALWAYS_POLLED
     }
 
     /// Returns a descriptor that is readable while one of the ports is.
@@ -65,32 +65,32 @@ impl Crowd {
     }
 
     /// Returns, without waiting, the ports whose descriptors are readable, and marks them as ready.
-    pub(crate) fn look(&mut self) -> Vec<PortId> {
-        let mut events = [const { MaybeUninit::uninit() }; A_LOOK];
+    pub(crate) fn poll(&mut self) -> Vec<PortId> {
+        let mut events = [const { MaybeUninit::uninit() }; MAX_EVENTS];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let number = |event: &epoll::Event| u32::try_from(event.data.u64()).ok().map(PortId);
-        let ready: Vec<PortId> = match epoll::wait(&self.epoll, &mut events, Some(&now)) {
-            Ok((ready, _)) => ready.iter().filter_map(number).collect(),
-            // An interrupted call is made again next time: what is ready stays ready.
+        let readable: Vec<PortId> = match epoll::wait(&self.epoll, &mut events, Some(&now)) {
+            Ok((readable, _)) => readable.iter().filter_map(number).collect(),
+            // The next poll repeats an interrupted call: readable descriptors stay readable.
             Err(_) => vec![],
         };
-        self.eager.extend(&ready);
-        ready
+        self.ready.extend(&readable);
+        readable
     }
 
     /// Replaces the content of `out` with the ports that may have frames.
-    pub(crate) fn eager(&self, out: &mut Vec<PortId>) {
+    pub(crate) fn ready(&self, out: &mut Vec<PortId>) {
         out.clear();
         match self.is_small() {
             true => out.extend(&self.ports),
-            false => out.extend(&self.eager),
+            false => out.extend(&self.ready),
         }
     }
 
     /// Marks a port as idle: it has no more frames.
-    pub(crate) fn rest(&mut self, id: PortId) {
+    pub(crate) fn set_idle(&mut self, id: PortId) {
         if !self.is_small() {
-            self.eager.remove(&id);
+            self.ready.remove(&id);
         }
     }
 }
@@ -101,57 +101,57 @@ mod tests {
 
     use super::*;
 
-    fn eager(crowd: &Crowd) -> Vec<PortId> {
+    fn ready(poller: &PortPoller) -> Vec<PortId> {
         let mut out = vec![PortId(9999)];
-        crowd.eager(&mut out);
+        poller.ready(&mut out);
         out
     }
 
     #[test]
-    fn only_those_that_have_something_are_tried_where_there_are_many() {
+    fn only_ready_ports_are_returned_where_there_are_many() {
         let fds: Vec<OwnedFd> =
             (0..200).map(|_| eventfd(0, EventfdFlags::NONBLOCK).unwrap()).collect();
-        let mut crowd = Crowd::new().unwrap();
+        let mut poller = PortPoller::new().unwrap();
         for (id, fd) in (0..).map(PortId).zip(&fds) {
-            crowd.add(id, fd.as_fd()).unwrap();
+            poller.add(id, fd.as_fd()).unwrap();
         }
         // At first all may have frames.
-        assert_eq!(eager(&crowd).len(), 200);
-        eager(&crowd).into_iter().for_each(|id| crowd.rest(id));
-        assert_eq!((crowd.look(), eager(&crowd)), (vec![], vec![]));
+        assert_eq!(ready(&poller).len(), 200);
+        ready(&poller).into_iter().for_each(|id| poller.set_idle(id));
+        assert_eq!((poller.poll(), ready(&poller)), (vec![], vec![]));
         let signal = |at: usize| rustix::io::write(&fds[at], &1_u64.to_ne_bytes()).unwrap();
         signal(7);
         signal(150);
-        let mut heard = crowd.look();
-        heard.sort_unstable();
-        assert_eq!(heard, [PortId(7), PortId(150)]);
+        let mut polled = poller.poll();
+        polled.sort_unstable();
+        assert_eq!(polled, [PortId(7), PortId(150)]);
         // An idle port is returned again while its descriptor is readable.
-        crowd.rest(PortId(7));
-        assert_eq!(eager(&crowd), [PortId(150)]);
-        assert!(crowd.look().contains(&PortId(7)));
-        crowd.remove(PortId(7), fds[7].as_fd());
-        assert_eq!(crowd.look(), [PortId(150)]);
-        assert_eq!((eager(&crowd), crowd.ports().len()), (vec![PortId(150)], 199));
+        poller.set_idle(PortId(7));
+        assert_eq!(ready(&poller), [PortId(150)]);
+        assert!(poller.poll().contains(&PortId(7)));
+        poller.remove(PortId(7), fds[7].as_fd());
+        assert_eq!(poller.poll(), [PortId(150)]);
+        assert_eq!((ready(&poller), poller.ports().len()), (vec![PortId(150)], 199));
         // All ports are returned in the end, though one poll returns a limited number.
         (0..200).for_each(|at| {
             signal(at);
         });
         let mut all = BTreeSet::new();
         for _ in 0..20 {
-            all.extend(crowd.look());
+            all.extend(poller.poll());
         }
         assert_eq!(all.len(), 199);
     }
 
     #[test]
-    fn a_few_are_tried_always() {
+    fn few_ports_are_always_returned() {
         let fds: Vec<OwnedFd> =
             (0..2).map(|_| eventfd(0, EventfdFlags::NONBLOCK).unwrap()).collect();
-        let mut crowd = Crowd::new().unwrap();
+        let mut poller = PortPoller::new().unwrap();
         for (id, fd) in (0..).map(PortId).zip(&fds) {
-            crowd.add(id, fd.as_fd()).unwrap();
-            crowd.rest(id);
+            poller.add(id, fd.as_fd()).unwrap();
+            poller.set_idle(id);
         }
-        assert_eq!(eager(&crowd), [PortId(0), PortId(1)]);
+        assert_eq!(ready(&poller), [PortId(0), PortId(1)]);
     }
 }

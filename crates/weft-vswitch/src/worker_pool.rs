@@ -7,72 +7,72 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::{self, JoinHandle};
 
 use crate::OpenError;
-use crate::post::Address;
+use crate::mailbox::Address;
 use crate::worker::Worker;
 
 /// Threads that carry frames until the pool is dropped.
 #[derive(Debug)]
-pub(crate) struct Crew {
-    members: Vec<Member>,
+pub(crate) struct WorkerPool {
+    threads: Vec<WorkerThread>,
     stop: Arc<AtomicBool>,
 }
 
 #[derive(Debug)]
-struct Member {
+struct WorkerThread {
     address: Address,
-    thread: Option<JoinHandle<io::Result<()>>>,
+    handle: Option<JoinHandle<io::Result<()>>>,
 }
 
-impl Crew {
+impl WorkerPool {
     /// Starts a thread for each worker.
     ///
     /// # Errors
     /// The system refuses a thread.
     pub(crate) fn start(workers: Vec<(Worker, Address)>) -> Result<Self, OpenError> {
-        let mut crew = Self { members: vec![], stop: Arc::default() };
+        let mut pool = Self { threads: vec![], stop: Arc::default() };
         for (number, (mut worker, address)) in workers.into_iter().enumerate() {
-            let stop = Arc::clone(&crew.stop);
+            let stop = Arc::clone(&pool.stop);
             let run = move || worker.run(|| stop.load(Ordering::Relaxed));
-            let thread = thread::Builder::new().name(format!("vpc-{number}")).spawn(run);
-            let thread = Some(thread.map_err(OpenError::Thread)?);
-            crew.members.push(Member { address, thread });
+            let handle = thread::Builder::new().name(format!("vpc-{number}")).spawn(run);
+            let handle = Some(handle.map_err(OpenError::Thread)?);
+            pool.threads.push(WorkerThread { address, handle });
         }
-        Ok(crew)
+        Ok(pool)
     }
 
     /// Runs a closure on one thread and waits for its result.
     ///
     /// # Errors
     /// The thread has stopped.
-    pub(crate) fn ask<T: Send + 'static>(
+    pub(crate) fn run_on<T: Send + 'static>(
         &self,
         thread: u8,
         act: impl FnOnce(&mut Worker) -> T + Send + 'static,
     ) -> Result<T, OpenError> {
-        answer(thread, &self.order(thread, act))
+        answer(thread, &self.submit(thread, act))
     }
 
     /// Runs a closure on all threads at the same time and waits for their results.
     ///
     /// # Errors
     /// A thread has stopped.
-    pub(crate) fn ask_all<T: Send + 'static>(
+    pub(crate) fn run_on_all<T: Send + 'static>(
         &self,
         act: impl Fn(&mut Worker) -> T + Clone + Send + 'static,
     ) -> Result<Vec<T>, OpenError> {
-        let asked: Vec<_> =
-            self.threads().map(|thread| (thread, self.order(thread, act.clone()))).collect();
-        asked.iter().map(|(thread, answers)| answer(*thread, answers)).collect()
+        let submitted: Vec<_> =
+            self.threads().map(|thread| (thread, self.submit(thread, act.clone()))).collect();
+        submitted.iter().map(|(thread, answers)| answer(*thread, answers)).collect()
     }
 
-    fn order<T: Send + 'static>(
+    fn submit<T: Send + 'static>(
         &self,
         thread: u8,
         act: impl FnOnce(&mut Worker) -> T + Send + 'static,
     ) -> Receiver<T> {
         let (answers, answer) = channel();
         // The caller may no longer wait; a thread that has stopped sends no result.
-        self.members[usize::from(thread)].address.send(Box::new(move |worker| {
+        self.threads[usize::from(thread)].address.send(Box::new(move |worker| {
             let _ = answers.send(act(worker));
         }));
         answer
@@ -80,7 +80,7 @@ impl Crew {
 
     /// Returns the indices of the threads.
     pub(crate) fn threads(&self) -> impl Iterator<Item = u8> + use<> {
-        0..u8::try_from(self.members.len()).expect("as many as configured")
+        0..u8::try_from(self.threads.len()).expect("as many as configured")
     }
 
     /// Checks that no thread has stopped by itself.
@@ -88,9 +88,9 @@ impl Crew {
     /// # Errors
     /// The error that stopped a thread.
     pub(crate) fn check(&mut self) -> io::Result<()> {
-        for member in &mut self.members {
-            if let Some(thread) = member.thread.take_if(|thread| thread.is_finished()) {
-                thread.join().unwrap_or_else(|cause| std::panic::resume_unwind(cause))?;
+        for thread in &mut self.threads {
+            if let Some(handle) = thread.handle.take_if(|handle| handle.is_finished()) {
+                handle.join().unwrap_or_else(|cause| std::panic::resume_unwind(cause))?;
             }
         }
         Ok(())
@@ -101,16 +101,16 @@ fn answer<T>(thread: u8, answers: &Receiver<T>) -> Result<T, OpenError> {
     answers.recv().map_err(|_| OpenError::Stopped { thread })
 }
 
-impl Drop for Crew {
+impl Drop for WorkerPool {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        for member in &self.members {
+        for thread in &self.threads {
             // The closure wakes the thread, which then reads `stop`.
-            member.address.send(Box::new(|_| ()));
+            thread.address.send(Box::new(|_| ()));
         }
-        for member in &mut self.members {
+        for thread in &mut self.threads {
             // `check` has returned the thread's error, or no caller needs it any more.
-            let _ = member.thread.take().map(JoinHandle::join);
+            let _ = thread.handle.take().map(JoinHandle::join);
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::worker::Worker;
 
 /// Largest number of handovers of one origin in transit to other threads: an origin that sends without limit loses
 /// its own frames and no others.
-const ON_THE_WAY: usize = 256;
+const MAX_IN_TRANSIT: usize = 256;
 
 /// A change that a thread makes between two turns.
 pub(crate) type Order = Box<dyn FnOnce(&mut Worker) + Send>;
@@ -30,21 +30,21 @@ pub(crate) enum Mail {
 
 /// A waker of a sleeping thread, which costs no system call while the thread runs.
 #[derive(Debug)]
-pub(crate) struct Bell {
-    rung: OwnedFd,
+pub(crate) struct Waker {
+    event: OwnedFd,
     /// Set while the thread sleeps.
     asleep: AtomicU32,
 }
 
-impl Bell {
+impl Waker {
     fn new() -> rustix::io::Result<Self> {
-        let rung = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { rung, asleep: AtomicU32::new(0) })
+        let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        Ok(Self { event, asleep: AtomicU32::new(0) })
     }
 
-    fn ring(&self) {
+    fn wake(&self) {
         if signal::is_asked::<Mapped>(&self.asleep) {
-            let _ = rustix::io::write(&self.rung, &1_u64.to_ne_bytes());
+            let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
         }
     }
 
@@ -55,13 +55,13 @@ impl Bell {
 
     pub(crate) fn end_sleep(&self) {
         if !signal::withdraw::<Mapped>(&self.asleep) {
-            let _ = rustix::io::read(&self.rung, &mut [0; 8]);
+            let _ = rustix::io::read(&self.event, &mut [0; 8]);
         }
     }
 
     /// Returns a descriptor that is readable after a wake.
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
-        self.rung.as_fd()
+        self.event.as_fd()
     }
 }
 
@@ -69,32 +69,32 @@ impl Bell {
 #[derive(Clone, Debug)]
 pub(crate) struct Address {
     mail: Sender<Mail>,
-    bell: Arc<Bell>,
+    waker: Arc<Waker>,
 }
 
 impl Address {
     /// Sends an order and wakes the thread. Returns `false` if the mailbox is gone.
     pub(crate) fn send(&self, order: Order) -> bool {
         let sent = self.mail.send(Mail::Order(order)).is_ok();
-        self.bell.ring();
+        self.waker.wake();
         sent
     }
 }
 
 /// The mailbox of a thread.
 #[derive(Debug)]
-pub(crate) struct Letterbox {
+pub(crate) struct Mailbox {
     mail: Receiver<Mail>,
-    pub(crate) bell: Arc<Bell>,
+    pub(crate) waker: Arc<Waker>,
 }
 
-impl Letterbox {
+impl Mailbox {
     /// Creates a mailbox and its address.
     pub(crate) fn open() -> rustix::io::Result<(Self, Address)> {
         let (sender, mail) = channel();
-        let bell = Arc::new(Bell::new()?);
-        let address = Address { mail: sender, bell: Arc::clone(&bell) };
-        Ok((Self { mail, bell }, address))
+        let waker = Arc::new(Waker::new()?);
+        let address = Address { mail: sender, waker: Arc::clone(&waker) };
+        Ok((Self { mail, waker }, address))
     }
 
     pub(crate) fn next(&self) -> Option<Mail> {
@@ -118,20 +118,20 @@ enum Origin {
 
 /// The sender of a thread's handovers to the other threads.
 #[derive(Debug)]
-pub(crate) struct Post {
+pub(crate) struct Router {
     addresses: Vec<Address>,
     /// The tokens by origin; each has one holder for the router and one for each handover in transit.
-    on_the_way: BTreeMap<Origin, Arc<()>>,
+    in_transit: BTreeMap<Origin, Arc<()>>,
 }
 
-impl Post {
+impl Router {
     pub(crate) fn new(addresses: Vec<Address>) -> Self {
-        Self { addresses, on_the_way: BTreeMap::new() }
+        Self { addresses, in_transit: BTreeMap::new() }
     }
 
     /// Sends a handover to a thread. Returns `false` if its origin has too many in transit, or the thread is
     /// gone.
-    pub(crate) fn bring(&mut self, thread: u8, handover: Handover) -> bool {
+    pub(crate) fn send(&mut self, thread: u8, handover: Handover) -> bool {
         let origin = match &handover {
             Handover::Frame { from, .. } => Origin::Port(*from),
             Handover::Plain { vni, .. } => Origin::Network(*vni),
@@ -140,19 +140,19 @@ impl Post {
             }
             Handover::Path(news) => Origin::Path(news.peer().ip()),
         };
-        let counted = self.on_the_way.entry(origin).or_default();
+        let counted = self.in_transit.entry(origin).or_default();
         let Some(address) = self.addresses.get(usize::from(thread)) else { return false };
-        if Arc::strong_count(counted) > ON_THE_WAY {
+        if Arc::strong_count(counted) > MAX_IN_TRANSIT {
             return false;
         }
         let sent = address.mail.send(Mail::Handover(handover, Arc::clone(counted))).is_ok();
-        address.bell.ring();
+        address.waker.wake();
         sent
     }
 
     /// Removes origins without handovers in transit.
-    pub(crate) fn tidy(&mut self) {
-        self.on_the_way.retain(|_, counted| Arc::strong_count(counted) > 1);
+    pub(crate) fn remove_idle(&mut self) {
+        self.in_transit.retain(|_, counted| Arc::strong_count(counted) > 1);
     }
 }
 
@@ -166,42 +166,42 @@ mod tests {
     }
 
     #[test]
-    fn who_sends_without_end_loses_its_own_frames_only() {
-        let (letterbox, address) = Letterbox::open().unwrap();
-        let mut post = Post::new(vec![address]);
-        let brought = (0..ON_THE_WAY * 2).filter(|_| post.bring(0, frame(1))).count();
-        assert_eq!(brought, ON_THE_WAY);
-        assert!(post.bring(0, frame(2)));
+    fn an_origin_that_sends_without_limit_loses_only_its_own_frames() {
+        let (mailbox, address) = Mailbox::open().unwrap();
+        let mut router = Router::new(vec![address]);
+        let sent = (0..MAX_IN_TRANSIT * 2).filter(|_| router.send(0, frame(1))).count();
+        assert_eq!(sent, MAX_IN_TRANSIT);
+        assert!(router.send(0, frame(2)));
         // A handover that was used makes room.
-        drop(letterbox.next());
-        assert!(post.bring(0, frame(1)));
-        assert!(!post.bring(0, frame(1)));
-        let waiting = std::iter::from_fn(|| letterbox.next()).count();
-        assert_eq!(waiting, ON_THE_WAY + 1);
-        post.tidy();
-        assert!(post.on_the_way.is_empty());
-        assert!(!post.bring(1, frame(1)), "there is no such thread");
-        drop(letterbox);
-        assert!(!post.bring(0, frame(1)), "nobody reads it any more");
+        drop(mailbox.next());
+        assert!(router.send(0, frame(1)));
+        assert!(!router.send(0, frame(1)));
+        let waiting = std::iter::from_fn(|| mailbox.next()).count();
+        assert_eq!(waiting, MAX_IN_TRANSIT + 1);
+        router.remove_idle();
+        assert!(router.in_transit.is_empty());
+        assert!(!router.send(1, frame(1)), "there is no such thread");
+        drop(mailbox);
+        assert!(!router.send(0, frame(1)), "no thread reads the mailbox any more");
     }
 
     #[test]
-    fn whoever_sleeps_is_woken_and_nobody_else() {
-        let (letterbox, address) = Letterbox::open().unwrap();
-        let rung = |letterbox: &Letterbox| {
+    fn only_a_sleeping_thread_is_woken() {
+        let (mailbox, address) = Mailbox::open().unwrap();
+        let event = |mailbox: &Mailbox| {
             let mut fds =
-                [rustix::event::PollFd::new(&letterbox.bell.rung, rustix::event::PollFlags::IN)];
+                [rustix::event::PollFd::new(&mailbox.waker.event, rustix::event::PollFlags::IN)];
             rustix::event::poll(&mut fds, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 }))
                 .unwrap()
                 > 0
         };
-        address.bell.ring();
-        assert!(!rung(&letterbox), "it is awake");
-        letterbox.bell.begin_sleep();
-        address.bell.ring();
-        assert!(rung(&letterbox));
-        letterbox.bell.end_sleep();
-        assert!(!rung(&letterbox));
+        address.waker.wake();
+        assert!(!event(&mailbox), "the thread is awake");
+        mailbox.waker.begin_sleep();
+        address.waker.wake();
+        assert!(event(&mailbox));
+        mailbox.waker.end_sleep();
+        assert!(!event(&mailbox));
         // Several threads wake one that sleeps again and again: none of their messages is missed.
         const EACH: usize = 2_000;
         let senders: Vec<_> = (0..3)
@@ -214,22 +214,22 @@ mod tests {
             .collect();
         let mut read = 0;
         while read < 3 * EACH {
-            letterbox.bell.begin_sleep();
+            mailbox.waker.begin_sleep();
             let before = read;
-            read += std::iter::from_fn(|| letterbox.next()).count();
+            read += std::iter::from_fn(|| mailbox.next()).count();
             if read == before {
                 let mut fds = [rustix::event::PollFd::new(
-                    &letterbox.bell.rung,
+                    &mailbox.waker.event,
                     rustix::event::PollFlags::IN,
                 )];
-                let patience = rustix::event::Timespec { tv_sec: 10, tv_nsec: 0 };
+                let timeout = rustix::event::Timespec { tv_sec: 10, tv_nsec: 0 };
                 assert_eq!(
-                    rustix::event::poll(&mut fds, Some(&patience)),
+                    rustix::event::poll(&mut fds, Some(&timeout)),
                     Ok(1),
-                    "a ring was missed"
+                    "a wake was missed"
                 );
             }
-            letterbox.bell.end_sleep();
+            mailbox.waker.end_sleep();
         }
         senders.into_iter().for_each(|sender| sender.join().unwrap());
     }
