@@ -66,7 +66,7 @@ pub enum AclError {
         problem: String,
     },
     /// With its sets the list has more than [`Acl::MAX_ENTRIES`] entries.
-    #[error("{list}: its sets make more than {} rules of it", Acl::MAX_ENTRIES)]
+    #[error("{list}: with its sets it has more than {} entries", Acl::MAX_ENTRIES)]
     TooMany {
         /// The list's name.
         list: String,

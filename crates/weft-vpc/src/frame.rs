@@ -101,7 +101,7 @@ pub enum FrameError {
         got: u8,
     },
     /// A length that does not cover its own header, or reaches past the frame or packet.
-    #[error("{field} says {got} bytes, expected {least} to {most}")]
+    #[error("{field} is {got} bytes, expected {least} to {most}")]
     WrongLength {
         /// The field's name.
         field: &'static str,

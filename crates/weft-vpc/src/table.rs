@@ -38,7 +38,7 @@ pub struct TableCounters {
     pub learned: u64,
     /// Number of addresses learned at another place, or of another machine, than before.
     pub moved: u64,
-    /// Number of frames from another place than the set or proved one of their address; they are not learned.
+    /// Number of claims of set or proved addresses from elsewhere; these are not learned.
     pub contradicted: u64,
     /// Number of addresses not learned because the table was full.
     pub full: u64,

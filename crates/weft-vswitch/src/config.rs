@@ -185,7 +185,7 @@ pub enum ConfigError {
     },
     /// The file has the table of an earlier version.
     #[error(
-        "{}: [host.seal] is no more, as hosts agree on keys by themselves: write [host.encryption] with \
+        "{}: [host.seal] was removed, as hosts agree on keys by themselves: write [host.encryption] with \
          mode = \"required\" instead, and preshared-key = FILE, which may be the file of the secret", file.display()
     )]
     OldSeal {

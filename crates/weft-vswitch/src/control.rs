@@ -289,7 +289,7 @@ pub enum AskError {
         cause: io::Error,
     },
     /// The answer cannot be read.
-    #[error("the daemon at {} does not answer as this version does", socket.display())]
+    #[error("the answer of the daemon at {} is not one that this version reads", socket.display())]
     Malformed {
         /// The socket.
         socket: PathBuf,

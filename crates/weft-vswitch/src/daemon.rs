@@ -79,7 +79,7 @@ pub enum OpenError {
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
     /// A thread stopped by itself; the daemon logs the reason and ends.
-    #[error("thread {thread} has stopped; the log says why")]
+    #[error("thread {thread} has stopped; the log has the reason")]
     Stopped {
         /// The thread's index.
         thread: u8,

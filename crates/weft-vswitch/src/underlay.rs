@@ -32,7 +32,7 @@ struct Way {
     content: Content,
 }
 
-/// Writes a datagram of `len` bytes after the VXLAN header, which `fill` writes, into the outbox.
+/// Writes a datagram into the outbox: the VXLAN header, then `len` bytes that `fill` writes.
 #[inline]
 fn push(link: &mut Link<'_>, way: &Way, len: usize, fill: impl FnOnce(&mut [u8])) {
     // The frame is too long for this network, as with a tenant's jumbo frames; the kernel would refuse it too.

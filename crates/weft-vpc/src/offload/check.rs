@@ -58,7 +58,7 @@ pub enum OffloadError {
         len: u32,
     },
     /// A fragment, which does not have the whole packet's checksum.
-    #[error("a checksum is to be filled in, or segments cut, in a part of a packet")]
+    #[error("checksum or segmentation offload on a fragment")]
     OfFragment,
     /// `hdr_len` is longer than the frame.
     #[error("hdr_len {got} of a frame of {len} bytes")]
@@ -72,7 +72,7 @@ pub enum OffloadError {
     #[error("gso_type {0:?} without NEEDS_CSUM")]
     SegmentsWithoutChecksum(GsoType),
     /// The frame has another protocol than the header's segments.
-    #[error("gso_type {0:?} on a frame that is something else")]
+    #[error("gso_type {0:?} on a frame of another protocol")]
     WrongKind(GsoType),
     /// Fragments of a UDP datagram (UFO), which are not offered to tenants.
     #[error("gso_type UDP (UFO) was not negotiated")]

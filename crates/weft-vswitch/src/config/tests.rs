@@ -90,7 +90,7 @@ fn encryption_is_preferred_and_its_former_table_is_refused_by_name() {
     std::fs::write(&file, WHOLE.replacen("mtu = 1500", old, 1)).unwrap();
     let error = Config::read(&file).unwrap_err().to_string();
     std::fs::remove_file(&file).unwrap();
-    for words in ["[host.seal] is no more", "[host.encryption] with mode = \"required\""] {
+    for words in ["[host.seal] was removed", "[host.encryption] with mode = \"required\""] {
         assert!(error.contains(words), "{error}");
     }
 }
