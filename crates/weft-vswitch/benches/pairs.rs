@@ -193,7 +193,7 @@ fn main() -> ExitCode {
     );
     println!(
         "{:6} {:8} {:>6} {:>10} {:>12} {:>12}",
-        "path", "learns", "sent", "late", "sent again", "longest, ms"
+        "path", "learns", "sent", "late", "retransmits", "longest, ms"
     );
     for what in WHAT.into_iter().filter(|what| all || named(what)) {
         for (share, learns) in [(false, "alone"), (true, "together")] {

@@ -36,7 +36,7 @@ fn granularity(seconds: u64) {
     println!("one TCP stream over four paths of 100, 80, 60 and 40 Mb/s, {seconds} s each");
     println!(
         "{:>8} {:17} {:>8} {:>14} {:>16}",
-        "packets", "orders", "Mb/s", "sent again/MB", "processor s/GB"
+        "packets", "orders", "Mb/s", "retransmits/MB", "processor s/GB"
     );
     for group in GRANULARITIES {
         for (orders, way, in_order) in CONTENDERS {
@@ -85,7 +85,7 @@ fn incast(seconds: u64) {
     println!(
         "\neight TCP streams to one tenant that loses 0 to 2 % of its frames, {seconds} s each"
     );
-    println!("{:15} {:>8} {:>14}", "way", "Mb/s", "sent again/MB");
+    println!("{:15} {:>8} {:>14}", "way", "Mb/s", "retransmits/MB");
     for way in [Way::Vanilla, Way::Weft] {
         let site = Site::changed(way, 4, |config| config.lab.leaves = 9);
         // The receiver is end 1; the others send.

@@ -15,14 +15,14 @@ use super::{Site, TENANT};
 /// The parts of a frame's way through the overlay, and the time between a request and its answer.
 const PARTS: [&str; 9] = [
     "request waits to be sent",
-    "request is sent again",
+    "request is retransmitted",
     "request on its way, and read",
-    "request is shown",
+    "request to the server",
     "server",
     "answer waits to be sent",
-    "answer is sent again",
+    "answer is retransmitted",
     "answer on its way, and read",
-    "answer is shown",
+    "answer to the client",
 ];
 
 /// The key of a segment with data: the client's port, `true` if it goes to the client, its sequence number.
@@ -205,7 +205,7 @@ fn round_trips(journeys: BTreeMap<Key, Journey>) -> Vec<RoundTrip> {
 /// Prints the means over all requests, and over the slowest.
 fn print(all: &[RoundTrip]) {
     println!(
-        "from the client's port and back to it, {} requests, means in us; requests of which packets were sent again",
+        "from the client's port and back to it, {} requests, means in us; requests with retransmitted packets",
         all.len()
     );
     let groups = [("all", 1), ("slowest 1 %", 100), ("slowest 0.1 %", 1000)]
@@ -230,7 +230,7 @@ fn print(all: &[RoundTrip]) {
     let share = |group: &[RoundTrip], is: &dyn Fn(&RoundTrip) -> bool| {
         group.iter().filter(|one| is(one)).count() as f64 * 100.0 / group.len().max(1) as f64
     };
-    row("sent again once, %", &|group| share(group, &|one| one.retransmits == 1));
-    row("sent again more often, %", &|group| share(group, &|one| one.retransmits > 1));
-    row("sent again by a tenant, %", &|group| share(group, &|one| one.by_tenant > 0));
+    row("retransmitted once, %", &|group| share(group, &|one| one.retransmits == 1));
+    row("retransmitted more often, %", &|group| share(group, &|one| one.retransmits > 1));
+    row("retransmitted by a tenant, %", &|group| share(group, &|one| one.by_tenant > 0));
 }
