@@ -1,7 +1,10 @@
 //! The structures of `rdma/rdma_cma.h`, field by field, under their C names (rdma-core 44). `tests/layout.rs` has the C
 //! compiler print the size and offset of every field and compares them.
 #![allow(non_camel_case_types, reason = "the names of rdma_cma.h, so that its manual pages apply")]
-#![allow(missing_debug_implementations, reason = "pointers and unions of C have no useful debug output")]
+#![allow(
+    missing_debug_implementations,
+    reason = "pointers and unions of C have no useful debug output"
+)]
 
 use core::ffi::{c_char, c_int, c_void};
 

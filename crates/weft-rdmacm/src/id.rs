@@ -245,7 +245,7 @@ impl Id {
     }
 
     /// Handles an event of its connection.
-    pub(crate) fn happened(&self, event: manager::Event) {
+    pub(crate) fn on_event(&self, event: manager::Event) {
         use manager::Event as Happened;
         let new = |kind, status| Event::new(self, kind, status);
         self.announce(match event {

@@ -13,7 +13,7 @@ use crate::transition;
 use weft_verbs_abi::{qp_state, qp_type};
 
 /// The maximum of a retry count: it has three bits.
-const MOST_RETRIES: u8 = 7;
+const MAX_RETRIES: u8 = 7;
 
 /// # Safety
 /// `data` is null or points to `len` bytes.
@@ -44,13 +44,13 @@ unsafe fn offer(
     let (serve, ask) = asked.map_or((most, most), |peer| {
         (peer.initiator_depth.min(most), peer.responder_resources.min(most))
     });
-    let retries = asked.map_or(MOST_RETRIES, |peer| peer.retry_count);
+    let retries = asked.map_or(MAX_RETRIES, |peer| peer.retry_count);
     let base = Offer {
         service: service_of(id),
         responder_resources: serve,
         initiator_depth: ask,
         retry_count: retries,
-        rnr_retry_count: asked.map_or(MOST_RETRIES, |peer| peer.rnr_retry_count),
+        rnr_retry_count: asked.map_or(MAX_RETRIES, |peer| peer.rnr_retry_count),
         ..details.own.clone()
     };
     // SAFETY: guaranteed by the caller.
@@ -63,8 +63,8 @@ unsafe fn offer(
         queue_pair: pair.map_or(param.qp_num, |pair| pair.qp_num),
         responder_resources: of(param.responder_resources, serve),
         initiator_depth: of(param.initiator_depth, ask),
-        retry_count: if asked.is_some() { retries } else { param.retry_count.min(MOST_RETRIES) },
-        rnr_retry_count: param.rnr_retry_count.min(MOST_RETRIES),
+        retry_count: if asked.is_some() { retries } else { param.retry_count.min(MAX_RETRIES) },
+        rnr_retry_count: param.rnr_retry_count.min(MAX_RETRIES),
         flow_control: param.flow_control != 0,
         shared_receive_queue: pair.map_or(param.srq != 0, |pair| !pair.srq.is_null()),
         // SAFETY: guaranteed by the caller.

@@ -11,13 +11,13 @@ use super::{Event, Outbox, Owner, Space, Transmit};
 use crate::message::{Body, CommunicationId, Message, Offer, Reason, count_copy};
 
 /// The retransmission timeout of a message's first transmission; it doubles each time.
-const FIRST_WAIT: Duration = Duration::from_millis(50);
+const INITIAL_TIMEOUT: Duration = Duration::from_millis(50);
 /// The maximum retransmission timeout.
-const LONGEST_WAIT: Duration = Duration::from_secs(1);
+const MAX_TIMEOUT: Duration = Duration::from_secs(1);
 /// The number of transmissions before the other end is given up: 11 to 12 seconds after the first.
-pub(super) const TRIES: u8 = 15;
+pub(super) const MAX_TRANSMISSIONS: u8 = 15;
 /// The time without a message after which an established connection probes the other end.
-const IDLE: Duration = Duration::from_secs(5);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(5);
 /// The time for which the answering end keeps its state, so that a late copy of a request is not a new one.
 const TIME_WAIT: Duration = Duration::from_secs(15);
 
@@ -38,10 +38,10 @@ pub(super) enum State {
 
 /// A message that is retransmitted until it is answered.
 #[derive(Debug)]
-struct Repeated {
+struct Retransmission {
     bytes: Vec<u8>,
-    wait: Duration,
-    tries_left: u8,
+    timeout: Duration,
+    transmissions_left: u8,
 }
 
 /// The active or the passive end.
@@ -64,7 +64,7 @@ pub(super) struct Connection {
     pub(super) deadline: Option<Instant>,
     /// `true` while an owner wants its events.
     pub(super) is_owned: bool,
-    repeated: Option<Repeated>,
+    retransmission: Option<Retransmission>,
     /// The answer to a copy of the request.
     answer: Option<Vec<u8>>,
 }
@@ -85,7 +85,7 @@ impl Connection {
             state: State::RequestReceived,
             deadline: None,
             is_owned: true,
-            repeated: None,
+            retransmission: None,
             answer: None,
         }
     }
@@ -98,43 +98,47 @@ impl Connection {
         out.transmits.push_back(Transmit { from: self.local, to: self.remote, bytes });
     }
 
-    fn say(&self, body: Body, out: &mut Outbox) {
+    fn send_body(&self, body: Body, out: &mut Outbox) {
         self.send(self.bytes(body), out);
     }
 
-    fn tell(&self, event: Event, out: &mut Outbox) {
+    fn push_event(&self, event: Event, out: &mut Outbox) {
         if self.is_owned {
             out.events.push_back((self.own, event));
         }
     }
 
     /// Sends a message now, and again after each timeout until it is answered.
-    fn insist(&mut self, body: Body, now: Instant, out: &mut Outbox) -> Vec<u8> {
+    fn send_until_answered(&mut self, body: Body, now: Instant, out: &mut Outbox) -> Vec<u8> {
         let bytes = self.bytes(body);
         self.send(bytes.clone(), out);
-        let repeated = Repeated { bytes: bytes.clone(), wait: FIRST_WAIT, tries_left: TRIES - 1 };
-        self.deadline = Some(now + repeated.wait);
-        self.repeated = Some(repeated);
+        let retransmission = Retransmission {
+            bytes: bytes.clone(),
+            timeout: INITIAL_TIMEOUT,
+            transmissions_left: MAX_TRANSMISSIONS - 1,
+        };
+        self.deadline = Some(now + retransmission.timeout);
+        self.retransmission = Some(retransmission);
         bytes
     }
 
     /// Resets the transmission count: the other end is alive.
-    fn hear(&mut self, now: Instant) {
-        if let Some(repeated) = &mut self.repeated {
-            repeated.tries_left = TRIES;
-            repeated.wait = LONGEST_WAIT;
-            self.deadline = Some(now + LONGEST_WAIT);
+    fn on_peer_alive(&mut self, now: Instant) {
+        if let Some(retransmission) = &mut self.retransmission {
+            retransmission.transmissions_left = MAX_TRANSMISSIONS;
+            retransmission.timeout = MAX_TIMEOUT;
+            self.deadline = Some(now + MAX_TIMEOUT);
         }
     }
 
-    fn rest(&mut self, until: Option<Instant>) {
-        self.repeated = None;
+    fn stop_retransmission(&mut self, until: Option<Instant>) {
+        self.retransmission = None;
         self.deadline = until;
     }
 
     fn establish(&mut self, now: Instant) {
         self.state = State::Established;
-        self.rest(Some(now + IDLE));
+        self.stop_retransmission(Some(now + IDLE_TIMEOUT));
     }
 
     /// Enters TIME-WAIT if this end was the one asked, for copies of the request; else closes.
@@ -142,11 +146,11 @@ impl Connection {
         match self.side {
             Side::Active => {
                 self.state = State::Closed;
-                self.rest(None);
+                self.stop_retransmission(None);
             }
             Side::Passive { .. } => {
                 self.state = State::TimeWait;
-                self.rest(Some(now + TIME_WAIT));
+                self.stop_retransmission(Some(now + TIME_WAIT));
             }
         }
     }
@@ -157,7 +161,7 @@ impl Connection {
             Space::Connected => Body::Request(offer),
             Space::Datagram => Body::ServiceRequest(offer),
         };
-        self.insist(body, now, out);
+        self.send_until_answered(body, now, out);
     }
 
     /// Returns `true` if there was a request to accept.
@@ -168,7 +172,7 @@ impl Connection {
         match self.space {
             Space::Connected => {
                 self.state = State::ReplySent;
-                self.answer = Some(self.insist(Body::Reply(offer), now, out));
+                self.answer = Some(self.send_until_answered(Body::Reply(offer), now, out));
             }
             Space::Datagram => {
                 let bytes = self.bytes(Body::ServiceReply(offer));
@@ -203,7 +207,7 @@ impl Connection {
         if self.state != State::ReplyReceived {
             return false;
         }
-        self.say(Body::ReadyToUse, out);
+        self.send_body(Body::ReadyToUse, out);
         self.establish(now);
         true
     }
@@ -214,7 +218,7 @@ impl Connection {
             return false;
         }
         self.establish(now);
-        self.tell(Event::Established, out);
+        self.push_event(Event::Established, out);
         true
     }
 
@@ -224,7 +228,7 @@ impl Connection {
             return false;
         }
         self.state = State::DisconnectSent;
-        self.insist(Body::DisconnectRequest, now, out);
+        self.send_until_answered(Body::DisconnectRequest, now, out);
         true
     }
 
@@ -241,19 +245,19 @@ impl Connection {
     /// Handles a message from the other end.
     pub(super) fn handle(&mut self, message: Message, now: Instant, out: &mut Outbox) {
         match (self.state, message.body) {
-            (State::RequestSent | State::ReplySent, Body::Received) => self.hear(now),
+            (State::RequestSent | State::ReplySent, Body::Received) => self.on_peer_alive(now),
             (State::RequestSent, Body::Reply(offer)) if self.space == Space::Connected => {
                 self.peer = message.from;
                 self.state = State::ReplyReceived;
-                self.rest(None);
-                self.tell(Event::Response(offer), out);
+                self.stop_retransmission(None);
+                self.push_event(Event::Response(offer), out);
             }
             (State::RequestSent, Body::ServiceReply(offer)) if self.space == Space::Datagram => {
-                self.tell(Event::Resolved(offer), out);
+                self.push_event(Event::Resolved(offer), out);
                 self.end(now);
             }
             (State::RequestReceived, Body::Request(_) | Body::ServiceRequest(_))
-            | (State::ReplyReceived, Body::Reply(_)) => self.say(Body::Received, out),
+            | (State::ReplyReceived, Body::Reply(_)) => self.send_body(Body::Received, out),
             (State::ReplySent | State::TimeWait, Body::Request(_) | Body::ServiceRequest(_)) => {
                 if let Some(answer) = self.answer.clone() {
                     self.send(answer, out);
@@ -264,19 +268,21 @@ impl Connection {
             }
             (State::ReplySent, Body::Probe) => {
                 self.notify(now, out);
-                self.say(Body::ProbeReply, out);
+                self.send_body(Body::ProbeReply, out);
             }
-            (State::Established, Body::Reply(_)) => self.say(Body::ReadyToUse, out),
+            (State::Established, Body::Reply(_)) => self.send_body(Body::ReadyToUse, out),
             (State::Established, Body::Probe) => {
-                self.say(Body::ProbeReply, out);
-                self.rest(Some(now + IDLE));
+                self.send_body(Body::ProbeReply, out);
+                self.stop_retransmission(Some(now + IDLE_TIMEOUT));
             }
-            (State::Established, Body::ProbeReply) => self.rest(Some(now + IDLE)),
+            (State::Established, Body::ProbeReply) => {
+                self.stop_retransmission(Some(now + IDLE_TIMEOUT))
+            }
             (_, Body::Reject { reason, private_data }) => {
                 self.handle_reject(reason, private_data, now, out);
             }
             (_, Body::DisconnectRequest) => self.handle_disconnect_request(now, out),
-            (State::DisconnectSent, Body::DisconnectReply) => self.lose(0, now, out),
+            (State::DisconnectSent, Body::DisconnectReply) => self.close(0, now, out),
             // A copy of an answered message, or an answer without a question.
             _ => {}
         }
@@ -285,7 +291,7 @@ impl Connection {
     fn handle_reject(&mut self, reason: Reason, data: Vec<u8>, now: Instant, out: &mut Outbox) {
         match (self.state, self.space) {
             (State::RequestSent, Space::Datagram) => {
-                self.tell(Event::Unreachable { status: i32::from(reason.0) }, out);
+                self.push_event(Event::Unreachable { status: i32::from(reason.0) }, out);
                 self.end(now);
             }
             (
@@ -296,13 +302,13 @@ impl Connection {
                 _,
             ) => {
                 self.answer = None;
-                self.tell(Event::Rejected { reason, private_data: data }, out);
+                self.push_event(Event::Rejected { reason, private_data: data }, out);
                 self.end(now);
             }
             (State::Established, _) if reason == Reason::INVALID_COMMUNICATION_ID => {
-                self.lose(0, now, out);
+                self.close(0, now, out);
             }
-            (State::DisconnectSent, _) => self.lose(0, now, out),
+            (State::DisconnectSent, _) => self.close(0, now, out),
             (State::Established | State::TimeWait | State::Closed, _) => {}
         }
     }
@@ -311,20 +317,20 @@ impl Connection {
         match self.state {
             State::RequestSent | State::RequestReceived | State::Closed => return,
             // The connection was in use, and the message that says so was lost.
-            State::ReplySent => self.tell(Event::Established, out),
+            State::ReplySent => self.push_event(Event::Established, out),
             State::ReplyReceived | State::Established | State::DisconnectSent | State::TimeWait => {
             }
         }
-        self.say(Body::DisconnectReply, out);
+        self.send_body(Body::DisconnectReply, out);
         if self.state != State::TimeWait {
-            self.lose(0, now, out);
+            self.close(0, now, out);
         }
     }
 
     /// Ends the connection; the owner's event has `status`, zero or a negative error number.
-    fn lose(&mut self, status: i32, now: Instant, out: &mut Outbox) {
+    fn close(&mut self, status: i32, now: Instant, out: &mut Outbox) {
         self.answer = None;
-        self.tell(Event::Disconnected { status }, out);
+        self.push_event(Event::Disconnected { status }, out);
         self.end(now);
     }
 
@@ -334,29 +340,29 @@ impl Connection {
             State::RequestSent | State::ReplyReceived => {
                 self.handle_reject(Reason::INVALID_SERVICE_ID, Vec::new(), now, out);
             }
-            State::Established | State::DisconnectSent => self.lose(0, now, out),
+            State::Established | State::DisconnectSent => self.close(0, now, out),
             State::RequestReceived | State::ReplySent | State::TimeWait | State::Closed => {}
         }
     }
 
     pub(super) fn handle_timeout(&mut self, now: Instant, out: &mut Outbox) {
-        match &mut self.repeated {
-            Some(repeated) if repeated.tries_left > 0 => {
-                repeated.tries_left -= 1;
-                let doubled = Duration::from_nanos(repeated.wait.as_nanos() * 2);
-                repeated.wait = doubled.min(LONGEST_WAIT);
-                self.deadline = Some(now + repeated.wait);
-                count_copy(&mut repeated.bytes);
-                let bytes = repeated.bytes.clone();
+        match &mut self.retransmission {
+            Some(retransmission) if retransmission.transmissions_left > 0 => {
+                retransmission.transmissions_left -= 1;
+                let doubled = Duration::from_nanos(retransmission.timeout.as_nanos() * 2);
+                retransmission.timeout = doubled.min(MAX_TIMEOUT);
+                self.deadline = Some(now + retransmission.timeout);
+                count_copy(&mut retransmission.bytes);
+                let bytes = retransmission.bytes.clone();
                 self.send(bytes, out);
             }
             Some(_) => self.give_up(now, out),
             None if self.state == State::Established => {
-                self.insist(Body::Probe, now, out);
+                self.send_until_answered(Body::Probe, now, out);
             }
             None => {
                 self.state = State::Closed;
-                self.rest(None);
+                self.stop_retransmission(None);
             }
         }
     }
@@ -365,10 +371,10 @@ impl Connection {
     fn give_up(&mut self, now: Instant, out: &mut Outbox) {
         if matches!(self.state, State::RequestSent | State::ReplySent) {
             self.answer = None;
-            self.tell(Event::Unreachable { status: -libc::ETIMEDOUT }, out);
+            self.push_event(Event::Unreachable { status: -libc::ETIMEDOUT }, out);
             self.end(now);
         } else {
-            self.lose(-libc::ETIMEDOUT, now, out);
+            self.close(-libc::ETIMEDOUT, now, out);
         }
     }
 }

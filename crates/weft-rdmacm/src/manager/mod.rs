@@ -16,7 +16,7 @@ use connection::{Connection, Side, State};
 
 /// The number of copies of a request, a third of a second of them, that a port without a listener leaves unanswered:
 /// programs (perftest's `-R`) listen, close, and listen again, and their clients are fast.
-const PATIENCE: u8 = 3;
+const MAX_UNANSWERED_COPIES: u8 = 3;
 
 /// A port space: each has its own ports and its own handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -238,7 +238,7 @@ impl Manager {
             _ => return,
         };
         let Some(listening) = self.listeners.get(&(space, local)) else {
-            if message.copy < PATIENCE {
+            if message.copy < MAX_UNANSWERED_COPIES {
                 return;
             }
             let body =

@@ -90,7 +90,7 @@ impl Line {
     }
 
     /// Returns an end's events since the last call.
-    fn told(&mut self, end: usize) -> Vec<Event> {
+    fn events(&mut self, end: usize) -> Vec<Event> {
         self.events[end].drain(..).map(|(_, event)| event).collect()
     }
 
@@ -110,10 +110,10 @@ impl Line {
         let server = self.requested();
         assert!(self.ends[1].accept(self.now, server, offer(6)));
         self.deliver();
-        assert_eq!(self.told(0), [Event::Response(offer(6))]);
+        assert_eq!(self.events(0), [Event::Response(offer(6))]);
         assert!(self.ends[0].ready(self.now, client));
         self.deliver();
-        assert_eq!(self.told(1), [Event::Established]);
+        assert_eq!(self.events(1), [Event::Established]);
         [client, server]
     }
 }
@@ -124,8 +124,8 @@ fn a_connection_comes_up_and_goes_down() {
     let [client, _] = line.established();
     assert!(line.ends[0].disconnect(line.now, client));
     line.deliver();
-    assert_eq!(line.told(0), [Event::Disconnected { status: 0 }]);
-    assert_eq!(line.told(1), [Event::Disconnected { status: 0 }]);
+    assert_eq!(line.events(0), [Event::Disconnected { status: 0 }]);
+    assert_eq!(line.events(1), [Event::Disconnected { status: 0 }]);
     // The client's port is free at once; the server keeps its state for a while.
     assert!(!line.ends[0].uses(address(0)) && line.ends[1].uses(address(1)));
     line.pass(Duration::from_secs(20), |_| Fate::Arrive);
@@ -144,10 +144,10 @@ fn loss_and_copies_change_nothing() {
         };
         let mut line = Line::new(Space::Connected);
         let client = line.connect(Space::Connected);
-        let mut told = [Vec::new(), Vec::new()];
+        let mut events = [Vec::new(), Vec::new()];
         for _ in 0..40 {
             line.pass(SECOND, &mut fate);
-            for (end, told) in told.iter_mut().enumerate() {
+            for (end, events) in events.iter_mut().enumerate() {
                 for (id, event) in core::mem::take(&mut line.events[end]) {
                     match event {
                         Event::Requested { .. } => {
@@ -159,16 +159,16 @@ fn loss_and_copies_change_nothing() {
                         }
                         _ => {}
                     }
-                    told.push(event);
+                    events.push(event);
                 }
             }
         }
-        assert_eq!(told[0].first(), Some(&Event::Response(offer(6))), "seed {seed}");
-        assert_eq!(told[0].len(), 2, "seed {seed}: {told:?}");
-        assert!(matches!(told[0][1], Event::Disconnected { .. }), "seed {seed}: {told:?}");
-        assert_eq!(told[1].len(), 3, "seed {seed}: {told:?}");
-        assert_eq!(told[1][1], Event::Established, "seed {seed}");
-        assert!(matches!(told[1][2], Event::Disconnected { .. }), "seed {seed}");
+        assert_eq!(events[0].first(), Some(&Event::Response(offer(6))), "seed {seed}");
+        assert_eq!(events[0].len(), 2, "seed {seed}: {events:?}");
+        assert!(matches!(events[0][1], Event::Disconnected { .. }), "seed {seed}: {events:?}");
+        assert_eq!(events[1].len(), 3, "seed {seed}: {events:?}");
+        assert_eq!(events[1][1], Event::Established, "seed {seed}");
+        assert!(matches!(events[1][2], Event::Disconnected { .. }), "seed {seed}");
         assert!(!line.ends[0].disconnect(line.now, client));
     }
 }
@@ -183,7 +183,7 @@ fn both_may_disconnect_at_once() {
     line.deliver();
     line.pass(Duration::from_secs(20), |_| Fate::Arrive);
     for end in 0..2 {
-        assert_eq!(line.told(end), [Event::Disconnected { status: 0 }]);
+        assert_eq!(line.events(end), [Event::Disconnected { status: 0 }]);
     }
 }
 
@@ -193,8 +193,8 @@ fn a_dead_host_is_unreachable_within_twelve_seconds() {
         let mut line = Line::new(space);
         line.connect(space);
         line.pass(Duration::from_secs(12), |_| Fate::Lost);
-        assert_eq!(line.told(0), [Event::Unreachable { status: -libc::ETIMEDOUT }]);
-        assert_eq!(line.sent.len(), usize::from(connection::TRIES));
+        assert_eq!(line.events(0), [Event::Unreachable { status: -libc::ETIMEDOUT }]);
+        assert_eq!(line.sent.len(), usize::from(connection::MAX_TRANSMISSIONS));
         assert!(!line.ends[0].uses(address(0)));
     }
 }
@@ -204,10 +204,10 @@ fn a_peer_that_died_is_noticed_by_who_only_waits() {
     let mut line = Line::new(Space::Connected);
     line.established();
     line.pass(Duration::from_secs(600), |_| Fate::Arrive);
-    assert_eq!((line.told(0), line.told(1)), (vec![], vec![]));
+    assert_eq!((line.events(0), line.events(1)), (vec![], vec![]));
     line.pass(Duration::from_secs(18), |_| Fate::Lost);
     for end in 0..2 {
-        assert_eq!(line.told(end), [Event::Disconnected { status: -libc::ETIMEDOUT }]);
+        assert_eq!(line.events(end), [Event::Disconnected { status: -libc::ETIMEDOUT }]);
     }
 }
 
@@ -217,7 +217,7 @@ fn a_peer_that_started_anew_says_that_the_connection_is_over() {
     line.established();
     line.ends[1] = Manager::new(Seed(3));
     line.pass(Duration::from_secs(6), |_| Fate::Arrive);
-    assert_eq!(line.told(0), [Event::Disconnected { status: 0 }]);
+    assert_eq!(line.events(0), [Event::Disconnected { status: 0 }]);
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn an_owner_may_take_its_time() {
     line.pass(Duration::from_secs(100), |_| Fate::Arrive);
     assert!(line.ends[0].ready(line.now, client));
     line.deliver();
-    assert_eq!((line.told(0).len(), line.told(1)), (1, vec![Event::Established]));
+    assert_eq!((line.events(0).len(), line.events(1)), (1, vec![Event::Established]));
 }
 
 #[test]
@@ -240,7 +240,7 @@ fn who_does_not_listen_rejects() {
     line.pass(SECOND, |_| Fate::Arrive);
     let no_service =
         Event::Rejected { reason: Reason::INVALID_SERVICE_ID, private_data: Vec::new() };
-    assert_eq!(line.told(0), [no_service]);
+    assert_eq!(line.events(0), [no_service]);
 }
 
 #[test]
@@ -264,7 +264,7 @@ fn a_rejection_carries_private_data_and_is_repeated() {
     line.go(|_| Fate::Lost);
     line.pass(SECOND, |_| Fate::Arrive);
     let rejected = Event::Rejected { reason: Reason::CONSUMER, private_data: vec![1, 2] };
-    assert_eq!((line.told(0), line.told(1)), (vec![rejected], vec![]));
+    assert_eq!((line.events(0), line.events(1)), (vec![rejected], vec![]));
 }
 
 #[test]
@@ -277,8 +277,8 @@ fn a_datagram_service_names_its_queue_pair() {
     // The answer is lost once: a copy of the question triggers it again.
     line.go(|_| Fate::Lost);
     line.pass(SECOND, |_| Fate::Arrive);
-    assert_eq!(line.told(0), [Event::Resolved(Offer { qkey: 3, ..offer(6) })]);
-    assert!(line.told(1).is_empty());
+    assert_eq!(line.events(0), [Event::Resolved(Offer { qkey: 3, ..offer(6) })]);
+    assert!(line.events(1).is_empty());
 }
 
 #[test]
@@ -299,7 +299,7 @@ fn who_leaves_tells_the_other_end() {
     line.established();
     line.ends[1].forget_all(line.now);
     line.deliver();
-    assert_eq!(line.told(0), [Event::Disconnected { status: 0 }]);
+    assert_eq!(line.events(0), [Event::Disconnected { status: 0 }]);
     // An owner that leaves before the connection exists rejects it.
     let client = line.connect(Space::Connected);
     line.deliver();
@@ -307,7 +307,7 @@ fn who_leaves_tells_the_other_end() {
     line.ends[0].forget(line.now, client);
     line.deliver();
     let left = Event::Rejected { reason: Reason::CONSUMER, private_data: Vec::new() };
-    assert_eq!((line.told(0), line.told(1)), (vec![], vec![left]));
+    assert_eq!((line.events(0), line.events(1)), (vec![], vec![left]));
 }
 
 #[test]
@@ -316,11 +316,11 @@ fn a_host_that_says_nobody_is_there_is_believed() {
     line.connect(Space::Connected);
     line.ends[0].handle_refused(line.now, address(0), address(1));
     line.go(|_| Fate::Lost);
-    assert!(matches!(line.told(0)[..], [Event::Rejected { .. }]));
+    assert!(matches!(line.events(0)[..], [Event::Rejected { .. }]));
     line.established();
     line.ends[0].handle_refused(line.now, address(0), address(1));
     line.deliver();
-    assert_eq!(line.told(0), [Event::Disconnected { status: 0 }]);
+    assert_eq!(line.events(0), [Event::Disconnected { status: 0 }]);
 }
 
 #[test]

@@ -11,9 +11,9 @@ use crate::manager::Event;
 use crate::message::CommunicationId;
 
 /// The maximum time for which an end is held; a program that has not polled by then does not need it.
-const PATIENCE: Duration = Duration::from_millis(50);
+const MAX_HOLD: Duration = Duration::from_millis(50);
 /// The interval between two checks for unseen completions.
-pub(super) const LOOKS_EVERY: Duration = Duration::from_micros(500);
+pub(super) const CHECK_INTERVAL: Duration = Duration::from_micros(500);
 
 /// A connection that the other end has ended.
 #[derive(Debug)]
@@ -35,12 +35,12 @@ impl State {
         if !has_unseen(queue_pair) {
             return Some(event);
         }
-        self.ends.push(End { about, event, queue_pair, until: self.now + PATIENCE });
+        self.ends.push(End { about, event, queue_pair, until: self.now + MAX_HOLD });
         None
     }
 
     /// Returns the ends that are due for their programs.
-    pub(super) fn ripe_ends(&mut self) -> Vec<(CommunicationId, Event)> {
+    pub(super) fn due_ends(&mut self) -> Vec<(CommunicationId, Event)> {
         let now = self.now;
         let ripe = self.ends.extract_if(.., |end| now >= end.until || !has_unseen(end.queue_pair));
         ripe.map(|end| (end.about, end.event)).collect()

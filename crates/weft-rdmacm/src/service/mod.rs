@@ -22,7 +22,7 @@ use crate::message::CommunicationId;
 mod ends;
 mod socket;
 
-use ends::{End, LOOKS_EVERY};
+use ends::{CHECK_INTERVAL, End};
 pub(crate) use socket::{Bound, Sockets, source_for};
 
 /// Maximum of datagrams taken from one socket before the others are served.
@@ -75,7 +75,7 @@ pub(crate) fn with<T>(act: impl FnOnce(&mut State) -> Outcome<T>) -> Outcome<T> 
     let mut state = service.state.lock().map_err(|_| Errno(libc::EIO))?;
     state.now = now();
     let outcome = act(&mut state);
-    state.settle();
+    state.flush();
     let due = state.next_due();
     if due.is_some_and(|due| state.wakes_at.is_none_or(|at| due < at)) {
         state.wakes_at = due;
@@ -194,7 +194,7 @@ impl Service {
             }
             let at = state.now;
             state.manager.handle_timeout(at);
-            state.settle();
+            state.flush();
         }
     }
 }
@@ -219,7 +219,7 @@ impl State {
 
     /// Returns the time of the next timeout.
     fn next_due(&self) -> Option<Instant> {
-        let look = (!self.ends.is_empty()).then(|| self.now + LOOKS_EVERY);
+        let look = (!self.ends.is_empty()).then(|| self.now + CHECK_INTERVAL);
         self.manager.poll_timeout().into_iter().chain(look).min()
     }
 
@@ -247,14 +247,14 @@ impl State {
     }
 
     /// Sends the manager's datagrams, delivers its events, and closes unused sockets.
-    fn settle(&mut self) {
+    fn flush(&mut self) {
         self.transmit();
-        for (id, event) in self.ripe_ends() {
-            self.tell(id, event);
+        for (id, event) in self.due_ends() {
+            self.deliver(id, event);
         }
         while let Some((id, event)) = self.manager.poll_event() {
             if let Some(event) = self.hold_end(id, event) {
-                self.tell(id, event);
+                self.deliver(id, event);
             }
         }
         self.transmit();
@@ -272,7 +272,7 @@ impl State {
         }
     }
 
-    fn tell(&mut self, about: CommunicationId, event: Event) {
+    fn deliver(&mut self, about: CommunicationId, event: Event) {
         if let Event::Requested { listener, local, remote, offer } = event {
             let listener = ptr::with_exposed_provenance::<Id>(listener.0);
             // SAFETY: a listener leaves the manager before it is destroyed, under the lock that is held.
@@ -280,7 +280,7 @@ impl State {
             listener.requested(self, about, (local, remote), offer);
         } else if let Some(&Handle(id)) = self.ids.get(&about) {
             // SAFETY: the handle leaves the table before its identifier is destroyed, under the lock that is held.
-            unsafe { &*id }.happened(event);
+            unsafe { &*id }.on_event(event);
         }
     }
 }

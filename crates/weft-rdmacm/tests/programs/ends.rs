@@ -39,21 +39,21 @@ pub(crate) fn serve(stage: &impl Stage, server: &str, client: &str) -> String {
 /// Returns the server, and the client's success and output.
 fn both(stage: &impl Stage, server: &str, client: &str) -> (Child, (bool, String)) {
     let port = next_port();
-    let told = ["-p".to_owned(), port.to_string()];
-    both_at(stage, (port, &told), server, client)
+    let port_arguments = ["-p".to_owned(), port.to_string()];
+    both_at(stage, (port, &port_arguments), server, client)
 }
 
 /// Does the same at a port that the programs know or get by these arguments.
 fn both_at(
     stage: &impl Stage,
-    (port, told): (u16, &[String]),
+    (port, port_arguments): (u16, &[String]),
     server: &str,
     client: &str,
 ) -> (Child, (bool, String)) {
-    let (address, told) = (stage.server(), told.iter().map(String::as_str));
-    let server: Vec<&str> = server.split_whitespace().chain(told.clone()).collect();
+    let (address, port_arguments) = (stage.server(), port_arguments.iter().map(String::as_str));
+    let server: Vec<&str> = server.split_whitespace().chain(port_arguments.clone()).collect();
     let client: Vec<&str> =
-        client.split_whitespace().chain([address.as_str()]).chain(told).collect();
+        client.split_whitespace().chain([address.as_str()]).chain(port_arguments).collect();
     let mut server = start(stage, false, &server);
     until_listening(&mut server, port);
     (server, finish(start(stage, true, &client)))

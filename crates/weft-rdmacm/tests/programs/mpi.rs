@@ -17,8 +17,8 @@ pub(crate) fn agree(stage: &impl Stage, hosts: usize, places: &str) {
     );
     let words: Vec<&str> = words.split_whitespace().collect();
     let agreed = format!("4 ranks on {hosts} hosts agree\n");
-    let (succeeded, said) = alone(|| finish(start(stage, false, &words)));
-    assert!(succeeded && said.ends_with(&agreed), "{said}");
+    let (succeeded, output) = alone(|| finish(start(stage, false, &words)));
+    assert!(succeeded && output.ends_with(&agreed), "{output}");
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::device::{Address, limits};
 use crate::engine::command::{Command, Reply};
 
 /// The maximum size of a message, bytes.
-pub(crate) const LONGEST_MESSAGE: usize = 64 << 10;
+pub(crate) const MAX_MESSAGE: usize = 64 << 10;
 
 /// The number of objects of each kind on one device, used or allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -13,12 +13,12 @@ mod work;
 pub use caller::CallError;
 pub(crate) use caller::Caller;
 pub use message::{Amounts, DeviceState};
-pub(crate) use message::{Answer, Description, LONGEST_MESSAGE, Probe, Refusal, Request, Row};
+pub(crate) use message::{Answer, Description, MAX_MESSAGE, Probe, Refusal, Request, Row};
 pub(crate) use shared::{Page, Signal};
 pub use socket::default_socket;
 pub(crate) use socket::{Socket, daemon_socket};
 pub(crate) use weft_ring::messages::{Consumer, Corrupt, Producer};
-pub(crate) use work::{Awaited, Posted, Told, Work};
+pub(crate) use work::{Awaited, Notice, Posted, Work};
 
 use serde::{Deserialize, Serialize};
 

@@ -8,7 +8,7 @@ use weft_ring::Memory;
 use weft_ring::messages::{self, Lane};
 
 use super::{
-    Answer, Consumer, LONGEST_MESSAGE, Page, Producer, Refusal, Request, Told, Work, decode, encode,
+    Answer, Consumer, MAX_MESSAGE, Notice, Page, Producer, Refusal, Request, Work, decode, encode,
 };
 use crate::inputs::Script;
 
@@ -33,12 +33,12 @@ macro_rules! stays {
 /// # Panics
 /// If a value changes on its way.
 pub fn message(bytes: &[u8]) -> bool {
-    let bytes = &bytes[..bytes.len().min(LONGEST_MESSAGE)];
+    let bytes = &bytes[..bytes.len().min(MAX_MESSAGE)];
     let is_any = [
         stays!(Request, bytes),
         stays!(Result<Answer, Refusal>, bytes),
         stays!(Work<'_>, bytes),
-        stays!(Told, bytes),
+        stays!(Notice, bytes),
     ];
     is_any.contains(&true)
 }
@@ -47,8 +47,8 @@ pub fn message(bytes: &[u8]) -> bool {
 const WORDS: [usize; 7] = [
     Page::WORK.head,
     Page::WORK.tail,
-    Page::TOLD.head,
-    Page::TOLD.tail,
+    Page::NOTICES.head,
+    Page::NOTICES.tail,
     Page::DAEMON_SLEEPS,
     Page::PROCESS_WAITS,
     Page::DAEMON_STALLS,
@@ -102,18 +102,18 @@ struct Rings<'a> {
 impl<'a> Rings<'a> {
     fn new(page: &'a Page, begin: u32) -> Self {
         WORDS.iter().for_each(|&word| page.word(word).store(0, Ordering::Relaxed));
-        for lane in [Page::WORK, Page::TOLD] {
+        for lane in [Page::WORK, Page::NOTICES] {
             page.word(lane.head).store(begin, Ordering::Relaxed);
             page.word(lane.tail).store(begin, Ordering::Relaxed);
         }
         Self {
             page,
             work: Consumer::at(Page::WORK, begin),
-            told: Producer::at(Page::TOLD, begin),
+            told: Producer::at(Page::NOTICES, begin),
             head: begin,
             tail: begin,
             posting: Producer::at(Page::WORK, begin),
-            hearing: Consumer::at(Page::TOLD, begin),
+            hearing: Consumer::at(Page::NOTICES, begin),
             record: Vec::new(),
             written: Vec::new(),
             taken: false,
@@ -175,21 +175,25 @@ impl<'a> Rings<'a> {
 
     fn daemon_tells(&mut self, script: &mut Script<'_>) -> bool {
         let record = vec![0xa5; script.below(8) * 37];
-        let read = self.page.word(Page::TOLD.head).load(Ordering::Relaxed);
+        let read = self.page.word(Page::NOTICES.head).load(Ordering::Relaxed);
         let waiting = self.tail.wrapping_sub(read);
         let Ok(told) = self.told.push(self.page, &record) else {
             assert!(waiting > Page::RING, "a client that reads correctly is not ended");
             return false;
         };
         let len = u32::try_from(record.len()).expect("a short record") + 4;
-        assert_eq!(told, waiting + len <= Page::RING, "a record is written if and only if there is room");
+        assert_eq!(
+            told,
+            waiting + len <= Page::RING,
+            "a record is written if and only if there is room"
+        );
         if told {
-            self.written.push((Page::TOLD, self.tail, record.len() + 4));
+            self.written.push((Page::NOTICES, self.tail, record.len() + 4));
             let mut there = vec![0; record.len()];
-            Page::TOLD.read(self.page, self.tail.wrapping_add(4), &mut there);
+            Page::NOTICES.read(self.page, self.tail.wrapping_add(4), &mut there);
             assert_eq!(there, record);
             self.tail = self.tail.wrapping_add(len);
-            assert_eq!(self.page.word(Page::TOLD.tail).load(Ordering::Relaxed), self.tail);
+            assert_eq!(self.page.word(Page::NOTICES.tail).load(Ordering::Relaxed), self.tail);
             let _ = self.hearing.pop(self.page, &mut self.record);
         }
         true

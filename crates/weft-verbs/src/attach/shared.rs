@@ -30,7 +30,7 @@ impl Page {
     /// The ring of work requests, from the process to the daemon.
     pub(crate) const WORK: Lane = Lane { head: 0, tail: 64, start: PAGE, len: Self::RING };
     /// The ring of completions and events, from the daemon to the process.
-    pub(crate) const TOLD: Lane =
+    pub(crate) const NOTICES: Lane =
         Lane { head: 128, tail: 192, start: PAGE + Self::RING as usize, len: Self::RING };
     /// The offset of a flag that is set while the daemon sleeps and wants a signal for new work.
     pub(crate) const DAEMON_SLEEPS: usize = 256;
@@ -190,9 +190,9 @@ mod tests {
     fn both_see_what_one_writes() {
         let page = Page::create().unwrap();
         let other = Page::open(page.file().try_clone_to_owned().unwrap()).unwrap();
-        Page::TOLD.write(&page, Page::RING - 2, b"wraps");
+        Page::NOTICES.write(&page, Page::RING - 2, b"wraps");
         let mut bytes = [0; 5];
-        Page::TOLD.read(&other, Page::RING - 2, &mut bytes);
+        Page::NOTICES.read(&other, Page::RING - 2, &mut bytes);
         assert_eq!(&bytes, b"wraps");
         assert!(!other.wants_signal(Page::DAEMON_SLEEPS));
         page.ask_for_signal(Page::DAEMON_SLEEPS);

@@ -14,7 +14,7 @@ use rustix::net::{
     bind, connect, listen, recvmsg, sendmsg, socket_with,
 };
 
-use super::LONGEST_MESSAGE;
+use super::MAX_MESSAGE;
 
 /// Maximum of descriptors with one message.
 const DESCRIPTORS: usize = 2;
@@ -114,7 +114,7 @@ impl Socket {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS))];
         let room = if with_descriptors { &mut space[..] } else { &mut [] };
         let mut control = RecvAncillaryBuffer::new(room);
-        message.resize(LONGEST_MESSAGE, 0);
+        message.resize(MAX_MESSAGE, 0);
         let wait = if now { RecvFlags::DONTWAIT } else { RecvFlags::empty() };
         let flags = wait | RecvFlags::CMSG_CLOEXEC;
         let received =

@@ -77,7 +77,7 @@ pub(crate) enum Work<'a> {
 
 /// A record from the daemon to a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Told {
+pub(crate) enum Notice {
     Completion(CompletionQueue, Completion),
     Event(Event),
 }

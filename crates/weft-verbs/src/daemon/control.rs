@@ -13,8 +13,7 @@ use super::receive::Memory;
 use super::tenant::Tenant;
 use super::{ClientId, Daemon};
 use crate::attach::{
-    Amounts, Answer, Description, DeviceState, LONGEST_MESSAGE, Refusal, Request, Row, Signal,
-    encode,
+    Amounts, Answer, Description, DeviceState, MAX_MESSAGE, Refusal, Request, Row, Signal, encode,
 };
 use crate::engine::command::{Command, Reply};
 use crate::engine::describe_held;
@@ -27,7 +26,7 @@ const AT_A_TIME: usize = 16;
 type Answered = (Answer, Option<Signal>);
 
 /// Maximum of a device's processes that one answer lists.
-const MOST_PROCESSES: usize = 1 << 10;
+const MAX_PROCESSES: usize = 1 << 10;
 
 fn errno(Errno(number): Errno) -> Refusal {
     Refusal::new(number, io::Error::from_raw_os_error(number).to_string())
@@ -154,13 +153,13 @@ impl Daemon {
                 state.processes.push(client.process);
             }
         }
-        state.processes.truncate(MOST_PROCESSES);
+        state.processes.truncate(MAX_PROCESSES);
         Ok(state)
     }
 
     /// Returns as many devices as fit into a message.
     fn list(&self, user: u32, after: &str) -> Vec<DeviceState> {
-        let (mut listed, mut bytes, mut room) = (Vec::new(), Vec::new(), LONGEST_MESSAGE / 2);
+        let (mut listed, mut bytes, mut room) = (Vec::new(), Vec::new(), MAX_MESSAGE / 2);
         for (name, _) in self.devices.after(user, after) {
             let Ok(state) = self.state_of(name, user) else { break };
             encode(&state, &mut bytes);
@@ -255,7 +254,7 @@ impl Daemon {
         self.host.transmit(now);
         self.account(id, command, context, &reply);
         // Completions from before the command are delivered before its answer.
-        self.hand_out();
+        self.deliver_all();
         Ok(reply)
     }
 

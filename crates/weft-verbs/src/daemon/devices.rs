@@ -24,10 +24,10 @@ pub(super) struct Devices {
 }
 
 /// Maximum of devices. Each takes a few hundred bytes.
-const MOST: usize = 1 << 17;
+const MAX_DEVICES: usize = 1 << 17;
 
 /// Maximum length of a name, bytes: programs have room for one more.
-const LONGEST_NAME: usize = 63;
+const MAX_NAME: usize = 63;
 
 /// The user without restrictions.
 pub(super) const ROOT: u32 = 0;
@@ -35,7 +35,7 @@ pub(super) const ROOT: u32 = 0;
 fn is_name(name: &str) -> bool {
     let first = name.bytes().next().is_some_and(|first| first.is_ascii_alphanumeric());
     let all = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
-    first && all && name.len() <= LONGEST_NAME
+    first && all && name.len() <= MAX_NAME
 }
 
 impl Devices {
@@ -50,7 +50,7 @@ impl Devices {
     ) -> Result<(), Refusal> {
         if !is_name(name) {
             let reason = format!(
-                "{name:?} is no name: up to {LONGEST_NAME} letters, digits, dots, dashes and \
+                "{name:?} is no name: up to {MAX_NAME} letters, digits, dots, dashes and \
                  underscores, a letter or digit first"
             );
             return Err(Refusal::new(libc::EINVAL, reason));
@@ -64,8 +64,9 @@ impl Devices {
             let reason = format!("there is a device {name} already: `weft device show {name}`");
             return Err(Refusal::new(libc::EEXIST, reason));
         }
-        if self.named.len() >= MOST {
-            let reason = format!("there are {MOST} devices, which is the limit: delete some");
+        if self.named.len() >= MAX_DEVICES {
+            let reason =
+                format!("there are {MAX_DEVICES} devices, which is the limit: delete some");
             return Err(Refusal::new(libc::ENOSPC, reason));
         }
         if user != ROOT {
@@ -181,7 +182,7 @@ mod tests {
         };
         assert_eq!(create("tenant-1.a_b"), Ok(()));
         assert_eq!(create("tenant-1.a_b"), Err(libc::EEXIST));
-        let long = "x".repeat(LONGEST_NAME + 1);
+        let long = "x".repeat(MAX_NAME + 1);
         for wrong in ["", "..", "-a", "a/b", "a b", "ä", &long] {
             assert_eq!(create(wrong), Err(libc::EINVAL), "{wrong}");
         }

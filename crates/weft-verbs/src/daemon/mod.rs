@@ -82,7 +82,7 @@ pub struct Daemon {
     /// The client of each context.
     contexts: BTreeMap<Context, ClientId>,
     /// The clients with undelivered completions or events.
-    news: BTreeSet<ClientId>,
+    undelivered: BTreeSet<ClientId>,
     /// A buffer for messages, kept for its memory.
     message: Vec<u8>,
     record: Vec<u8>,
@@ -180,7 +180,7 @@ impl Daemon {
             next_client: 0,
             most_clients: most_clients(),
             contexts: BTreeMap::new(),
-            news: BTreeSet::new(),
+            undelivered: BTreeSet::new(),
             message: Vec::new(),
             record: Vec::new(),
         };
@@ -221,7 +221,7 @@ impl Daemon {
     /// Removes a client in the same way; its peers learn of it with the next packets that leave.
     fn remove_client(&mut self, id: ClientId, why: Option<&str>) {
         let Some(client) = self.clients.remove(&id) else { return };
-        self.news.remove(&id);
+        self.undelivered.remove(&id);
         // If a thread that was given up has the socket too, it stays open.
         let _ = epoll::delete(&self.poller, &*client.socket);
         if let Some(tenant) = &client.tenant {

@@ -159,7 +159,10 @@ impl Scene {
         ];
         assert!(parts.iter().all(|(used, most)| used <= most), "{used:?} of {LIMITS:?}");
         let tenant = self.daemon.clients.get(&hostile).and_then(|it| it.tenant.as_ref());
-        assert!(tenant.is_none_or(|tenant| tenant.device != "good"), "the device belongs to another user");
+        assert!(
+            tenant.is_none_or(|tenant| tenant.device != "good"),
+            "the device belongs to another user"
+        );
     }
 
     /// Asserts the invariants after the hostile client has gone. Removes its devices, so that the next script finds
@@ -168,7 +171,7 @@ impl Scene {
         let daemon = &mut self.daemon;
         assert_eq!(daemon.used_by(HOSTILE), Amounts::NONE);
         assert!(daemon.contexts.values().all(|&id| id == self.good), "{:?}", daemon.contexts);
-        assert!(!daemon.clients.contains_key(&hostile) && !daemon.news.contains(&hostile));
+        assert!(!daemon.clients.contains_key(&hostile) && !daemon.undelivered.contains(&hostile));
         assert_eq!(daemon.clients.len(), 1);
         let query = Request::Command(Command::QueryQp(self.objects.qps[0]));
         let answer = daemon.act(self.good, query, Ok(None));

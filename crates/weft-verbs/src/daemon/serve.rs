@@ -19,13 +19,13 @@ pub(super) const STOP: u64 = 2;
 pub(super) const CLIENTS: u64 = 4;
 
 /// Number of turns between checks of the poller.
-const LOOK_EVERY: u32 = 8;
+const POLL_EVERY: u32 = 8;
 
 /// The idle time before it sleeps: waking takes longer than most answers do.
 const AWAKE: Duration = Duration::from_micros(50);
 
 /// The maximum sleep.
-const LONGEST_SLEEP: Duration = Duration::from_secs(10);
+const MAX_SLEEP: Duration = Duration::from_secs(10);
 
 /// The interval at which full sockets are retried.
 const UNTIL_ROOM: Duration = Duration::from_micros(200);
@@ -45,24 +45,24 @@ impl Daemon {
     }
 
     fn serve(mut self) -> Result<(), ServeError> {
-        let (mut turns, mut last_work, mut rests) = (0_u32, Instant::EPOCH, false);
+        let (mut turns, mut last_work, mut is_idle) = (0_u32, Instant::EPOCH, false);
         loop {
             // A packet for an address that was not used yet may have ended the sleep.
-            let worked = self.turn(rests);
+            let worked = self.turn(is_idle);
             let now = self.host.now();
             self.host.show(now);
             turns = turns.wrapping_add(1);
             if worked {
                 last_work = now;
             }
-            rests = now.since(last_work) >= AWAKE;
-            if rests {
+            is_idle = now.since(last_work) >= AWAKE;
+            if is_idle {
                 self.sleep();
             } else if !worked {
                 // A process with work for the daemon may be waiting for this processor.
                 std::thread::yield_now();
             }
-            if (rests || turns.is_multiple_of(LOOK_EVERY)) && !self.look()? {
+            if (is_idle || turns.is_multiple_of(POLL_EVERY)) && !self.handle_poller_events()? {
                 break;
             }
         }
@@ -78,9 +78,9 @@ impl Daemon {
         let pages = || self.clients.values().filter_map(|client| client.tenant.as_ref());
         pages().for_each(|tenant| tenant.page.ask_for_signal(Page::DAEMON_SLEEPS));
         // Records appended before the flag was set come without a signal.
-        if !pages().any(|tenant| tenant.work.has_any(&tenant.page)) && !self.retell() {
+        if !pages().any(|tenant| tenant.work.has_any(&tenant.page)) && !self.retry_delivery() {
             let now = self.host.now();
-            let longest = if self.host.links.waiting() > 0 { UNTIL_ROOM } else { LONGEST_SLEEP };
+            let longest = if self.host.links.waiting() > 0 { UNTIL_ROOM } else { MAX_SLEEP };
             let dues = self.host.next_due().into_iter().chain(self.host.next_show());
             let due = dues.min().unwrap_or(Instant::FAR_FUTURE);
             let span = due.min(now + longest).since(now);
@@ -92,7 +92,7 @@ impl Daemon {
     }
 
     /// Handles the poller's events; returns `false` when the daemon is to stop.
-    fn look(&mut self) -> Result<bool, ServeError> {
+    fn handle_poller_events(&mut self) -> Result<bool, ServeError> {
         let nothing =
             epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
         let mut events = [nothing; EVENTS];
@@ -104,16 +104,16 @@ impl Daemon {
         for event in &events[..found] {
             let flags = event.flags;
             match event.data.u64() {
-                LISTENER => self.welcome(),
+                LISTENER => self.accept_client(),
                 ARRIVALS => {}
                 STOP => return Ok(false),
-                about => self.hear(about - CLIENTS, flags),
+                about => self.on_client_event(about - CLIENTS, flags),
             }
         }
         Ok(true)
     }
 
-    fn hear(&mut self, about: u64, flags: epoll::EventFlags) {
+    fn on_client_event(&mut self, about: u64, flags: epoll::EventFlags) {
         let (id, is_signal) = (ClientId(about / 2), about % 2 == 1);
         let over = flags.intersects(epoll::EventFlags::HUP | epoll::EventFlags::ERR);
         if !is_signal {
@@ -136,7 +136,7 @@ impl Daemon {
     }
 
     /// Accepts a new client.
-    fn welcome(&mut self) {
+    fn accept_client(&mut self) {
         // A client that cannot be accepted finds its connection closed.
         let Ok(socket) = self.listener.accept() else { return };
         let Ok(peer) = socket.peer() else { return };

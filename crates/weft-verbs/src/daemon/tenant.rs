@@ -8,7 +8,7 @@ use std::sync::Arc;
 use weft_rnic::{CompletionQueue, Context, Device, Event, Owner};
 
 use super::devices::sum;
-use crate::attach::{Amounts, Consumer, Corrupt, Page, Probe, Producer, Signal, Told, encode};
+use crate::attach::{Amounts, Consumer, Corrupt, Notice, Page, Probe, Producer, Signal, encode};
 use crate::engine::owner_of;
 
 /// An attached process.
@@ -21,7 +21,7 @@ pub(super) struct Tenant {
     pub(super) page: Page,
     pub(super) signal: Arc<Signal>,
     pub(super) work: Consumer,
-    told: Producer,
+    notices: Producer,
     /// Its contexts, each a virtual device, and the amounts of objects in them.
     pub(super) contexts: BTreeMap<Context, Amounts>,
     /// The completion queues with undelivered completions.
@@ -31,10 +31,10 @@ pub(super) struct Tenant {
 }
 
 /// The free space that the ring must have before a record is written, bytes.
-const LONGEST_TOLD: usize = 256;
+const MAX_RECORD: usize = 256;
 
 /// The maximum of undelivered events. A process that does not take them is ended.
-const MOST_EVENTS: usize = 1 << 16;
+const MAX_EVENTS: usize = 1 << 16;
 
 impl Tenant {
     /// Creates a tenant. Returns the other end of its signal for the process too; the shared memory's file is
@@ -50,7 +50,7 @@ impl Tenant {
             page: Page::create()?,
             signal: Arc::new(signal),
             work: Consumer::new(Page::WORK),
-            told: Producer::new(Page::TOLD),
+            notices: Producer::new(Page::NOTICES),
             contexts: BTreeMap::new(),
             ready: BTreeSet::new(),
             events: VecDeque::new(),
@@ -77,8 +77,8 @@ impl Tenant {
     ///
     /// # Errors
     /// Too many wait.
-    pub(super) fn happened(&mut self, event: Event) -> Result<(), Corrupt> {
-        if self.events.len() >= MOST_EVENTS {
+    pub(super) fn on_event(&mut self, event: Event) -> Result<(), Corrupt> {
+        if self.events.len() >= MAX_EVENTS {
             return Err(Corrupt);
         }
         self.events.push_back(event);
@@ -86,7 +86,7 @@ impl Tenant {
     }
 
     /// Returns `true` if there are undelivered completions or events.
-    pub(super) fn has_news(&self) -> bool {
+    pub(super) fn has_undelivered(&self) -> bool {
         !self.ready.is_empty() || !self.events.is_empty()
     }
 
@@ -95,37 +95,37 @@ impl Tenant {
     ///
     /// # Errors
     /// The ring's indices are invalid.
-    pub(super) fn tell(
+    pub(super) fn deliver(
         &mut self,
         device: &mut Device,
         record: &mut Vec<u8>,
     ) -> Result<bool, Corrupt> {
-        let (mut told, mut urgent) = (false, false);
+        let (mut delivered, mut urgent) = (false, false);
         while let Some(&cq) = self.ready.first() {
-            if !self.told.has_room(&self.page, LONGEST_TOLD)? {
+            if !self.notices.has_room(&self.page, MAX_RECORD)? {
                 break;
             }
             // An overrun queue has no completions either: its event reports it.
             match device.poll_cq(cq) {
                 Ok(Some(completion)) => {
-                    encode(&Told::Completion(cq, completion), record);
-                    told |= self.told.push(&self.page, record)?;
+                    encode(&Notice::Completion(cq, completion), record);
+                    delivered |= self.notices.push(&self.page, record)?;
                 }
                 Ok(None) | Err(_) => drop(self.ready.pop_first()),
             }
         }
         while let Some(&event) = self.events.front() {
-            if !self.ready.is_empty() || !self.told.has_room(&self.page, LONGEST_TOLD)? {
+            if !self.ready.is_empty() || !self.notices.has_room(&self.page, MAX_RECORD)? {
                 break;
             }
-            encode(&Told::Event(event), record);
-            urgent |= self.told.push(&self.page, record)?;
+            encode(&Notice::Event(event), record);
+            urgent |= self.notices.push(&self.page, record)?;
             self.events.pop_front();
         }
-        if urgent || told && self.page.wants_signal(Page::PROCESS_WAITS) {
+        if urgent || delivered && self.page.wants_signal(Page::PROCESS_WAITS) {
             self.signal.give();
         }
-        Ok(told || urgent)
+        Ok(delivered || urgent)
     }
 }
 

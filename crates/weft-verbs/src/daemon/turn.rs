@@ -28,7 +28,7 @@ impl Daemon {
         self.end_faulty();
         worked |= self.host.transmit(now) > 0;
         self.end_faulty();
-        self.hand_out() || worked
+        self.deliver_all() || worked
     }
 
     /// Takes work from a client's ring. Returns `true` if there was any.
@@ -125,59 +125,59 @@ impl Daemon {
     }
 
     /// Delivers completions and events to clients. Returns `true` if it delivered anything.
-    pub(super) fn hand_out(&mut self) -> bool {
+    pub(super) fn deliver_all(&mut self) -> bool {
         while let Some(cq) = self.host.device.poll_ready() {
             let context = self.host.device.context_of(Handle::CompletionQueue(cq));
             let id = context.and_then(|context| self.contexts.get(&context)).copied();
             if let Some(tenant) = id.and_then(|id| self.clients.get_mut(&id)?.tenant.as_mut()) {
                 tenant.is_ready(cq);
-                self.news.extend(id);
+                self.undelivered.extend(id);
             }
         }
         while let Some(event) = self.host.next_event() {
             let context = about(event).and_then(|handle| self.host.device.context_of(handle));
             let id = context.and_then(|context| self.contexts.get(&context)).copied();
             if let Some(tenant) = id.and_then(|id| self.clients.get_mut(&id)?.tenant.as_mut()) {
-                let heard = tenant.happened(event);
-                self.news.extend(id);
-                if let (Err(Corrupt), Some(id)) = (heard, id) {
+                let queued = tenant.on_event(event);
+                self.undelivered.extend(id);
+                if let (Err(Corrupt), Some(id)) = (queued, id) {
                     self.end_client(id, Some("it does not take its events"));
                 }
             }
         }
-        self.tell()
+        self.deliver()
     }
 
     /// Sets the flag of clients whose ring had no room, so that they wake the daemon when there is some, and tries
     /// again. Returns `true` if it delivered anything.
-    pub(super) fn retell(&mut self) -> bool {
-        for id in &self.news {
+    pub(super) fn retry_delivery(&mut self) -> bool {
+        for id in &self.undelivered {
             if let Some(tenant) = self.clients.get(id).and_then(|client| client.tenant.as_ref()) {
                 tenant.page.ask_for_signal(Page::DAEMON_STALLS);
             }
         }
-        self.tell()
+        self.deliver()
     }
 
-    fn tell(&mut self) -> bool {
-        let mut told = false;
-        for id in core::mem::take(&mut self.news) {
+    fn deliver(&mut self) -> bool {
+        let mut delivered = false;
+        for id in core::mem::take(&mut self.undelivered) {
             let Some(tenant) = self.clients.get_mut(&id).and_then(|client| client.tenant.as_mut())
             else {
                 continue;
             };
-            match tenant.tell(&mut self.host.device, &mut self.record) {
-                Ok(any) => told |= any,
+            match tenant.deliver(&mut self.host.device, &mut self.record) {
+                Ok(any) => delivered |= any,
                 Err(Corrupt) => {
                     self.end_client(id, Some("its ring is corrupt"));
                     continue;
                 }
             }
-            if tenant.has_news() {
-                self.news.insert(id);
+            if tenant.has_undelivered() {
+                self.undelivered.insert(id);
             }
         }
-        told
+        delivered
     }
 }
 

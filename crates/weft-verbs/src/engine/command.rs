@@ -189,7 +189,7 @@ impl Host {
             Command::ModifyQp(qp, ref attributes) => {
                 attributes.destination.into_iter().for_each(|peer| self.meet(peer));
                 if attributes.state == Some(State::Error) {
-                    self.take_in_arrived(now);
+                    self.ingest_arrived(now);
                 }
                 self.device.modify_qp(now, qp, attributes)?;
             }

@@ -97,7 +97,7 @@ impl Embedded {
         let now = host.now();
         let outcome = act(&mut host, now);
         host.transmit(now);
-        host.tell();
+        host.deliver();
         self.rouse(&host);
         outcome
     }
@@ -113,7 +113,7 @@ impl Embedded {
 
     pub(super) fn has_unseen(&self, qp: QueuePairNumber) -> Outcome<bool> {
         self.act(|host, now| {
-            host.take_in_arrived(now);
+            host.ingest_arrived(now);
             Ok(host.device.has_unseen(qp))
         })
     }
@@ -158,7 +158,7 @@ impl Embedded {
         }
         if taken == 0 && !(glances && host.may_go_on(now)) {
             host.turn(now);
-            host.tell();
+            host.deliver();
             taken = take(&mut host)?;
         }
         self.pace.found(taken > 0);
@@ -206,7 +206,7 @@ impl Embedded {
     ) -> Outcome<()> {
         let mut host = self.host()?;
         host.device.post_receive(qp, request)?;
-        host.tell();
+        host.deliver();
         Ok(())
     }
 }

@@ -10,12 +10,12 @@ use super::CURRENT;
 
 /// Maximum of descriptors that a child closes: it would keep the parent's port for as long as it lives, and hide the
 /// parent's end from its peers.
-const MOST: usize = 320;
+const MAX_HELD: usize = 320;
 
 const NONE: i32 = -1;
 
 static FORKS: AtomicU32 = AtomicU32::new(0);
-static HELD: [AtomicI32; MOST] = [const { AtomicI32::new(NONE) }; MOST];
+static HELD: [AtomicI32; MAX_HELD] = [const { AtomicI32::new(NONE) }; MAX_HELD];
 static REGISTER: Once = Once::new();
 
 /// Returns the number of forks between the first process and this one.

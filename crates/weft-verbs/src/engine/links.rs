@@ -31,7 +31,7 @@ pub(crate) fn port_of(queue_pair: u32) -> u16 {
 pub(crate) const MAX_ROUTES: usize = 1 << 14;
 
 /// Maximum of hosts whose last destination address is remembered.
-const MAX_HEARD: usize = 1 << 16;
+const MAX_ARRIVED_AT: usize = 1 << 16;
 
 /// One address.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ pub(crate) struct Links {
     /// chooses for another.
     routes: BTreeMap<Context, BTreeMap<IpAddr, usize>>,
     /// The address to which a host sent last: answers without a context leave from there.
-    heard: BTreeMap<IpAddr, usize>,
+    arrived_at: BTreeMap<IpAddr, usize>,
     /// The latest packet's context and destination, and the address that it left from.
     latest: Cell<Option<(Option<Context>, IpAddr, usize)>>,
     /// The encryption of packets over the network.
@@ -92,7 +92,7 @@ impl Links {
                     return Ok(Self {
                         links,
                         routes: BTreeMap::new(),
-                        heard: BTreeMap::new(),
+                        arrived_at: BTreeMap::new(),
                         latest: Cell::new(None),
                         seals,
                         share,
@@ -145,7 +145,8 @@ impl Links {
         }
         let same_family = |link: &Link| link.ip.is_ipv4() == peer.is_ipv4();
         let routes = context.and_then(|context| self.routes.get(&context));
-        let route = routes.and_then(|routes| routes.get(&peer)).or_else(|| self.heard.get(&peer));
+        let route =
+            routes.and_then(|routes| routes.get(&peer)).or_else(|| self.arrived_at.get(&peer));
         let index = route.copied().or_else(|| self.links.iter().position(same_family))?;
         self.latest.set(Some((context, peer, index)));
         Some(index)
@@ -181,15 +182,15 @@ impl Links {
 
     /// Records that a packet came from `peer` to this address.
     #[inline]
-    pub(crate) fn heard_from(&mut self, peer: IpAddr, index: usize) {
-        if self.heard.get(&peer) == Some(&index) {
+    pub(crate) fn record_arrival(&mut self, peer: IpAddr, index: usize) {
+        if self.arrived_at.get(&peer) == Some(&index) {
             return;
         }
-        if self.heard.len() >= MAX_HEARD {
+        if self.arrived_at.len() >= MAX_ARRIVED_AT {
             // Any host can forge an address in a packet. Active peers are recorded again.
-            self.heard.clear();
+            self.arrived_at.clear();
         }
-        self.heard.insert(peer, index);
+        self.arrived_at.insert(peer, index);
         self.latest.set(None);
     }
 
@@ -348,10 +349,10 @@ mod tests {
         assert_eq!((source(&links, hostile), source(&links, honest)), (address(2), address(1)));
         // Its choice does not apply to answers without a context either.
         links.route(hostile, peer, 1).unwrap();
-        links.heard_from(peer, 0);
+        links.record_arrival(peer, 0);
         assert_eq!(links.source_for(None, peer), address(1));
         links.forget(honest);
-        links.heard_from(peer, 1);
+        links.record_arrival(peer, 1);
         assert_eq!(source(&links, honest), address(2), "the hostile route has no effect");
     }
 
@@ -365,7 +366,7 @@ mod tests {
         }
         assert!(!links.may_route(Context(1), host(MAX_ROUTES)));
         assert!(links.may_route(Context(1), host(5)) && links.may_route(Context(2), host(5)));
-        (0..3 * MAX_HEARD).for_each(|number| links.heard_from(host(number), 1));
-        assert!(links.heard.len() <= MAX_HEARD);
+        (0..3 * MAX_ARRIVED_AT).for_each(|number| links.record_arrival(host(number), 1));
+        assert!(links.arrived_at.len() <= MAX_ARRIVED_AT);
     }
 }

@@ -11,27 +11,27 @@ use super::NEVER;
 
 /// The maximum interval between polls that count as continuous; over a longer one the program did something else, or
 /// could not run.
-const SAME_POLL: Duration = Duration::from_micros(20);
+const MAX_POLL_INTERVAL: Duration = Duration::from_micros(20);
 
 /// The maximum interval that counts as polling after an empty poll: the program would have polled again at once, but
 /// this thread held the device, whose turn takes as long.
-const KEPT: Duration = Duration::from_micros(100);
+const MAX_INTERRUPTION: Duration = Duration::from_micros(100);
 
 /// The program's own cost of such an interruption: to release the device, to be switched away and back. Without it a
 /// program that the thread served once would seem to do other things from then on.
-const SWITCH: Duration = Duration::from_micros(5);
+const INTERRUPTION_COST: Duration = Duration::from_micros(5);
 
 /// The percentage that counts as polling all the time. A program that alternates between polling and watching memory
 /// polls for half of it; one that only polls has other costs too, such as waiting for this thread to release the
 /// device.
-const MOST: u64 = 85;
+const POLLING_PERCENT: u64 = 85;
 
 /// One part in this many of the time is the minimum share that counts as polling without pause, whatever else the
 /// program does.
-const SHARE: u64 = 8;
+const MIN_SHARE: u64 = 8;
 
 /// The minimum time over which the thread evaluates the program.
-const SHORTEST_LOOK: Duration = Duration::from_micros(200);
+const MIN_EVALUATION: Duration = Duration::from_micros(200);
 
 /// The minimum and maximum nap of the thread while a program polls. To wake and to sleep again takes it about 20 us of
 /// a processor. If that is the program's processor, and happens often, the program seems to do other things for so much
@@ -39,12 +39,12 @@ const SHORTEST_LOOK: Duration = Duration::from_micros(200);
 const NAPS: [Duration; 2] = [Duration::from_micros(200), Duration::from_millis(1)];
 
 /// Number of consecutive wakes for packets that the polling program had already handled, after which it is left alone.
-const VAIN: u32 = 4;
+const MAX_EMPTY_WAKES: u32 = 4;
 
 /// Between the limits, a nap is the time for which the program has polled divided by this. Two programs that alternate
 /// between polling and watching their memory wait for each other's threads: naps that grew faster than the time spent
 /// polling would make each poll for longer, and so each nap longer still.
-const PART: u64 = 20;
+const NAP_DIVISOR: u64 = 20;
 
 /// The record of the program's polls, and of the thread's sleep.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ pub(super) struct Pace {
     /// The latest time at which the thread wakes.
     sleeps_until: AtomicU64,
     /// `true` if packets do not wake it.
-    deaf: AtomicBool,
+    ignores_packets: AtomicBool,
 }
 
 impl Default for Pace {
@@ -67,7 +67,7 @@ impl Default for Pace {
             polled_at: AtomicU64::new(0),
             found_nothing: AtomicBool::new(false),
             sleeps_until: AtomicU64::new(0),
-            deaf: AtomicBool::new(false),
+            ignores_packets: AtomicBool::new(false),
         }
     }
 }
@@ -78,17 +78,17 @@ impl Pace {
         let last = self.polled_at.load(Ordering::Relaxed);
         self.polled_at.store(now.as_nanos(), Ordering::Relaxed);
         let gap = now.since(Instant::from_nanos(last));
-        let kept = gap < KEPT && self.found_nothing.load(Ordering::Relaxed);
-        if gap < SAME_POLL || kept {
+        let interrupted = gap < MAX_INTERRUPTION && self.found_nothing.load(Ordering::Relaxed);
+        if gap < MAX_POLL_INTERVAL || interrupted {
             let polled = self.polled.load(Ordering::Relaxed);
-            let spent = if gap < SAME_POLL { gap } else { SWITCH };
+            let spent = if gap < MAX_POLL_INTERVAL { gap } else { INTERRUPTION_COST };
             self.polled.store(polled + spent.as_nanos(), Ordering::Relaxed);
         }
     }
 
     /// Returns `true` if the program polled just now.
     pub(super) fn is_polled(&self, now: Instant) -> bool {
-        now.since(Instant::from_nanos(self.polled_at.load(Ordering::Relaxed))) < SAME_POLL
+        now.since(Instant::from_nanos(self.polled_at.load(Ordering::Relaxed))) < MAX_POLL_INTERVAL
     }
 
     /// Records the result of the poll. After a successful one the program may do other work for long.
@@ -98,62 +98,62 @@ impl Pace {
 
     /// Returns `true` if the thread leaves the work to the program, which must wake it before it waits.
     pub(super) fn is_left_alone(&self) -> bool {
-        self.deaf.load(Ordering::SeqCst)
+        self.ignores_packets.load(Ordering::SeqCst)
     }
 
     /// Records that the thread goes to sleep.
-    pub(super) fn sleep(&self, until: Instant, deaf: bool) {
-        self.deaf.store(deaf, Ordering::SeqCst);
+    pub(super) fn sleep(&self, until: Instant, ignores_packets: bool) {
+        self.ignores_packets.store(ignores_packets, Ordering::SeqCst);
         self.sleeps_until.store(until.as_nanos(), Ordering::SeqCst);
     }
 
     /// Records that the thread is awake.
     pub(super) fn awake(&self) {
-        self.deaf.store(false, Ordering::SeqCst);
+        self.ignores_packets.store(false, Ordering::SeqCst);
         self.sleeps_until.store(0, Ordering::SeqCst);
     }
 
     /// Returns `true` if the thread would sleep past the next timeout.
     pub(super) fn oversleeps(&self, due: impl FnOnce() -> Option<Instant>) -> bool {
-        !self.deaf.load(Ordering::Relaxed)
+        !self.ignores_packets.load(Ordering::Relaxed)
             && due().unwrap_or(NEVER).as_nanos() < self.sleeps_until.load(Ordering::SeqCst)
     }
 }
 
 /// The thread's evaluation of the program.
 #[derive(Debug)]
-pub(super) struct Judge {
-    looked_at: Instant,
+pub(super) struct Evaluator {
+    evaluated_at: Instant,
     polled: u64,
     /// Processor time of the program's own threads up to then.
     worked: Duration,
     /// The time since which the program does the work.
     drives_since: Option<Instant>,
     /// Number of consecutive wakes without work.
-    vain: u32,
+    empty_wakes: u32,
 }
 
-impl Default for Judge {
+impl Default for Evaluator {
     fn default() -> Self {
         let worked = Duration::ZERO;
-        Self { looked_at: Instant::EPOCH, polled: 0, worked, drives_since: None, vain: 0 }
+        Self { evaluated_at: Instant::EPOCH, polled: 0, worked, drives_since: None, empty_wakes: 0 }
     }
 }
 
-impl Judge {
+impl Evaluator {
     /// Resets the evaluation: the program announced that it stops polling.
     pub(super) const fn forget(&mut self) {
         self.drives_since = None;
     }
 
     /// Records that the thread woke and had work.
-    pub(super) const fn was_needed(&mut self) {
-        self.vain = 0;
+    pub(super) const fn woke_with_work(&mut self) {
+        self.empty_wakes = 0;
     }
 
     /// Records that the thread woke and had no work.
-    pub(super) fn woke_in_vain(&mut self, pace: &Pace, now: Instant) {
-        self.vain = if pace.is_polled(now) { self.vain + 1 } else { 0 };
+    pub(super) fn woke_without_work(&mut self, pace: &Pace, now: Instant) {
+        self.empty_wakes = if pace.is_polled(now) { self.empty_wakes + 1 } else { 0 };
     }
 
     /// Returns the time for which the thread may leave the program alone, if the program polled for most of the time
@@ -164,20 +164,21 @@ impl Judge {
         now: Instant,
         work: impl FnOnce() -> Duration,
     ) -> Option<Duration> {
-        let span = now.since(self.looked_at).as_nanos();
-        let in_vain = self.vain >= VAIN;
-        if in_vain || span >= SHORTEST_LOOK.as_nanos() {
+        let span = now.since(self.evaluated_at).as_nanos();
+        let woke_needlessly = self.empty_wakes >= MAX_EMPTY_WAKES;
+        if woke_needlessly || span >= MIN_EVALUATION.as_nanos() {
             let polled = pace.polled.load(Ordering::Relaxed);
             let (work, polls) = (work(), polled - self.polled);
             let worked = work.as_nanos().saturating_sub(self.worked.as_nanos()).min(span);
-            let drives = in_vain || polls * 100 >= worked * MOST && polls * SHARE >= span;
-            self.vain = if in_vain { 0 } else { self.vain };
+            let drives = woke_needlessly
+                || polls * 100 >= worked * POLLING_PERCENT && polls * MIN_SHARE >= span;
+            self.empty_wakes = if woke_needlessly { 0 } else { self.empty_wakes };
             self.worked = work;
-            self.drives_since = drives.then(|| self.drives_since.unwrap_or(self.looked_at));
-            (self.looked_at, self.polled) = (now, polled);
+            self.drives_since = drives.then(|| self.drives_since.unwrap_or(self.evaluated_at));
+            (self.evaluated_at, self.polled) = (now, polled);
         }
         let driven = now.since(self.drives_since?).as_nanos();
-        Some(Duration::from_nanos(driven / PART).clamp(NAPS[0], NAPS[1]))
+        Some(Duration::from_nanos(driven / NAP_DIVISOR).clamp(NAPS[0], NAPS[1]))
     }
 }
 
@@ -197,28 +198,28 @@ mod tests {
 
     #[test]
     fn a_program_that_polls_without_pause_is_left_alone_for_longer_and_longer_until_it_stops() {
-        let (pace, mut judge) = (Pace::default(), Judge::default());
+        let (pace, mut evaluator) = (Pace::default(), Evaluator::default());
         let mut now = Instant::from_nanos(1_000_000);
-        assert_eq!(judge.nap(&pace, now, || now.since(Instant::EPOCH)), None);
+        assert_eq!(evaluator.nap(&pace, now, || now.since(Instant::EPOCH)), None);
         let mut naps = Vec::new();
         for _ in 0..24 {
             now = spend(&pace, now, 10);
-            naps.extend(judge.nap(&pace, now, || now.since(Instant::EPOCH)));
+            naps.extend(evaluator.nap(&pace, now, || now.since(Instant::EPOCH)));
         }
         assert_eq!((naps[0], naps[23]), (NAPS[0], NAPS[1]));
         now += Duration::from_millis(1);
-        assert_eq!(judge.nap(&pace, now, || now.since(Instant::EPOCH)), None);
+        assert_eq!(evaluator.nap(&pace, now, || now.since(Instant::EPOCH)), None);
         now = spend(&pace, now, 10);
-        assert_eq!(judge.nap(&pace, now, || now.since(Instant::EPOCH)), Some(NAPS[0]));
+        assert_eq!(evaluator.nap(&pace, now, || now.since(Instant::EPOCH)), Some(NAPS[0]));
     }
 
     #[test]
     fn a_program_that_polls_and_watches_its_memory_by_turns_is_not_left_alone() {
-        let (pace, mut judge) = (Pace::default(), Judge::default());
+        let (pace, mut evaluator) = (Pace::default(), Evaluator::default());
         let mut now = Instant::from_nanos(1_000_000);
         for _ in 0..10 {
             now = spend(&pace, now, 3);
-            assert_eq!(judge.nap(&pace, now, || now.since(Instant::EPOCH)), None);
+            assert_eq!(evaluator.nap(&pace, now, || now.since(Instant::EPOCH)), None);
         }
     }
 
@@ -229,7 +230,7 @@ mod tests {
     }
 
     fn kept_from_polling(found: bool) -> Option<Duration> {
-        let (pace, mut judge) = (Pace::default(), Judge::default());
+        let (pace, mut evaluator) = (Pace::default(), Evaluator::default());
         let mut now = Instant::from_nanos(1_000_000);
         let mut work = Duration::ZERO;
         let mut nap = None;
@@ -243,49 +244,49 @@ mod tests {
                 now += Duration::from_micros(30);
                 work = work + Duration::from_micros(10);
             }
-            nap = judge.nap(&pace, now, || work);
+            nap = evaluator.nap(&pace, now, || work);
         }
         nap
     }
 
     #[test]
     fn a_program_that_gets_a_processor_for_a_part_of_the_time_polls_for_all_of_that() {
-        let (pace, mut judge) = (Pace::default(), Judge::default());
+        let (pace, mut evaluator) = (Pace::default(), Evaluator::default());
         let mut now = Instant::from_nanos(1_000_000);
         let mut work = Duration::ZERO;
         for _ in 0..10 {
             // Three polls span 20 us.
             now = spend(&pace, now, 3);
             work = work + Duration::from_micros(220);
-            judge.nap(&pace, now, || work);
+            evaluator.nap(&pace, now, || work);
         }
-        assert!(judge.nap(&pace, now, || work).is_some());
+        assert!(evaluator.nap(&pace, now, || work).is_some());
         now += Duration::from_millis(10);
-        assert_eq!(judge.nap(&pace, now, || work), None);
+        assert_eq!(evaluator.nap(&pace, now, || work), None);
     }
 
     #[test]
     fn a_program_that_takes_in_what_the_thread_wakes_for_is_left_alone() {
-        let (pace, mut judge) = (Pace::default(), Judge::default());
+        let (pace, mut evaluator) = (Pace::default(), Evaluator::default());
         let now = Instant::from_nanos(1_000_000);
         let mut wake = |polled: bool| {
-            for _ in 0..VAIN {
+            for _ in 0..MAX_EMPTY_WAKES {
                 if polled {
                     pace.polls(now);
                 }
                 let later = now + Duration::from_micros(30 * u64::from(!polled));
-                judge.woke_in_vain(&pace, later);
+                evaluator.woke_without_work(&pace, later);
             }
-            judge.nap(&pace, now, || Duration::ZERO)
+            evaluator.nap(&pace, now, || Duration::ZERO)
         };
         assert_eq!(wake(false), None, "it does other things");
         assert_eq!(wake(true), Some(NAPS[0]));
-        judge.was_needed();
-        judge.forget();
-        (1..VAIN).for_each(|_| judge.woke_in_vain(&pace, now));
-        judge.was_needed();
-        judge.woke_in_vain(&pace, now);
-        assert_eq!(judge.nap(&pace, now, || Duration::ZERO), None, "it was needed in between");
+        evaluator.woke_with_work();
+        evaluator.forget();
+        (1..MAX_EMPTY_WAKES).for_each(|_| evaluator.woke_without_work(&pace, now));
+        evaluator.woke_with_work();
+        evaluator.woke_without_work(&pace, now);
+        assert_eq!(evaluator.nap(&pace, now, || Duration::ZERO), None, "it was needed in between");
     }
 
     #[test]

@@ -10,21 +10,21 @@ use weft_agent::Clock;
 use weft_units::{Duration, Instant};
 
 use super::links::timespec;
-use super::pace::Judge;
+use super::pace::Evaluator;
 use super::{Embedded, NEVER};
 use crate::errno::{Errno, Outcome};
 
 /// The maximum sleep.
-const LONGEST_SLEEP: Duration = Duration::from_secs(10);
+const MAX_SLEEP: Duration = Duration::from_secs(10);
 
 /// The interval at which full sockets are retried.
 const UNTIL_ROOM: Duration = Duration::from_micros(200);
 
 /// The maximum time between checks of the device while it naps.
-const LONGEST_NAPS: Duration = Duration::from_millis(10);
+const MAX_NAPS: Duration = Duration::from_millis(10);
 
 /// The time for which it yields to a thread of the program that waits for the device.
-const STAND_BACK: Duration = Duration::from_micros(50);
+const YIELD_TIME: Duration = Duration::from_micros(50);
 
 /// Starts the thread. It never ends.
 pub(super) fn start(engine: &'static Embedded) -> Outcome<()> {
@@ -46,16 +46,16 @@ fn run(engine: &Embedded) {
     ask_for_short_slices();
     // A panic poisons the engine's lock: from then on each verb fails with EIO.
     let _ = catch_unwind(AssertUnwindSafe(|| {
-        let mut judge = Judge::default();
-        while let Some(mut sleep) = turn(engine, &mut judge) {
-            let look_by = Clock.now() + LONGEST_NAPS;
+        let mut evaluator = Evaluator::default();
+        while let Some(mut sleep) = turn(engine, &mut evaluator) {
+            let evaluate_by = Clock.now() + MAX_NAPS;
             let mut called = rest(engine, &sleep);
-            while sleep.nap && !called && nap_on(engine, &mut judge, look_by, &mut sleep) {
+            while sleep.nap && !called && nap_on(engine, &mut evaluator, evaluate_by, &mut sleep) {
                 called = rest(engine, &sleep);
             }
-            if called && sleep.deaf {
+            if called && sleep.ignores_packets {
                 // The program is about to wait.
-                judge.forget();
+                evaluator.forget();
             }
         }
     }));
@@ -63,12 +63,17 @@ fn run(engine: &Embedded) {
 
 /// Returns `true` if the program still does the work, so that the thread continues to nap. It does not lock the device
 /// for this: the program holds it most of the time, and would have to release it.
-fn nap_on(engine: &Embedded, judge: &mut Judge, look_by: Instant, sleep: &mut Sleep) -> bool {
+fn nap_on(
+    engine: &Embedded,
+    evaluator: &mut Evaluator,
+    evaluate_by: Instant,
+    sleep: &mut Sleep,
+) -> bool {
     let now = Clock.now();
-    let nap = judge.nap(&engine.pace, now, work_of_others).filter(|_| now < look_by);
+    let nap = evaluator.nap(&engine.pace, now, work_of_others).filter(|_| now < evaluate_by);
     if let Some(nap) = nap {
         sleep.until = now + nap;
-        engine.pace.sleep(sleep.until, sleep.deaf);
+        engine.pace.sleep(sleep.until, sleep.ignores_packets);
     }
     nap.is_some()
 }
@@ -77,43 +82,43 @@ fn nap_on(engine: &Embedded, judge: &mut Judge, look_by: Instant, sleep: &mut Sl
 struct Sleep {
     until: Instant,
     /// `true` if packets do not wake it: the program handles them.
-    deaf: bool,
+    ignores_packets: bool,
     /// `true` if the program does the work.
     nap: bool,
 }
 
 /// Runs turns until there is no work; returns `None` when the engine panicked.
-fn turn(engine: &Embedded, judge: &mut Judge) -> Option<Sleep> {
+fn turn(engine: &Embedded, evaluator: &mut Evaluator) -> Option<Sleep> {
     let mut worked = false;
     loop {
         let mut host = engine.host.lock().ok()?;
         host.neighbours.wake_up();
         let now = host.now();
         host.show(now);
-        let nap = judge.nap(&engine.pace, now, work_of_others);
+        let nap = evaluator.nap(&engine.pace, now, work_of_others);
         let sleep = if let Some(nap) = nap {
-            Sleep { until: now + nap, deaf: true, nap: true }
-        } else if !host.turn_and_tell(now) {
+            Sleep { until: now + nap, ignores_packets: true, nap: true }
+        } else if !host.turn_and_deliver(now) {
             if !worked {
-                judge.woke_in_vain(&engine.pace, now);
+                evaluator.woke_without_work(&engine.pace, now);
             }
             let full = host.links.waiting() > 0 || host.neighbours.is_full();
-            let longest = if full { UNTIL_ROOM } else { LONGEST_SLEEP };
+            let longest = if full { UNTIL_ROOM } else { MAX_SLEEP };
             let due = host.next_due().into_iter().chain(host.next_show()).min().unwrap_or(NEVER);
             let until = due.min(host.now() + longest);
             if !host.neighbours.fall_asleep() {
                 continue;
             }
-            Sleep { until, deaf: false, nap: false }
+            Sleep { until, ignores_packets: false, nap: false }
         } else {
-            judge.was_needed();
+            evaluator.woke_with_work();
             worked = true;
             if engine.wanted.load(Ordering::Relaxed) == 0 {
                 continue;
             }
-            Sleep { until: host.now() + STAND_BACK, deaf: true, nap: false }
+            Sleep { until: host.now() + YIELD_TIME, ignores_packets: true, nap: false }
         };
-        engine.pace.sleep(sleep.until, sleep.deaf);
+        engine.pace.sleep(sleep.until, sleep.ignores_packets);
         return Some(sleep);
     }
 }
@@ -131,10 +136,10 @@ fn work_of_others() -> Duration {
 /// Sleeps until there may be work. Returns `true` if it was woken by a descriptor.
 fn rest(engine: &Embedded, sleep: &Sleep) -> bool {
     let mut watched = [&engine.kick, &engine.arrivals].map(|fd| PollFd::new(fd, PollFlags::IN));
-    let heard = if sleep.deaf { 1 } else { 2 };
+    let polled = if sleep.ignores_packets { 1 } else { 2 };
     let span = sleep.until.since(Clock.now());
     // An interrupted or failed poll counts as a short one.
-    let _ = poll(&mut watched[..heard], Some(&timespec(span)));
+    let _ = poll(&mut watched[..polled], Some(&timespec(span)));
     engine.pace.awake();
     rustix::io::read(&engine.kick, &mut [0; 8]).is_ok()
 }
@@ -155,13 +160,13 @@ pub(super) fn ask_for_short_slices() {
         deadline: u64,
         period: u64,
     }
-    const SHORTEST_SLICE: u64 = 100_000;
+    const MIN_SLICE: u64 = 100_000;
     let size = u32::try_from(size_of::<Attributes>()).expect("a small structure");
     // SAFETY: the kernel reads the number of bytes that the structure states.
     unsafe {
         let nice = libc::getpriority(libc::PRIO_PROCESS, 0);
         let (policy, flags, priority, deadline, period) = (0, 0, 0, 0, 0);
-        let runtime = SHORTEST_SLICE;
+        let runtime = MIN_SLICE;
         let wanted = Attributes { size, policy, flags, nice, priority, runtime, deadline, period };
         libc::syscall(libc::SYS_sched_setattr, 0, &raw const wanted, 0);
     }

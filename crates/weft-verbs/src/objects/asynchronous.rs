@@ -23,11 +23,13 @@ unsafe fn about<'a>(kind: u32, object: usize) -> (event_element, Option<&'a Open
         let (element, open) = match kind {
             // The event is about the device.
             event_type::DEVICE_FATAL => return (event_element { cq }, None),
-            event_type::CQ_ERR => (event_element { cq }, &CompletionQueue::of(cq.cast()).told),
-            event_type::SRQ_ERR | event_type::SRQ_LIMIT_REACHED => {
-                (event_element { srq }, &SharedQueue::of(srq).told)
+            event_type::CQ_ERR => {
+                (event_element { cq }, &CompletionQueue::of(cq.cast()).asynchronous)
             }
-            _ => (event_element { qp }, &QueuePair::of(qp.cast()).told),
+            event_type::SRQ_ERR | event_type::SRQ_LIMIT_REACHED => {
+                (event_element { srq }, &SharedQueue::of(srq).asynchronous)
+            }
+            _ => (event_element { qp }, &QueuePair::of(qp.cast()).asynchronous),
         };
         (element, Some(open))
     }

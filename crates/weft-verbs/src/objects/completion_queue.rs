@@ -27,7 +27,7 @@ pub(super) struct CompletionQueue {
     /// Number of open completion events.
     pub(super) announced: Open,
     /// Number of open asynchronous events.
-    pub(super) told: Open,
+    pub(super) asynchronous: Open,
     /// The completion that is read field by field. The polling thread holds the queue's mutex.
     current: UnsafeCell<ibv_wc>,
 }
@@ -79,7 +79,7 @@ unsafe fn create(wanted: &Wanted) -> Outcome<*mut ibv_cq_ex> {
         opened: opened.clone(),
         number: weft_rnic::CompletionQueue(0),
         announced: Open::default(),
-        told: Open::default(),
+        asynchronous: Open::default(),
         current: UnsafeCell::new(ibv_wc::default()),
     };
     let public = queue.publish();
@@ -202,7 +202,7 @@ unsafe extern "C" fn ibv_destroy_cq(cq: *mut ibv_cq) -> c_int {
         }
         queue.opened.events.take(|event| event.object == object);
         queue.announced.wait_for_none();
-        queue.told.wait_for_none();
+        queue.asynchronous.wait_for_none();
         // SAFETY: no event refers to it any more, and the caller gives it up.
         drop(unsafe { CompletionQueue::take(cq.cast()) });
         Ok(())

@@ -23,7 +23,7 @@ pub(super) struct QueuePair {
     pub(super) opened: Arc<Opened>,
     pub(super) number: QueuePairNumber,
     pub(super) service: Service,
-    pub(super) told: Open,
+    pub(super) asynchronous: Open,
     /// The requests that are built call by call, while `wr_start` holds the queue pair's mutex.
     pub(super) builder: core::cell::UnsafeCell<Builder>,
     /// `true` if it was made for building requests.
@@ -109,7 +109,7 @@ unsafe fn create(wanted: Wanted<'_>) -> Outcome<*mut ibv_qp_ex> {
         opened: opened.clone(),
         number: QueuePairNumber(0),
         service,
-        told: Open::default(),
+        asynchronous: Open::default(),
         builder: Default::default(),
         builds: builds.is_some(),
         cap: *cap,
@@ -386,7 +386,7 @@ unsafe extern "C" fn ibv_destroy_qp(qp: *mut ibv_qp) -> c_int {
         pair.opened.engine.destroy_qp(pair.number)?;
         let object = qp.expose_provenance();
         pair.opened.events.take(|event| event.object == object);
-        pair.told.wait_for_none();
+        pair.asynchronous.wait_for_none();
         // SAFETY: no event refers to it any more, and the caller gives it up.
         drop(unsafe { QueuePair::take(qp.cast()) });
         Ok(())

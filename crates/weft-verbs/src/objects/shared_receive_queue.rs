@@ -19,7 +19,7 @@ pub(super) struct SharedQueue {
     public: Shared<ibv_srq>,
     pub(super) opened: Arc<Opened>,
     pub(super) number: SharedReceiveQueue,
-    pub(super) told: Open,
+    pub(super) asynchronous: Open,
     max_wr: u32,
     max_sge: u32,
     limit: AtomicU32,
@@ -50,7 +50,7 @@ unsafe fn create(
         public: Shared::new(ibv_srq { context, srq_context, pd, ..zero }),
         opened: opened.clone(),
         number: SharedReceiveQueue(0),
-        told: Open::default(),
+        asynchronous: Open::default(),
         max_wr,
         max_sge,
         limit: AtomicU32::new(0),
@@ -157,7 +157,7 @@ unsafe extern "C" fn ibv_destroy_srq(srq: *mut ibv_srq) -> c_int {
         queue.opened.engine.destroy_srq(queue.number)?;
         let object = srq.expose_provenance();
         queue.opened.events.take(|event| event.object == object);
-        queue.told.wait_for_none();
+        queue.asynchronous.wait_for_none();
         // SAFETY: no event refers to it any more, and the caller gives it up.
         drop(unsafe { SharedQueue::take(srq) });
         Ok(())

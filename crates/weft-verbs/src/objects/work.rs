@@ -19,11 +19,11 @@ use weft_verbs_abi::*;
 const PIECES: usize = limits::SGE as usize;
 
 /// Number of scatter/gather elements that need no heap allocation.
-const FEW: usize = 4;
+const INLINE_PIECES: usize = 4;
 
 /// The scatter/gather elements of a request.
 enum Pieces {
-    Few([Sge; FEW], usize),
+    Few([Sge; INLINE_PIECES], usize),
     Many(Vec<Sge>),
 }
 
@@ -40,10 +40,10 @@ impl Pieces {
             let ibv_sge { addr, length, lkey } = unsafe { *list.add(index) };
             Sge { address: addr, length, lkey }
         };
-        if count > FEW {
+        if count > INLINE_PIECES {
             return Ok(Self::Many((0..count).map(piece).collect()));
         }
-        let mut few = [Sge { address: 0, length: 0, lkey: 0 }; FEW];
+        let mut few = [Sge { address: 0, length: 0, lkey: 0 }; INLINE_PIECES];
         few[..count].iter_mut().enumerate().for_each(|(index, to)| *to = piece(index));
         Ok(Self::Few(few, count))
     }

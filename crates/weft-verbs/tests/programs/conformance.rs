@@ -61,9 +61,9 @@ pub(crate) fn check(device: &str, equip: impl Fn(&mut Command)) -> String {
         let mut tests = program(&words);
         equip(tests.current_dir(&folder));
         let ran = alone(|| tests.output().unwrap());
-        let said = String::from_utf8_lossy(&ran.stderr);
-        let Outcome { passed: ok, failed, skipped } = outcome(&said, &mut reasons);
-        assert!(failed == 0 && ran.status.success(), "{module}: {failed} failed\n{said}");
+        let output = String::from_utf8_lossy(&ran.stderr);
+        let Outcome { passed: ok, failed, skipped } = outcome(&output, &mut reasons);
+        assert!(failed == 0 && ran.status.success(), "{module}: {failed} failed\n{output}");
         writeln!(table, "| `{name}` | {ok} | {failed} | {skipped} |").unwrap();
         passed += ok;
     }
@@ -72,9 +72,9 @@ pub(crate) fn check(device: &str, equip: impl Fn(&mut Command)) -> String {
 }
 
 /// Counts the results of the tests, and the reasons of skipped ones.
-fn outcome(said: &str, reasons: &mut BTreeMap<String, usize>) -> Outcome {
+fn outcome(output: &str, reasons: &mut BTreeMap<String, usize>) -> Outcome {
     let mut outcome = Outcome::default();
-    for result in said.lines().filter_map(|line| Some(line.rsplit_once("... ")?.1)) {
+    for result in output.lines().filter_map(|line| Some(line.rsplit_once("... ")?.1)) {
         match result {
             "ok" => outcome.passed += 1,
             "FAIL" | "ERROR" => outcome.failed += 1,

@@ -79,8 +79,8 @@ fn strangers_change_nothing_between_two_programs() {
         drop(ends);
         let sent = enemy.join().unwrap();
         assert!(printed.client.contains("usec/iter"), "{printed:?}");
-        for said in [&printed.client, &printed.server] {
-            assert!(!said.contains("invalid data"), "{printed:?}");
+        for output in [&printed.client, &printed.server] {
+            assert!(!output.contains("invalid data"), "{printed:?}");
         }
         assert!(sent > 1000, "{sent} packets are no attack");
     });

@@ -54,9 +54,9 @@ fn a_variable_that_cannot_be_is_named_once_and_the_device_not_opened() {
         let mut command = Command::new("ibv_devinfo");
         let refused = command.env("LD_LIBRARY_PATH", &*LIBRARY).env(name, value).output().unwrap();
         assert!(!refused.status.success(), "{refused:?}");
-        let said = String::from_utf8_lossy(&refused.stderr);
-        let ours: Vec<&str> = said.lines().filter(|line| line.starts_with("weft: ")).collect();
-        let [why] = ours[..] else { panic!("{said}") };
+        let output = String::from_utf8_lossy(&refused.stderr);
+        let ours: Vec<&str> = output.lines().filter(|line| line.starts_with("weft: ")).collect();
+        let [why] = ours[..] else { panic!("{output}") };
         assert!(why.contains(&format!("{name}={value}")) && why.contains(can_be), "{why}");
     }
 }

@@ -24,9 +24,9 @@ fn both_ways(words: &str) -> [Printed; 2] {
 /// Checks the output with which every pingpong ends.
 fn pingpong(words: &str) {
     for printed in both_ways(&format!("{words} -g 0")) {
-        for said in [&printed.client, &printed.server] {
-            assert!(said.contains("usec/iter"), "{printed:?}");
-            assert!(!said.contains("invalid data"), "{printed:?}");
+        for output in [&printed.client, &printed.server] {
+            assert!(output.contains("usec/iter"), "{printed:?}");
+            assert!(!output.contains("invalid data"), "{printed:?}");
         }
     }
 }
@@ -78,7 +78,7 @@ fn srq_pingpong() {
 fn perftest(words: &str) {
     for printed in both_ways(words) {
         assert!(printed.client.contains("#bytes"), "{printed:?}");
-        let complains = |said: &str| said.contains("rror");
+        let complains = |output: &str| output.contains("rror");
         assert!(!complains(&printed.client) && !complains(&printed.server), "{printed:?}");
     }
 }

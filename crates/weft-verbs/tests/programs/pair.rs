@@ -110,19 +110,19 @@ pub(crate) fn until_listening(program: &mut Child, port: u16) {
 /// Returns `true` if a program succeeded, and all its output. A program that hung was ended and may have printed
 /// nothing, so the output includes the kind of failure.
 pub(crate) fn finish(mut program: Child) -> (bool, String) {
-    let said = said(&mut program);
+    let output = output(&mut program);
     let status = program.wait().unwrap();
     match status.code() {
-        Some(0) => (true, said),
-        Some(124) => (false, format!("{said}[hung for half a minute]")),
-        _ => (false, format!("{said}[{status}]")),
+        Some(0) => (true, output),
+        Some(124) => (false, format!("{output}[hung for half a minute]")),
+        _ => (false, format!("{output}[{status}]")),
     }
 }
 
 /// Returns all output of a program until its end.
-pub(crate) fn said(program: &mut Child) -> String {
-    let mut said = Vec::new();
-    program.stdout.take().unwrap().read_to_end(&mut said).unwrap();
-    program.stderr.take().unwrap().read_to_end(&mut said).unwrap();
-    String::from_utf8_lossy(&said).into_owned()
+pub(crate) fn output(program: &mut Child) -> String {
+    let mut output = Vec::new();
+    program.stdout.take().unwrap().read_to_end(&mut output).unwrap();
+    program.stderr.take().unwrap().read_to_end(&mut output).unwrap();
+    String::from_utf8_lossy(&output).into_owned()
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::for_everybody::ForEverybody;
 use crate::library::{LIBRARY, program};
-use crate::pair::{alone, next_port, said, until_listening};
+use crate::pair::{alone, next_port, output, until_listening};
 
 /// Compiles a program of `c/` and runs it; it prints a line on success.
 fn run_c(name: &str) {
@@ -71,8 +71,8 @@ fn a_peer_that_dies_is_noticed() {
         let at_first = ticks(&client.0);
         until(&mut client.0, |client| ticks(client) > at_first + 30);
         drop(server);
-        let said = until_its_end(&mut client.0);
-        assert!(said.contains("Failed status 12"), "{said}");
+        let output = until_its_end(&mut client.0);
+        assert!(output.contains("Failed status 12"), "{output}");
     });
 }
 
@@ -141,7 +141,7 @@ fn until_its_end(program: &mut Child) -> String {
         assert!(began.elapsed() < Duration::from_secs(30), "it does not end");
         std::thread::yield_now();
     }
-    said(program)
+    output(program)
 }
 
 fn descriptors_of(process: u32) -> usize {

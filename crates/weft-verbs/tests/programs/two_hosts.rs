@@ -9,9 +9,9 @@ fn all(test: &str, programs: &[&str]) {
     let Some(hosts) = two_hosts(test) else { return };
     for words in programs {
         let printed = run(&hosts, words);
-        let said = &printed.client;
-        assert!(said.contains("usec/iter") || said.contains("#bytes"), "{words}: {printed:?}");
-        assert!(!said.contains("invalid data"), "{words}: {printed:?}");
+        let output = &printed.client;
+        assert!(output.contains("usec/iter") || output.contains("#bytes"), "{words}: {printed:?}");
+        assert!(!output.contains("invalid data"), "{words}: {printed:?}");
     }
 }
 

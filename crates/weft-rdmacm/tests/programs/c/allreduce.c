@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-enum { MOST = 1 << 18 };
+enum { MAX_NUMBERS = 1 << 18 };
 
-static long in[MOST], out[MOST];
+static long in[MAX_NUMBERS], out[MAX_NUMBERS];
 
 /* Returns the number of network namespaces that the ranks are in. */
 static int networks(int ranks) {
@@ -31,7 +31,7 @@ int main(int argc, char **argv) {
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &ranks);
-    for (int count = 1; count <= MOST; count *= 8) {
+    for (int count = 1; count <= MAX_NUMBERS; count *= 8) {
         for (int i = 0; i < count; i++)
             in[i] = (long)rank * 1000003 + i;
         MPI_Allreduce(in, out, count, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);

@@ -12,7 +12,7 @@ fn what_a_client_made_goes_with_it() {
     let daemon = Running::start();
     daemon.make("a");
     let mut guest = daemon.attach("a");
-    guest.settle();
+    guest.make_objects();
     let used = daemon.used("a");
     let one = Amounts {
         processes: 1,
@@ -34,9 +34,9 @@ fn commands_about_others_objects_are_refused() {
     daemon.make("a");
     daemon.make("b");
     let (mut a, mut b) = (daemon.attach("a"), daemon.attach("b"));
-    let (of_a, of_b) = (a.settle(), b.settle());
+    let (of_a, of_b) = (a.make_objects(), b.make_objects());
     let attributes = Attributes { state: Some(State::Error), ..Attributes::default() };
-    let with = |change: fn(&mut QueuePairRequest, &Settled)| {
+    let with = |change: fn(&mut QueuePairRequest, &TestObjects)| {
         let mut request = of_b.request;
         change(&mut request, &of_a);
         Command::CreateQp(request)
@@ -67,7 +67,7 @@ fn who_posts_to_another_s_queue_is_ended_and_nobody_else() {
     let daemon = Running::start();
     daemon.make("a");
     let (mut a, mut b) = (daemon.attach("a"), daemon.attach("a"));
-    let (of_a, _of_b) = (a.settle(), b.settle());
+    let (of_a, _of_b) = (a.make_objects(), b.make_objects());
     let request = SendRequest::new(1, Operation::Send, Data::Gather(&[]));
     b.post(&Work::Send(of_a.qp, Posted::numbered(1, &request)));
     until("its end", || b.is_ended());
@@ -82,7 +82,7 @@ fn another_s_key_is_refused_and_nothing_is_written() {
     daemon.make("a");
     daemon.make("b");
     let (mut a, mut b) = (daemon.attach("a"), daemon.attach("b"));
-    let (of_a, of_b) = (a.settle(), b.settle());
+    let (of_a, of_b) = (a.make_objects(), b.make_objects());
     of_b.memory[0].store(7, Ordering::Relaxed);
     let other = QueuePairNumber(b.number(Command::CreateQp(of_b.request)));
     b.connect(of_b.context, of_b.qp, other);
@@ -102,7 +102,7 @@ fn memory_that_is_gone_ends_who_registered_it() {
     let daemon = Running::start();
     daemon.make("a");
     let (mut a, mut b) = (daemon.attach("a"), daemon.attach("a"));
-    let (_of_a, of_b) = (a.settle(), b.settle());
+    let (_of_a, of_b) = (a.make_objects(), b.make_objects());
     let other = QueuePairNumber(b.number(Command::CreateQp(of_b.request)));
     b.connect(of_b.context, of_b.qp, other);
     // No process has this page.
@@ -113,8 +113,8 @@ fn memory_that_is_gone_ends_who_registered_it() {
     until("its end", || b.is_ended());
     let mut record = Vec::new();
     while b.told.pop(&b.page, &mut record).unwrap() {
-        let told: Told = decode(&record).unwrap();
-        let done = matches!(told, Told::Completion(_, done) if done.status == Status::Success);
+        let told: Notice = decode(&record).unwrap();
+        let done = matches!(told, Notice::Completion(_, done) if done.status == Status::Success);
         assert!(!done, "{told:?}");
     }
     assert!(!a.is_ended());
@@ -128,7 +128,7 @@ fn limits_hold_for_all_processes_of_a_device_together() {
     let (mut a, mut b) = (daemon.attach("a"), daemon.attach("a"));
     let refused = Guest::attach(Caller::connect(&daemon.path).unwrap(), "a").err().unwrap();
     assert!(matches!(refused, CallError::Refused { errno: libc::EUSERS, .. }), "{refused}");
-    let (_of_a, of_b) = (a.settle(), b.settle());
+    let (_of_a, of_b) = (a.make_objects(), b.make_objects());
     let region = Region { address: 4096, length: 1, iova: 0, access: Access::NONE };
     let register = Command::Register(of_b.domain, region);
     let key = b.number(register);
@@ -149,7 +149,7 @@ fn a_user_has_no_more_queue_pairs_than_the_quota_on_however_many_devices() {
     daemon.make("a");
     daemon.make("b");
     let (mut a, mut b) = (daemon.attach("a"), daemon.attach("b"));
-    let (of_a, of_b) = (a.settle(), b.settle());
+    let (of_a, of_b) = (a.make_objects(), b.make_objects());
     let third = a.number(Command::CreateQp(of_a.request));
     let refused = b.caller.call(&Request::Command(Command::CreateQp(of_b.request)), &[]);
     let Err(CallError::Refused { errno: libc::ENOMEM, reason }) = refused else {
@@ -194,7 +194,7 @@ fn no_process_says_for_another_from_where_a_host_is_spoken_to() {
     let daemon = Running::start();
     daemon.make("a");
     let (mut hostile, mut honest) = (daemon.attach("a"), daemon.attach("a"));
-    let (of_hostile, of_honest) = (hostile.settle(), honest.settle());
+    let (of_hostile, of_honest) = (hostile.make_objects(), honest.make_objects());
     let describe = Request::Describe { name: "a".into() };
     let Ok((Answer::Description(found), _)) = honest.caller.call(&describe, &[]) else {
         panic!("there is no description");

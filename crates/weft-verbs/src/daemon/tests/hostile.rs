@@ -11,15 +11,15 @@ use weft_units::{Rng, Seed};
 use super::*;
 
 /// Returns a message as a library would send it, with some bytes changed.
-fn mangled(rng: &mut Rng, settled: &Settled) -> Vec<u8> {
+fn mangled(rng: &mut Rng, objects: &TestObjects) -> Vec<u8> {
     let requests = [
         Request::List { after: "a".into() },
-        Request::Command(Command::CreateQp(settled.request)),
-        Request::Command(Command::ModifyQp(settled.qp, Attributes::default())),
-        Request::Command(Command::CreateCq(settled.context, u32::MAX)),
-        Request::Command(Command::Route(settled.context, [127, 0, 0, 1].into(), 77)),
+        Request::Command(Command::CreateQp(objects.request)),
+        Request::Command(Command::ModifyQp(objects.qp, Attributes::default())),
+        Request::Command(Command::CreateCq(objects.context, u32::MAX)),
+        Request::Command(Command::Route(objects.context, [127, 0, 0, 1].into(), 77)),
         Request::Command(Command::CreateSrq {
-            domain: settled.domain,
+            domain: objects.domain,
             requests: u32::MAX,
             pieces: u32::MAX,
         }),
@@ -51,11 +51,11 @@ fn random_messages_harm_nobody() {
     let daemon = Running::start();
     daemon.make("a");
     let mut good = daemon.attach("a");
-    let settled = good.settle();
+    let objects = good.make_objects();
     for seed in 0..60 {
         let mut rng = Seed(seed).child("messages", 0).rng();
         let mut guest = daemon.attach("a");
-        let own = guest.settle();
+        let own = guest.make_objects();
         for _ in 0..40 {
             let bytes = if rng.below(3) == 0 {
                 (0..=rng.below(64)).map(|_| byte(&mut rng)).collect()
@@ -77,7 +77,7 @@ fn random_messages_harm_nobody() {
                 break;
             }
         }
-        let query = good.command(Command::QueryQp(settled.qp));
+        let query = good.command(Command::QueryQp(objects.qp));
         assert!(matches!(query, Ok(Reply::QueuePair(State::Reset, _))), "seed {seed}: {query:?}");
     }
     until("their end", || daemon.used("a").processes == 1);
@@ -89,25 +89,25 @@ fn random_rings_harm_nobody() {
     let daemon = Running::start();
     daemon.make("a");
     let mut good = daemon.attach("a");
-    let settled = good.settle();
+    let objects = good.make_objects();
     for seed in 0..120 {
         let mut rng = Seed(seed).child("rings", 0).rng();
         let mut guest = daemon.attach("a");
-        let own = guest.settle();
+        let own = guest.make_objects();
         to_error(&mut guest, &own);
         for _ in 0..rng.below(30) {
-            scribble(&mut rng, &mut guest, &own, &settled);
+            scribble(&mut rng, &mut guest, &own, &objects);
         }
         // The command is answered, or the client is ended: nothing else.
         let _ = guest.caller.call(&Request::Command(Command::QueryQp(own.qp)), &[]);
-        let query = good.command(Command::QueryQp(settled.qp));
+        let query = good.command(Command::QueryQp(objects.qp));
         assert!(matches!(query, Ok(Reply::QueuePair(State::Reset, _))), "seed {seed}: {query:?}");
     }
     until("their end", || daemon.used("a").processes == 1);
 }
 
 /// Moves a queue pair to the error state, in which it accepts every request and flushes it.
-fn to_error(guest: &mut Guest, settled: &Settled) {
+fn to_error(guest: &mut Guest, objects: &TestObjects) {
     let to_init = Attributes {
         state: Some(State::Init),
         pkey_index: Some(0),
@@ -117,12 +117,12 @@ fn to_error(guest: &mut Guest, settled: &Settled) {
     };
     let to_error = Attributes { state: Some(State::Error), ..Attributes::default() };
     for attributes in [to_init, to_error] {
-        guest.command(Command::ModifyQp(settled.qp, attributes)).unwrap();
+        guest.command(Command::ModifyQp(objects.qp, attributes)).unwrap();
     }
 }
 
 /// Makes one write to the shared memory, valid or not.
-fn scribble(rng: &mut Rng, guest: &mut Guest, own: &Settled, others: &Settled) {
+fn scribble(rng: &mut Rng, guest: &mut Guest, own: &TestObjects, others: &TestObjects) {
     let word = |rng: &mut Rng| u32::try_from(rng.below(1 << 32)).unwrap();
     match rng.below(6) {
         0 => {

@@ -24,8 +24,8 @@ use super::quotas::Quotas;
 use super::{Daemon, DaemonSettings, ServeError, Stopper};
 use crate::admin::Admin;
 use crate::attach::{
-    Amounts, Answer, CallError, Caller, Consumer, Page, Posted, Probe, Producer, Request, Signal,
-    Socket, Told, Work, decode, encode,
+    Amounts, Answer, CallError, Caller, Consumer, Notice, Page, Posted, Probe, Producer, Request,
+    Signal, Socket, Work, decode, encode,
 };
 use crate::engine::command::{Command, Reply};
 use crate::engine::{Region, address_of};
@@ -110,7 +110,7 @@ impl Guest {
         assert_eq!(answer, Answer::Attached);
         let [page, signal] = <[OwnedFd; 2]>::try_from(descriptors).unwrap();
         let (page, signal) = (Page::open(page).unwrap(), Signal::open(signal));
-        let (work, told) = (Producer::new(Page::WORK), Consumer::new(Page::TOLD));
+        let (work, told) = (Producer::new(Page::WORK), Consumer::new(Page::NOTICES));
         Ok(Self { caller, page, signal, work, told })
     }
 
@@ -127,7 +127,7 @@ impl Guest {
     }
 
     /// Makes one of each object.
-    fn settle(&mut self) -> Settled {
+    fn make_objects(&mut self) -> TestObjects {
         let context = Context(self.number(Command::OpenContext));
         let domain = ProtectionDomain(self.number(Command::AllocateDomain(context)));
         let cq = CompletionQueue(self.number(Command::CreateCq(context, 64)));
@@ -150,7 +150,7 @@ impl Guest {
             signal_all: true,
         };
         let qp = QueuePairNumber(self.number(Command::CreateQp(request)));
-        Settled { context, domain, cq, key, request, qp, memory }
+        TestObjects { context, domain, cq, key, request, qp, memory }
     }
 
     /// Connects two queue pairs of its own over the loopback interface.
@@ -197,7 +197,7 @@ impl Guest {
     }
 
     /// Writes eight bytes of its region to a remote address with a key.
-    fn write(&mut self, own: &Settled, to: Remote) {
+    fn write(&mut self, own: &TestObjects, to: Remote) {
         let sges = [Sge { address: own.address(), length: 8, lkey: own.key }];
         let request = SendRequest::new(1, Operation::Write(to), Data::Gather(&sges));
         self.post(&Work::Send(own.qp, Posted::numbered(1, &request)));
@@ -209,7 +209,7 @@ impl Guest {
         let (mut record, mut status) = (Vec::new(), None);
         until("a completion", || {
             if self.told.pop(&self.page, &mut record).unwrap()
-                && let Some(Told::Completion(_, completion)) = decode(&record)
+                && let Some(Notice::Completion(_, completion)) = decode(&record)
             {
                 status = Some(completion.status);
             }
@@ -231,7 +231,7 @@ impl Guest {
     }
 }
 
-struct Settled {
+struct TestObjects {
     context: Context,
     domain: ProtectionDomain,
     cq: CompletionQueue,
@@ -241,7 +241,7 @@ struct Settled {
     memory: Box<[AtomicU8; 4096]>,
 }
 
-impl Settled {
+impl TestObjects {
     fn address(&self) -> u64 {
         self.memory.as_ptr().expose_provenance() as u64
     }

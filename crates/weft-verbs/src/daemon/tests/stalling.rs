@@ -36,16 +36,16 @@ impl Hostile {
     /// Attaches it, with the objects for a write of eight bytes from one address of its memory to another.
     fn prepare(&self, daemon: &Running, from: u64, to: u64) -> Prepared {
         let mut guest = self.attach(daemon).unwrap();
-        let settled = guest.settle();
+        let objects = guest.make_objects();
         let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
         let [lkey, rkey] = [from, to].map(|address| {
             let region = Region { address, length: 8, iova: address, access };
-            guest.number(Command::Register(settled.domain, region))
+            guest.number(Command::Register(objects.domain, region))
         });
-        let peer = QueuePairNumber(guest.number(Command::CreateQp(settled.request)));
-        guest.connect(settled.context, settled.qp, peer);
+        let peer = QueuePairNumber(guest.number(Command::CreateQp(objects.request)));
+        guest.connect(objects.context, objects.qp, peer);
         let (from, to) = (Sge { address: from, length: 8, lkey }, Remote { address: to, rkey });
-        Prepared { guest, qp: settled.qp, from, to }
+        Prepared { guest, qp: objects.qp, from, to }
     }
 
     fn attach(&self, daemon: &Running) -> Result<Guest, CallError> {
@@ -94,10 +94,10 @@ fn without_waiting_for<T>(files: &[&SilentFile], run: impl FnOnce() -> T) -> T {
 /// Has a correct client write to itself.
 fn write_honestly(daemon: &Running) {
     let mut honest = daemon.attach("a");
-    let settled = honest.settle();
-    let other = QueuePairNumber(honest.number(Command::CreateQp(settled.request)));
-    honest.connect(settled.context, settled.qp, other);
-    honest.write(&settled, Remote { address: settled.address(), rkey: settled.key });
+    let objects = honest.make_objects();
+    let other = QueuePairNumber(honest.number(Command::CreateQp(objects.request)));
+    honest.connect(objects.context, objects.qp, other);
+    honest.write(&objects, Remote { address: objects.address(), rkey: objects.key });
     assert_eq!(honest.completed(), Status::Success);
 }
 

@@ -62,7 +62,7 @@ fn a_page_that_userfaultfd_keeps_ends_its_tenant_and_holds_up_nobody() {
         let daemon = Running::start();
         daemon.make("a");
         let (mut hostile, mut honest) = (daemon.attach("a"), daemon.attach("a"));
-        let (of_hostile, of_honest) = (hostile.settle(), honest.settle());
+        let (of_hostile, of_honest) = (hostile.make_objects(), honest.make_objects());
         let Some(mut page) = Unserved::new() else {
             let why = "this user may not serve faults of the kernel (CAP_SYS_PTRACE)";
             return weft_testkit::skip("a page that userfaultfd keeps", why);

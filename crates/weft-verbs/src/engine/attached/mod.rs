@@ -18,20 +18,20 @@ use super::command::{Command, Reply};
 use super::commands::Post;
 use super::{Watchers, fork, random};
 use crate::attach::{
-    Answer, Awaited, CallError, Caller, Consumer, Corrupt, Page, Posted, Probe, Producer, Request,
-    Signal, Told, Work, daemon_socket, decode, encode,
+    Answer, Awaited, CallError, Caller, Consumer, Corrupt, Notice, Page, Posted, Probe, Producer,
+    Request, Signal, Work, daemon_socket, decode, encode,
 };
 use crate::errno::{Errno, Outcome};
 use queues::Queues;
 
-mod attend;
 mod queues;
+mod service;
 
 /// Maximum of records taken from the ring at a time: a program that polls one queue need not wait for all the others'.
 const AT_A_TIME: usize = 256;
 
 /// The maximum wait for room in a full ring. A daemon that has not made room by then is stopped.
-const PATIENCE: Duration = Duration::from_secs(2);
+const MAX_RING_WAIT: Duration = Duration::from_secs(2);
 
 /// Number of empty polls after which each further one yields its processor, perhaps to the daemon.
 const EAGER_POLLS: u32 = 16;
@@ -46,7 +46,7 @@ pub(crate) struct Attached {
     page: Page,
     state: Mutex<State>,
     /// Number of consecutive empty polls.
-    vain: AtomicU32,
+    empty_polls: AtomicU32,
     /// `true` once the daemon has ended.
     dead: AtomicBool,
     /// The process it belongs to, as a count of forks.
@@ -57,7 +57,7 @@ pub(crate) struct Attached {
 #[derive(Debug)]
 struct State {
     work: Producer,
-    told: Consumer,
+    notices: Consumer,
     queues: Queues,
     watchers: Watchers,
     /// A buffer for records, kept for its memory.
@@ -113,12 +113,12 @@ impl Attached {
             page,
             state: Mutex::new(State {
                 work: Producer::new(Page::WORK),
-                told: Consumer::new(Page::TOLD),
+                notices: Consumer::new(Page::NOTICES),
                 queues: Queues::default(),
                 watchers: Watchers::default(),
                 record: Vec::new(),
             }),
-            vain: AtomicU32::new(0),
+            empty_polls: AtomicU32::new(0),
             dead: AtomicBool::new(false),
             generation: fork::generation(),
         })
@@ -156,7 +156,7 @@ impl Attached {
         let Answer::Reply(reply) = answer else { return Err(Errno(libc::EPROTO)) };
         let mut state = self.state()?;
         // The daemon appended its records before it answered, so they come first.
-        self.hear_all(&mut state)?;
+        self.ingest_all(&mut state)?;
         state.queues.follow(command, &reply);
         Ok(reply)
     }
@@ -168,7 +168,7 @@ impl Attached {
 
     pub(super) fn has_unseen(&self, qp: QueuePairNumber) -> Outcome<bool> {
         let mut state = self.state()?;
-        self.hear_all(&mut state)?;
+        self.ingest_all(&mut state)?;
         Ok(state.queues.has_unseen(qp))
     }
 
@@ -176,10 +176,10 @@ impl Attached {
     pub(super) fn arm_cq(&self, cq: CompletionQueue, arm: Arm) -> Outcome<()> {
         let mut state = self.state()?;
         self.refuse_if_dead()?;
-        self.hear_all(&mut state)?;
+        self.ingest_all(&mut state)?;
         state.queues.arm(cq, arm)?;
         self.page.ask_for_signal(Page::PROCESS_WAITS);
-        self.hear_all(&mut state)
+        self.ingest_all(&mut state)
     }
 
     pub(super) fn poll_cq(
@@ -191,21 +191,21 @@ impl Attached {
         let mut state = self.state()?;
         let mut taken = state.queues.poll(cq, most, &mut each)?;
         if taken == 0 {
-            if self.hear(&mut state)? {
+            if self.ingest(&mut state)? {
                 taken = state.queues.poll(cq, most, &mut each)?;
             } else {
                 self.refuse_if_dead()?;
                 drop(state);
-                self.nothing_yet();
+                self.on_empty_poll();
                 return Ok(0);
             }
         }
-        self.vain.store(0, Ordering::Relaxed);
+        self.empty_polls.store(0, Ordering::Relaxed);
         Ok(taken)
     }
 
     /// Handles some of the daemon's records. Returns `true` if there were any.
-    fn hear(&self, state: &mut State) -> Outcome<bool> {
+    fn ingest(&self, state: &mut State) -> Outcome<bool> {
         let any = state.take(&self.page).map_err(|Corrupt| Errno(libc::EIO))?;
         if any && self.page.wants_signal(Page::DAEMON_STALLS) {
             self.signal.give();
@@ -214,14 +214,14 @@ impl Attached {
     }
 
     /// Handles all of the daemon's records.
-    fn hear_all(&self, state: &mut State) -> Outcome<()> {
-        while self.hear(state)? {}
+    fn ingest_all(&self, state: &mut State) -> Outcome<()> {
+        while self.ingest(state)? {}
         Ok(())
     }
 
     /// Counts an empty poll. The daemon has the work, and may be waiting for a processor.
-    fn nothing_yet(&self) {
-        if self.vain.fetch_add(1, Ordering::Relaxed) >= EAGER_POLLS {
+    fn on_empty_poll(&self) {
+        if self.empty_polls.fetch_add(1, Ordering::Relaxed) >= EAGER_POLLS {
             std::thread::yield_now();
         }
     }
@@ -237,7 +237,7 @@ impl Attached {
         while !state.work.push(&self.page, &state.record).map_err(|Corrupt| Errno(libc::EIO))? {
             self.refuse_if_dead()?;
             let now = Clock.now();
-            if now >= *until.get_or_insert(now + PATIENCE) {
+            if now >= *until.get_or_insert(now + MAX_RING_WAIT) {
                 return Err(Errno(libc::ENOMEM));
             }
             self.ring();
@@ -333,15 +333,15 @@ impl State {
     /// Handles some of the daemon's records. Returns `true` if there were any.
     fn take(&mut self, page: &Page) -> Result<bool, Corrupt> {
         let mut taken = 0;
-        while taken < AT_A_TIME && self.told.pop(page, &mut self.record)? {
+        while taken < AT_A_TIME && self.notices.pop(page, &mut self.record)? {
             taken += 1;
             match decode(&self.record).ok_or(Corrupt)? {
-                Told::Completion(cq, completion) => {
+                Notice::Completion(cq, completion) => {
                     if let Some(event) = self.queues.complete(cq, completion) {
-                        self.watchers.tell(event);
+                        self.watchers.notify(event);
                     }
                 }
-                Told::Event(event) => self.watchers.tell(event),
+                Notice::Event(event) => self.watchers.notify(event),
             }
         }
         Ok(taken > 0)

@@ -24,8 +24,8 @@ pub(super) struct Queues {
 struct Pair {
     request: QueuePairRequest,
     state: State,
-    /// The program's numbers of send requests that are not completed; to the device their numbers are
-    /// consecutive, so that one which completes says that those before it are done too.
+    /// The program's numbers of send requests that are not completed. The device has consecutive numbers for them, so a
+    /// completion also completes all requests before it.
     sends: VecDeque<u64>,
     /// The device's number of the first of them.
     first_send: u64,

@@ -12,22 +12,22 @@ use crate::engine::memory::{Payload, ProcessMemory};
 use crate::engine::same_host::BUDGET;
 
 impl Host {
-    pub(super) fn take_from_neighbours(&mut self, now: Instant, tend: bool) -> usize {
-        if tend {
-            self.neighbours.tend();
+    pub(super) fn take_from_neighbours(&mut self, now: Instant, accepts_peers: bool) -> usize {
+        if accepts_peers {
+            self.neighbours.service();
         }
-        let heard = self.hear_news();
-        if self.neighbours.have_written() {
-            return heard + self.take_packets(now, BUDGET);
+        let changes = self.apply_link_changes();
+        if self.neighbours.have_records() {
+            return changes + self.take_packets(now, BUDGET);
         }
-        heard
+        changes
     }
 
     /// Handles packets of neighbours, at most `most` of each. Returns their number.
     pub(super) fn take_packets(&mut self, now: Instant, most: usize) -> usize {
         let mut taken = 0;
         let Self { device, neighbours, held, faults, .. } = self;
-        neighbours.hear(|id, lease| device.borrow(lease, id));
+        neighbours.take_leases(|id, lease| device.borrow(lease, id));
         for index in 0..neighbours.len() {
             taken += neighbours.receive(index, most, |arrived| {
                 let record = arrived.record;
@@ -78,9 +78,9 @@ impl Host {
                     return messages;
                 }
                 let mut memory = ProcessMemory { payload: Payload::of(&[]), held, faults, local };
-                take_in(device, seals, now, &arrival, datagram, &mut memory);
+                ingest(device, seals, now, &arrival, datagram, &mut memory);
             }
-            links.heard_from(arrival.from.ip(), index);
+            links.record_arrival(arrival.from.ip(), index);
         }
         messages
     }
@@ -118,7 +118,7 @@ fn arrival_of(received: &Received<'_>, now: Instant) -> Arrival {
 
 /// Decrypts a datagram and passes it to the device, if it is a packet.
 #[inline]
-fn take_in<'a>(
+fn ingest<'a>(
     device: &mut Device,
     seals: &mut Seals,
     now: Instant,

@@ -13,7 +13,7 @@ use weft_units::{Duration, Instant};
 
 use super::links::Links;
 use super::memory::{Fault, HeldPayload};
-use super::same_host::{Neighbours, News};
+use super::same_host::{Change, Neighbours};
 use super::show::Shown;
 
 mod arrivals;
@@ -119,7 +119,7 @@ impl Host {
     /// Handles all arrivals before a queue pair ends: a program that disconnects because of the peer's message on
     /// another way (`rdma_disconnect`) would flush requests that the peer has acknowledged, and messages that it sent
     /// before.
-    pub(crate) fn take_in_arrived(&mut self, now: Instant) {
+    pub(crate) fn ingest_arrived(&mut self, now: Instant) {
         for _ in 0..LAST_TURNS {
             if !self.turn_with(now, true) {
                 return;
@@ -141,7 +141,7 @@ impl Host {
     /// that packet, calls again at once. Returns `true` if there was any.
     #[inline]
     pub(crate) fn glance(&mut self, now: Instant) -> bool {
-        self.neighbours.have_written() && self.take_one_each(now)
+        self.neighbours.have_records() && self.take_one_each(now)
     }
 
     /// Watches the rings for as long as a program takes to poll again: packets in between are seen at once.
@@ -149,12 +149,12 @@ impl Host {
     pub(crate) fn look_on(&self) {
         let _ = (0..LOOKS).any(|_| {
             core::hint::spin_loop();
-            self.neighbours.have_written()
+            self.neighbours.have_records()
         });
     }
 
     fn take_one_each(&mut self, now: Instant) -> bool {
-        let taken = self.hear_news() + self.take_packets(now, 1) > 0;
+        let taken = self.apply_link_changes() + self.take_packets(now, 1) > 0;
         // An acknowledgement waits: the program may answer, and any later message may arrive while the peer's program
         // watches its memory, and would have to wait for the peer's thread.
         self.unsent |= taken && self.device.has_messages_for_links();
@@ -195,9 +195,9 @@ impl Host {
     }
 
     /// Does the same, and delivers completions and events to the program's queues.
-    pub(crate) fn turn_and_tell(&mut self, now: Instant) -> bool {
+    pub(crate) fn turn_and_deliver(&mut self, now: Instant) -> bool {
         let worked = self.turn_with(now, true);
-        self.tell();
+        self.deliver();
         worked
     }
 
@@ -247,7 +247,7 @@ impl Host {
     /// Sends packets; returns their number. It sends none while a fault is not handled: a peer would get an
     /// acknowledgement of a write that failed.
     pub(crate) fn transmit(&mut self, now: Instant) -> usize {
-        self.see_to_leases(now);
+        self.update_leases(now);
         let Self { device, links, neighbours, faults, .. } = self;
         if !faults.is_empty() {
             return 0;
@@ -295,11 +295,11 @@ impl Host {
 
     /// Revokes leases of neighbours, and uses the leases they granted.
     #[inline]
-    fn see_to_leases(&mut self, now: Instant) {
+    fn update_leases(&mut self, now: Instant) {
         let Self { device, neighbours, clock, .. } = self;
         loop {
-            while let Some(told) = device.poll_leasing() {
-                neighbours.tell(&told);
+            while let Some(change) = device.poll_leasing() {
+                neighbours.notify(&change);
             }
             let reach = |request: &Reach<'_>| neighbours.reach(request).then(|| clock.now());
             if !device.poll_reach(now, reach) {
@@ -335,23 +335,23 @@ impl Host {
     /// Reaches `peer` without the network from now on, if it is a neighbour with mutual access.
     pub(crate) fn meet(&mut self, peer: SocketAddr) {
         if let Some(link) = self.neighbours.meet(peer) {
-            self.hear_news();
+            self.apply_link_changes();
             self.device.reach_over(peer, link);
         }
     }
 
     /// Informs the device of new and closed links. Returns their number.
-    fn hear_news(&mut self) -> usize {
-        let mut heard = 0;
-        while let Some(news) = self.neighbours.poll_news() {
-            heard += 1;
+    fn apply_link_changes(&mut self) -> usize {
+        let mut applied = 0;
+        while let Some(change) = self.neighbours.poll_change() {
+            applied += 1;
             let now = self.clock.now();
-            match news {
-                News::Up(link) => self.device.link_up(now, link),
-                News::Down(link) => self.device.link_down(now, link),
+            match change {
+                Change::Up(link) => self.device.link_up(now, link),
+                Change::Down(link) => self.device.link_down(now, link),
             }
         }
-        heard
+        applied
     }
 
     /// Returns the time of the next timeout.
@@ -360,9 +360,9 @@ impl Host {
     }
 
     /// Delivers completions and events to the program's queues.
-    pub(crate) fn tell(&mut self) {
+    pub(crate) fn deliver(&mut self) {
         while let Some(event) = self.next_event() {
-            self.watchers.tell(event);
+            self.watchers.notify(event);
         }
     }
 

@@ -39,7 +39,7 @@ pub(crate) struct Watchers {
 }
 
 impl Watchers {
-    pub(crate) fn tell(&self, event: Event) {
+    pub(crate) fn notify(&self, event: Event) {
         let (watcher, kind) = match event {
             Event::Completion { cq } => {
                 if let Some(Watcher { object, channel: Some(channel), .. }) = self.cqs.get(&cq) {

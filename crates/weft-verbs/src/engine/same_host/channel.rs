@@ -14,7 +14,7 @@ use super::segment::Segment;
 use super::{greeting, reach};
 
 /// Bytes read before a neighbour that waits for room is woken: while it writes, more can be read.
-const TELL_AFTER: u64 = CAPACITY / 2;
+const NOTIFY_AFTER: u64 = CAPACITY / 2;
 
 /// A neighbour.
 #[derive(Debug)]
@@ -40,9 +40,9 @@ pub(super) struct Channel {
     /// `true` if it broke the protocol.
     pub(super) broken: bool,
     /// The source and destination of its last packet, once verified.
-    pub(super) heard: Option<Addresses>,
+    pub(super) last_received: Option<Addresses>,
     /// The source and destination of the last packet to it.
-    told: Option<Addresses>,
+    last_sent: Option<Addresses>,
     /// The memory of the rings.
     _segment: Segment,
 }
@@ -81,8 +81,8 @@ impl Channel {
             unannounced: false,
             gone: false,
             broken: false,
-            heard: None,
-            told: None,
+            last_received: None,
+            last_sent: None,
             _segment: segment,
         }
     }
@@ -115,7 +115,7 @@ impl Channel {
 
     /// Passes each lease from the neighbour to `each`.
     #[inline]
-    pub(super) fn hear(&mut self, mut each: impl FnMut(LeaseId, Lease)) {
+    pub(super) fn take_leases(&mut self, mut each: impl FnMut(LeaseId, Lease)) {
         let link = self.link;
         self.borrower.hear(|number, terms| {
             let Terms { connection, key, start, length, address, writable, readable } = terms;
@@ -137,7 +137,7 @@ impl Channel {
     /// Sends a packet with the source `from`. There is room: the device sends nothing over a link that reported to be
     /// full.
     pub(super) fn push(&mut self, transmit: &Transmit, source: Source<'_>, from: IpAddr) {
-        let head = Head::new(transmit, from, &mut self.told);
+        let head = Head::new(transmit, from, &mut self.last_sent);
         self.writer.write(head.record_len(), |room| head.write(source, room));
         self.unannounced = true;
         self.full = !self.has_room();
@@ -184,13 +184,13 @@ impl Channel {
     pub(super) fn pass(&mut self, len: usize) {
         self.reader.pass(len);
         self.passed += len as u64;
-        if self.passed >= TELL_AFTER {
-            self.tell_of_room();
+        if self.passed >= NOTIFY_AFTER {
+            self.notify_room();
         }
     }
 
     /// Wakes the neighbour if it waits for room and sleeps.
-    pub(super) fn tell_of_room(&mut self) {
+    pub(super) fn notify_room(&mut self) {
         self.passed = 0;
         if self.reader.writer_waits() && self.writer.reader_sleeps() {
             self.ring();
@@ -199,11 +199,11 @@ impl Channel {
 
     /// Returns `true` if nothing more can arrive from it.
     pub(super) fn is_over(&self) -> bool {
-        self.broken || self.gone && !self.has_news()
+        self.broken || self.gone && !self.has_records()
     }
 
     #[inline]
-    pub(super) fn has_news(&self) -> bool {
+    pub(super) fn has_records(&self) -> bool {
         !self.reader.is_empty()
     }
 

@@ -83,16 +83,16 @@ pub(super) fn send(socket: &OwnedFd, port: u16, descriptors: &[BorrowedFd<'_>]) 
 
 /// The result of waiting for a greeting.
 #[derive(Debug)]
-pub(super) enum Heard {
+pub(super) enum GreetingState {
     Nothing,
     /// A valid greeting, with the expected number of descriptors.
-    Welcome(Greeting),
+    Accepted(Greeting),
     /// The other end is gone, or refused.
-    Stranger,
+    Refused,
 }
 
 /// Receives the greeting of the other end, if it has sent one.
-pub(super) fn receive(socket: &OwnedFd, descriptors: usize) -> Heard {
+pub(super) fn receive(socket: &OwnedFd, descriptors: usize) -> GreetingState {
     let mut bytes = [0; BYTES + 1];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -100,8 +100,8 @@ pub(super) fn receive(socket: &OwnedFd, descriptors: usize) -> Heard {
     let mut slices = [IoSliceMut::new(&mut bytes)];
     let received = match rustix::net::recvmsg(socket, &mut slices, &mut control, flags) {
         Ok(received) => received.bytes,
-        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return Heard::Nothing,
-        Err(_) => return Heard::Stranger,
+        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => return GreetingState::Nothing,
+        Err(_) => return GreetingState::Refused,
     };
     let mut brought = Vec::new();
     for message in control.drain() {
@@ -113,8 +113,8 @@ pub(super) fn receive(socket: &OwnedFd, descriptors: usize) -> Heard {
         .then(|| recognize(socket.as_fd(), &bytes[..BYTES]))
         .flatten();
     match welcome {
-        Some((port, pid)) => Heard::Welcome(Greeting { port, pid, descriptors: brought }),
-        None => Heard::Stranger,
+        Some((port, pid)) => GreetingState::Accepted(Greeting { port, pid, descriptors: brought }),
+        None => GreetingState::Refused,
     }
 }
 
@@ -152,12 +152,12 @@ mod tests {
     #[test]
     fn who_greets_is_recognized_with_what_it_brings() {
         let (a, b) = pair();
-        assert!(matches!(receive(&b, 1), Heard::Nothing));
+        assert!(matches!(receive(&b, 1), GreetingState::Nothing));
         send(&a, 20_481, &[a.as_fd()]).unwrap();
-        let Heard::Welcome(greeting) = receive(&b, 1) else { panic!() };
+        let GreetingState::Accepted(greeting) = receive(&b, 1) else { panic!() };
         assert_eq!(greeting.port, 20_481);
         drop((a, greeting));
-        assert!(matches!(receive(&b, 1), Heard::Stranger));
+        assert!(matches!(receive(&b, 1), GreetingState::Refused));
     }
 
     #[test]
@@ -166,10 +166,10 @@ mod tests {
             let (a, b) = pair();
             let _ = rustix::io::write(&a, bytes);
             drop(a);
-            assert!(matches!(receive(&b, 0), Heard::Stranger), "{bytes:?}");
+            assert!(matches!(receive(&b, 0), GreetingState::Refused), "{bytes:?}");
         }
         let (a, b) = pair();
         send(&a, 1, &[a.as_fd()]).unwrap();
-        assert!(matches!(receive(&b, 2), Heard::Stranger), "it brought too little");
+        assert!(matches!(receive(&b, 2), GreetingState::Refused), "it brought too little");
     }
 }

@@ -24,7 +24,7 @@ mod record;
 mod segment;
 
 use channel::{Channel, Parts};
-use greeting::{Greeting, Heard};
+use greeting::{Greeting, GreetingState};
 use record::Record;
 use segment::Segment;
 
@@ -35,14 +35,14 @@ const ANSWER_TIME: Duration = Duration::from_millis(100);
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 /// Maximum of accepted connections without a greeting.
-const MOST_STRANGERS: usize = 16;
+const MAX_PENDING_PEERS: usize = 16;
 
 /// Maximum of records taken from one neighbour before the others have their turn.
 pub(super) const BUDGET: usize = 128;
 
 /// A change of the neighbours, for the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum News {
+pub(super) enum Change {
     Up(LinkId),
     Down(LinkId),
 }
@@ -59,13 +59,13 @@ pub(crate) struct Neighbours {
     /// The epoll of the listener, the doorbell, the pending peers and the channels' sockets.
     watch: OwnedFd,
     channels: Vec<Channel>,
-    strangers: Vec<OwnedFd>,
+    pending_peers: Vec<OwnedFd>,
     /// The port being asked, and accepted connections whose request yields to this process's own.
     asked: Option<u16>,
-    unanswered: Vec<OwnedFd>,
+    deferred: Vec<OwnedFd>,
     /// The peers that were looked for, and the time before which not to ask again.
     met: BTreeMap<SocketAddr, Instant>,
-    news: Vec<News>,
+    changes: Vec<Change>,
     links: u32,
 }
 
@@ -103,16 +103,16 @@ impl Neighbours {
             doorbell,
             watch,
             channels: Vec::new(),
-            strangers: Vec::new(),
+            pending_peers: Vec::new(),
             asked: None,
-            unanswered: Vec::new(),
+            deferred: Vec::new(),
             met: BTreeMap::new(),
-            news: Vec::new(),
+            changes: Vec::new(),
             links: 0,
         })
     }
 
-    /// Readable when there is something to [`Self::tend`], or a neighbour has written to a sleeper.
+    /// Readable when there is something to [`Self::service`], or a neighbour has written to a sleeper.
     pub(super) fn watch(&self) -> BorrowedFd<'_> {
         self.watch.as_fd()
     }
@@ -132,7 +132,7 @@ impl Neighbours {
         let ours = self.addresses.contains(&peer.ip()) && peer.port() != self.port;
         let link = if ours { self.link_to(peer.port(), now) } else { None };
         self.asked = None;
-        self.unanswered.clear();
+        self.deferred.clear();
         let again = ours && link.is_none();
         let until = if again { Clock.now() + ASK_AGAIN } else { Instant::FAR_FUTURE };
         self.met.insert(peer, until);
@@ -150,16 +150,16 @@ impl Neighbours {
         let until = now + ANSWER_TIME;
         loop {
             match greeting::receive(&socket, 1) {
-                Heard::Stranger => return None,
-                Heard::Welcome(greeting) if greeting.port == port => {
-                    return self.befriend(socket, greeting, segment, true);
+                GreetingState::Refused => return None,
+                GreetingState::Accepted(greeting) if greeting.port == port => {
+                    return self.accept_peer(socket, greeting, segment, true);
                 }
-                Heard::Welcome(_) => return None,
-                Heard::Nothing => {}
+                GreetingState::Accepted(_) => return None,
+                GreetingState::Nothing => {}
             }
             // If both ask at once, each waits for the other: the lower port's request is answered, and the other's
             // withdrawn. If both were answered, one end would use a channel that the other takes for a former one.
-            self.welcome();
+            self.accept_pending();
             if port < self.port
                 && let Some(link) = self.link_with(port)
             {
@@ -171,7 +171,7 @@ impl Neighbours {
             }
             let mut watched = vec![PollFd::new(&socket, PollFlags::IN)];
             watched.extend(self.listener.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
-            watched.extend(self.strangers.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
+            watched.extend(self.pending_peers.iter().map(|fd| PollFd::new(fd, PollFlags::IN)));
             // An interrupted or failed poll counts as a short one.
             let _ = poll(&mut watched, Some(&timespec(until.since(now))));
         }
@@ -186,37 +186,37 @@ impl Neighbours {
     }
 
     /// Answers connections.
-    fn welcome(&mut self) {
-        while self.strangers.len() < MOST_STRANGERS
-            && let Some(stranger) = self.listener.as_ref().and_then(greeting::accept)
+    fn accept_pending(&mut self) {
+        while self.pending_peers.len() < MAX_PENDING_PEERS
+            && let Some(pending_peer) = self.listener.as_ref().and_then(greeting::accept)
         {
-            if listen_to(&self.watch, stranger.as_fd()).is_ok() {
-                self.strangers.push(stranger);
+            if listen_to(&self.watch, pending_peer.as_fd()).is_ok() {
+                self.pending_peers.push(pending_peer);
             }
         }
-        for index in (0..self.strangers.len()).rev() {
-            match greeting::receive(&self.strangers[index], 2) {
-                Heard::Nothing => {}
-                Heard::Stranger => drop(self.strangers.swap_remove(index)),
-                Heard::Welcome(mut greeting) => {
-                    let socket = self.strangers.swap_remove(index);
+        for index in (0..self.pending_peers.len()).rev() {
+            match greeting::receive(&self.pending_peers[index], 2) {
+                GreetingState::Nothing => {}
+                GreetingState::Refused => drop(self.pending_peers.swap_remove(index)),
+                GreetingState::Accepted(mut greeting) => {
+                    let socket = self.pending_peers.swap_remove(index);
                     let _ = epoll::delete(&self.watch, &socket);
                     if self.asked == Some(greeting.port) && self.port < greeting.port {
                         // It must wait, and not give up, until it has answered this process's request.
-                        self.unanswered.push(socket);
+                        self.deferred.push(socket);
                         continue;
                     }
                     let file = greeting.descriptors.remove(0);
                     let Ok(segment) = Segment::take(&file) else { continue };
                     if greeting::send(&socket, self.port, &[self.doorbell.as_fd()]).is_some() {
-                        self.befriend(socket, greeting, segment, false);
+                        self.accept_peer(socket, greeting, segment, false);
                     }
                 }
             }
         }
     }
 
-    fn befriend(
+    fn accept_peer(
         &mut self,
         socket: OwnedFd,
         greeting: Greeting,
@@ -238,20 +238,20 @@ impl Neighbours {
         // The thread may be asleep already.
         channel.set_asleep(true);
         self.channels.push(channel);
-        self.news.push(News::Up(link));
+        self.changes.push(Change::Up(link));
         Some(link)
     }
 
     /// Handles new connections, and detects neighbours that are gone.
-    pub(super) fn tend(&mut self) {
+    pub(super) fn service(&mut self) {
         if self.listener.is_none() {
             return;
         }
-        let mut heard = [PollFd::new(&self.watch, PollFlags::IN)];
-        if !matches!(poll(&mut heard, Some(&timespec(Duration::ZERO))), Ok(1)) {
+        let mut last_received = [PollFd::new(&self.watch, PollFlags::IN)];
+        if !matches!(poll(&mut last_received, Some(&timespec(Duration::ZERO))), Ok(1)) {
             return;
         }
-        self.welcome();
+        self.accept_pending();
         for channel in &mut self.channels {
             // No bytes follow the greetings.
             channel.gone |= !greeting::is_quiet(channel.socket());
@@ -259,17 +259,17 @@ impl Neighbours {
     }
 
     /// Returns the next change of the neighbours.
-    pub(super) fn poll_news(&mut self) -> Option<News> {
-        if self.news.is_empty() {
+    pub(super) fn poll_change(&mut self) -> Option<Change> {
+        if self.changes.is_empty() {
             let gone = self.channels.iter().position(Channel::is_over);
             let mut channel = self.channels.swap_remove(gone?);
             channel.recall(|_| true);
             fork::release(channel.socket());
             // A process may reappear under the same port, and is asked anew.
             self.met.retain(|peer, _| peer.port() != channel.port);
-            return Some(News::Down(channel.link));
+            return Some(Change::Down(channel.link));
         }
-        Some(self.news.remove(0))
+        Some(self.changes.remove(0))
     }
 
     pub(super) fn len(&self) -> usize {
@@ -278,8 +278,8 @@ impl Neighbours {
 
     /// Returns `true` if there is a record to [`Self::receive`].
     #[inline]
-    pub(super) fn have_written(&self) -> bool {
-        self.channels.iter().any(Channel::has_news)
+    pub(super) fn have_records(&self) -> bool {
+        self.channels.iter().any(Channel::has_records)
     }
 
     /// Passes the packets from neighbour number `index`, at most `most`, to `take`, with their source address. Returns
@@ -297,7 +297,7 @@ impl Neighbours {
             && let Some(unread) = channel.peek()
         {
             taken += 1;
-            let record = record::parse(&unread, channel.heard);
+            let record = record::parse(&unread, channel.last_received);
             let record = record.filter(|record| is_credible(channel, addresses, record));
             channel.broken |= record.is_none();
             if let Some(record) = &record {
@@ -310,14 +310,14 @@ impl Neighbours {
             }
         }
         if taken > 0 {
-            channel.tell_of_room();
+            channel.notify_room();
         }
         taken
     }
 
     /// Grants and revokes leases: neighbours do not use revoked ones when this returns.
-    pub(super) fn tell(&mut self, told: &Leasing) {
-        match told {
+    pub(super) fn notify(&mut self, change: &Leasing) {
+        match change {
             Leasing::Granted { link, connection, lease, .. } => {
                 let to = self.channels.iter_mut().find(|channel| channel.link == *link);
                 to.into_iter().for_each(|channel| channel.lend(*connection, lease));
@@ -336,8 +336,8 @@ impl Neighbours {
 
     /// Passes each lease from neighbours to `each`.
     #[inline]
-    pub(super) fn hear(&mut self, mut each: impl FnMut(LeaseId, Lease)) {
-        self.channels.iter_mut().for_each(|channel| channel.hear(&mut each));
+    pub(super) fn take_leases(&mut self, mut each: impl FnMut(LeaseId, Lease)) {
+        self.channels.iter_mut().for_each(|channel| channel.take_leases(&mut each));
     }
 
     /// Executes a request in a neighbour's memory. Returns `true` if that succeeded.
@@ -381,7 +381,7 @@ impl Neighbours {
     /// record.
     pub(super) fn fall_asleep(&self) -> bool {
         self.channels.iter().for_each(|channel| channel.set_asleep(true));
-        !self.have_written()
+        !self.have_records()
     }
 
     /// Announces that the thread checks the rings. Only this may read the doorbell's counter: a neighbour that rang
@@ -406,8 +406,8 @@ pub(super) struct Arrived<'a> {
 /// Returns `true` if a neighbour may use this source address: it has this host's addresses, and no others.
 fn is_credible(channel: &mut Channel, addresses: &[IpAddr], record: &Record<'_>) -> bool {
     let said = Some((record.from, record.to));
-    let known = channel.heard == said || addresses.contains(&record.from);
-    channel.heard = said.filter(|_| known);
+    let known = channel.last_received == said || addresses.contains(&record.from);
+    channel.last_received = said.filter(|_| known);
     known
 }
 
@@ -424,21 +424,21 @@ mod tests {
     const HERE: [u8; 4] = [127, 0, 0, 1];
 
     /// Asks the process with a port, then handles the consequences. Returns the link, and the changes.
-    fn meet(own: u16, other: u16, at_once: &Barrier) -> (Option<LinkId>, Vec<News>, usize) {
+    fn meet(own: u16, other: u16, at_once: &Barrier) -> (Option<LinkId>, Vec<Change>, usize) {
         let mut neighbours = Neighbours::open(own, vec![HERE.into()]).unwrap();
         at_once.wait();
         let link = neighbours.meet(SocketAddr::from((HERE, other)));
         at_once.wait();
-        (0..2).for_each(|_| neighbours.tend());
+        (0..2).for_each(|_| neighbours.service());
         at_once.wait();
-        let mut told = Vec::new();
-        neighbours.tend();
-        while let Some(news) = neighbours.poll_news() {
-            told.push(news);
+        let mut change = Vec::new();
+        neighbours.service();
+        while let Some(changes) = neighbours.poll_change() {
+            change.push(changes);
         }
         let channels = neighbours.len();
         at_once.wait();
-        (link, told, channels)
+        (link, change, channels)
     }
 
     #[test]
@@ -450,9 +450,9 @@ mod tests {
                 let other = scope.spawn(|| meet(high, low, &at_once));
                 [meet(low, high, &at_once), other.join().unwrap()]
             });
-            for (link, told, channels) in ends {
+            for (link, change, channels) in ends {
                 let link = link.expect("the other answers");
-                assert_eq!((told, channels), (vec![News::Up(link)], 1), "round {round}");
+                assert_eq!((change, channels), (vec![Change::Up(link)], 1), "round {round}");
             }
         }
     }

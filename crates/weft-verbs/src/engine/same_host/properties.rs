@@ -18,7 +18,7 @@ use weft_rnic::{Source, Transmit};
 use weft_transport::path::PathId;
 use weft_wire::{DataHeader, MessageHeader, Packet, RdmaHeader, U4, U24};
 
-use super::greeting::{self, Heard};
+use super::greeting::{self, GreetingState};
 use super::proof;
 use super::record::{self, Addresses, Head, Record};
 use crate::inputs::Script;
@@ -389,18 +389,18 @@ pub fn greeting(bytes: &[u8]) -> bool {
         && said[10..18] == address.to_ne_bytes()
         && said[18..] == own;
     match greeting::receive(&ours, wanted) {
-        Heard::Welcome(greeting) => {
+        GreetingState::Accepted(greeting) => {
             assert!(proves && kept == wanted);
             assert_eq!(greeting.descriptors.len(), wanted);
             assert_eq!(greeting.port.to_ne_bytes(), said[8..10]);
             true
         }
-        Heard::Stranger => {
+        GreetingState::Refused => {
             let is_neighbour = proves && brought == wanted;
             assert!(!is_neighbour, "a greeting with a valid proof is accepted");
             false
         }
-        Heard::Nothing => panic!("it hung up"),
+        GreetingState::Nothing => panic!("it hung up"),
     }
 }
 

@@ -36,7 +36,7 @@ const PIECE: usize = 2;
 const PLACE: usize = 3;
 
 /// Maximum length of a record before its payload, bytes.
-const MOST_BEFORE: usize =
+const MAX_HEAD_LEN: usize =
     (REST + 32 + 8 + Packet::MAX_LEN + RdmaHeader::MAX_LEN).next_multiple_of(ALIGN);
 
 /// The source and destination of a record.
@@ -57,7 +57,7 @@ pub(crate) struct Record<'a> {
 /// A packet in the encoding of a record, before its payload.
 #[derive(Debug)]
 pub(super) struct Head {
-    bytes: [u8; MOST_BEFORE],
+    bytes: [u8; MAX_HEAD_LEN],
     len: usize,
     payload_len: usize,
 }
@@ -65,7 +65,7 @@ pub(super) struct Head {
 impl Head {
     /// Encodes a packet with the source `from`. `known` are the addresses of the record before.
     pub(super) fn new(transmit: &Transmit, from: IpAddr, known: &mut Option<Addresses>) -> Self {
-        let mut head = Self { bytes: [0; MOST_BEFORE], len: REST, payload_len: 0 };
+        let mut head = Self { bytes: [0; MAX_HEAD_LEN], len: REST, payload_len: 0 };
         let mut shape = 0;
         let addresses = (from, transmit.to.ip());
         if *known != Some(addresses) {
@@ -249,7 +249,7 @@ impl<'a> Beginning<'a> {
 
 /// Parses a record. `known` are the addresses of the record before. Returns `None` if it is invalid.
 pub(super) fn parse(record: &Unread, known: Option<Addresses>) -> Option<Record<'_>> {
-    let mut bytes = [0; MOST_BEFORE];
+    let mut bytes = [0; MAX_HEAD_LEN];
     let before = record.copy_to(&mut bytes);
     let half = |at: usize| u16::from_ne_bytes([bytes[at], bytes[at + 1]]);
     let (shape, payload_len) = (half(SHAPE), half(PAYLOAD_LEN));
@@ -465,7 +465,7 @@ mod tests {
     #[test]
     fn records_changed_anywhere_are_parsed_or_refused_and_nothing_else() {
         let packet = transmit("10.0.0.1:5", 100);
-        for at in 0..MOST_BEFORE {
+        for at in 0..MAX_HEAD_LEN {
             for value in [0, 1, 0x7f, 0xff] {
                 through(
                     &packet,

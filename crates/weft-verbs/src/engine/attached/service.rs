@@ -16,15 +16,15 @@ impl Attached {
     pub(in crate::engine) fn start(&'static self) -> Outcome<()> {
         progress::spawn(move || {
             // A panic poisons the lock: from then on each verb fails with EIO.
-            let _ = catch_unwind(AssertUnwindSafe(|| self.attend()));
+            let _ = catch_unwind(AssertUnwindSafe(|| self.service()));
         })
     }
 
-    fn attend(&self) {
+    fn service(&self) {
         while self.wait() {
             self.signal.take();
             let Ok(mut state) = self.state.lock() else { return };
-            if self.tell(&mut state).is_err() {
+            if self.ingest_and_arm(&mut state).is_err() {
                 break;
             }
         }
@@ -45,11 +45,11 @@ impl Attached {
     }
 
     /// Handles all records of the daemon, and sets the signal flag again while the program waits for any event.
-    fn tell(&self, state: &mut State) -> Outcome<()> {
-        self.hear_all(state)?;
+    fn ingest_and_arm(&self, state: &mut State) -> Outcome<()> {
+        self.ingest_all(state)?;
         if state.queues.any_armed() {
             self.page.ask_for_signal(Page::PROCESS_WAITS);
-            self.hear_all(state)?;
+            self.ingest_all(state)?;
         }
         Ok(())
     }
@@ -57,10 +57,10 @@ impl Attached {
     /// Handles the daemon's end: its last records still count, all other requests are flushed, and the program gets a
     /// fatal device event.
     fn die(&self, state: &mut State) {
-        let _ = self.hear_all(state);
+        let _ = self.ingest_all(state);
         self.dead.store(true, Ordering::Relaxed);
         let State { queues, watchers, .. } = state;
-        queues.flush().into_iter().for_each(|event| watchers.tell(event));
+        queues.flush().into_iter().for_each(|event| watchers.notify(event));
         for events in watchers.contexts.values() {
             events.push(Asynchronous { kind: event_type::DEVICE_FATAL, object: 0 });
         }
