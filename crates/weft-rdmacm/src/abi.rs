@@ -38,7 +38,7 @@ pub mod port_space {
 
 /// The key of every datagram queue pair of [`port_space::UDP`].
 pub const RDMA_UDP_QKEY: u32 = 0x0123_4567;
-/// The maximum of concurrent READs and atomics that the device supports, in both directions.
+/// The maximum number of concurrent READs and atomics that the device supports, in both directions.
 pub const RDMA_MAX_RESOURCES: u8 = 0xff;
 
 /// Flags of [`rdma_addrinfo`].

@@ -63,7 +63,7 @@ pub(crate) struct Device {
     pub(crate) context: *mut ibv_context,
     /// The IP addresses, by row of the GID table.
     pub(crate) addresses: Vec<IpAddr>,
-    /// The maximum of concurrent READs and atomics, each way.
+    /// The maximum number of concurrent READs and atomics, each way.
     pub(crate) resources: u8,
     /// The code of its MTU in verbs.h.
     pub(crate) mtu: u8,

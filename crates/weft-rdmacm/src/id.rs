@@ -41,7 +41,7 @@ pub(crate) struct Details {
     pub(crate) peer: Option<Offer>,
     /// The row of the local address in the device's table.
     pub(crate) row: u8,
-    /// The device's maximum of concurrent READs and atomics (`Device::resources`).
+    /// The device's maximum number of concurrent READs and atomics (`Device::resources`).
     pub(crate) most_resources: u8,
     pub(crate) traffic_class: u8,
     /// The ACK timeout, in the encoding of a queue pair's attributes.
@@ -156,7 +156,7 @@ impl Id {
     /// Attaches it to the device that has its address.
     pub(crate) fn attach(&self, device: &Device, row: u8, local: SocketAddr) {
         let public = self.public();
-        // SAFETY: the program reads these fields once a call or an event says that they are set.
+        // SAFETY: the program reads these fields only after a call or an event has announced them.
         unsafe {
             (*public).verbs = device.context;
             (*public).port_num = PORT;

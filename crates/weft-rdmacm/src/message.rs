@@ -26,9 +26,9 @@ pub(crate) struct Offer {
     pub(crate) qkey: u32,
     /// The code of its transport service in verbs.h.
     pub(crate) service: u8,
-    /// The maximum of concurrent READs and atomics that it serves.
+    /// The maximum number of concurrent READs and atomics that it serves.
     pub(crate) responder_resources: u8,
-    /// The maximum of concurrent READs and atomics that it requests.
+    /// The maximum number of concurrent READs and atomics that it requests.
     pub(crate) initiator_depth: u8,
     pub(crate) retry_count: u8,
     pub(crate) rnr_retry_count: u8,
@@ -97,8 +97,8 @@ pub(crate) fn count_copy(bytes: &mut [u8]) {
     bytes[COPY] = bytes[COPY].saturating_add(1);
 }
 
-/// Maximum of private data that a program may send, bytes: the space that IBTA's message leaves after the addresses of
-/// annex A11.
+/// Maximum size of private data that a program may send, bytes: the space that IBTA's message leaves after the
+/// addresses of annex A11.
 pub(crate) mod private_data {
     pub(crate) const REQUEST: usize = 56;
     pub(crate) const REPLY: usize = 196;

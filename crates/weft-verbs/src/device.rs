@@ -29,9 +29,9 @@ pub mod limits {
     pub const AH: i32 = 1 << 16;
     pub const SRQ: i32 = 4_096;
     pub const SRQ_WR: i32 = 16_384;
-    /// Maximum of inline data in a work request, bytes.
+    /// Maximum size of inline data in a work request, bytes.
     pub const INLINE: u32 = 1_024;
-    /// Maximum of a message, bytes (IBTA, section 9.4.6.5).
+    /// Maximum size of a message, bytes (IBTA, section 9.4.6.5).
     pub const MESSAGE: u32 = 1 << 31;
 }
 

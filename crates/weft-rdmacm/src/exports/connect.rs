@@ -12,7 +12,7 @@ use crate::service::{Handle, with};
 use crate::transition;
 use weft_verbs_abi::{qp_state, qp_type};
 
-/// The maximum of a retry count: it has three bits.
+/// The maximum retry count: it has three bits.
 const MAX_RETRIES: u8 = 7;
 
 /// # Safety

@@ -1,6 +1,6 @@
 //! One end's side of a connection: its state, the message it retransmits, and the events for its owner. The states are
 //! those of IBTA volume 1, section 12.9.5, with two differences: an established connection probes the other end when
-//! idle, and a request for disconnection is answered at once and not when the program says so, which bounds the other
+//! idle, and a request for disconnection is answered at once and not by the program, which bounds the other
 //! end's wait.
 
 use std::net::SocketAddr;

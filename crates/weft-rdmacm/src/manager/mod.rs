@@ -77,7 +77,7 @@ struct Outbox {
 #[derive(Debug)]
 struct Listening {
     owner: Owner,
-    /// The maximum of requests that wait for the owner's answer.
+    /// The maximum number of requests that wait for the owner's answer.
     backlog: u32,
 }
 

@@ -115,8 +115,8 @@ impl Scene {
         {
             assert!(message(&sent.bytes), "every datagram sent is a message");
             if sent.to == address(ENEMY) {
-                let told = Message::parse(&sent.bytes).expect("looked just now").from;
-                self.enemy.push(told);
+                let id = Message::parse(&sent.bytes).expect("looked just now").from;
+                self.enemy.push(id);
             } else {
                 let to = if sent.to == address(0) { CLIENT } else { LISTENER };
                 assert_ne!(from, to);

@@ -25,7 +25,7 @@ mod socket;
 use ends::{CHECK_INTERVAL, End};
 pub(crate) use socket::{Bound, Sockets, source_for};
 
-/// Maximum of datagrams taken from one socket before the others are served.
+/// Maximum number of datagrams taken from one socket before the others are served.
 const RECEIVE_BUDGET: usize = 64;
 /// Size of the receive buffer, bytes; every message is shorter.
 const DATAGRAM: usize = 512;

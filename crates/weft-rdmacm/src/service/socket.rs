@@ -13,7 +13,7 @@ use socket2::{Domain, Protocol, Type};
 use crate::errno::{EADDRINUSE, Outcome};
 use crate::manager::Space;
 
-/// Maximum of attempts to bind several addresses to one port that the kernel picks.
+/// Maximum number of attempts to bind several addresses to one port that the kernel picks.
 const ATTEMPTS: u32 = 64;
 
 #[derive(Debug)]

@@ -30,9 +30,9 @@ fn both_with(
     if !succeeded {
         let _ = serving.kill();
     }
-    let (served, said) = finish(serving);
+    let (served, output) = finish(serving);
     if !succeeded || !served {
-        eprintln!("{} failed: {printed}{said}", client.join(" "));
+        eprintln!("{} failed: {printed}{output}", client.join(" "));
         return None;
     }
     Some(printed)

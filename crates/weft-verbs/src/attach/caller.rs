@@ -27,7 +27,7 @@ pub enum CallError {
     #[error("the daemon has closed the connection")]
     Gone(#[source] io::Error),
     /// The daemon's answer cannot be decoded.
-    #[error("the daemon speaks otherwise: it is of another version of Weft")]
+    #[error("the daemon's answer cannot be decoded: it is of another version of Weft")]
     Nonsense,
     /// The daemon refused the request.
     #[error("{reason}")]

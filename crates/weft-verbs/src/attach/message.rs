@@ -128,7 +128,7 @@ pub(crate) enum Request {
         /// `true` to delete it even if processes are attached.
         force: bool,
     },
-    /// Returns the description of a device.
+    /// Queries the description of a device.
     Describe {
         name: String,
     },

@@ -87,12 +87,12 @@ struct Rings<'a> {
     page: &'a Page,
     /// The daemon's ends, and the expected values of its indices.
     work: Consumer,
-    told: Producer,
+    notices: Producer,
     head: u32,
     tail: u32,
     /// The client's ends, for correct use.
     posting: Producer,
-    hearing: Consumer,
+    notices_read: Consumer,
     record: Vec<u8>,
     /// The writes since the page was all zeroes.
     written: Vec<(Lane, u32, usize)>,
@@ -109,11 +109,11 @@ impl<'a> Rings<'a> {
         Self {
             page,
             work: Consumer::at(Page::WORK, begin),
-            told: Producer::at(Page::NOTICES, begin),
+            notices: Producer::at(Page::NOTICES, begin),
             head: begin,
             tail: begin,
             posting: Producer::at(Page::WORK, begin),
-            hearing: Consumer::at(Page::NOTICES, begin),
+            notices_read: Consumer::at(Page::NOTICES, begin),
             record: Vec::new(),
             written: Vec::new(),
             taken: false,
@@ -144,8 +144,8 @@ impl<'a> Rings<'a> {
                 self.write(at, script.piece());
             }
             4 => self.write(self.head, &script.word().to_ne_bytes()),
-            5 => return self.daemon_takes(),
-            _ => return self.daemon_tells(script),
+            5 => return self.daemon_reads(),
+            _ => return self.daemon_writes(script),
         }
         true
     }
@@ -155,7 +155,7 @@ impl<'a> Rings<'a> {
         self.written.push((Page::WORK, at, bytes.len()));
     }
 
-    fn daemon_takes(&mut self) -> bool {
+    fn daemon_reads(&mut self) -> bool {
         let tail = self.page.word(Page::WORK.tail).load(Ordering::Relaxed);
         assert_eq!(self.work.has_any(self.page), tail != self.head);
         let Ok(any) = self.work.pop(self.page, &mut self.record) else { return false };
@@ -165,36 +165,36 @@ impl<'a> Rings<'a> {
             let len = u32::try_from(self.record.len()).expect("a short record") + 4;
             assert!(len <= tail.wrapping_sub(self.head), "it was written");
             self.head = self.head.wrapping_add(len);
-            let said = self.page.word(Page::WORK.head).load(Ordering::Relaxed);
-            assert_eq!(said, self.head, "the client sees the daemon's index");
+            let reported = self.page.word(Page::WORK.head).load(Ordering::Relaxed);
+            assert_eq!(reported, self.head, "the client sees the daemon's index");
             message(&self.record);
         }
         self.taken |= any;
         true
     }
 
-    fn daemon_tells(&mut self, script: &mut Script<'_>) -> bool {
+    fn daemon_writes(&mut self, script: &mut Script<'_>) -> bool {
         let record = vec![0xa5; script.below(8) * 37];
         let read = self.page.word(Page::NOTICES.head).load(Ordering::Relaxed);
         let waiting = self.tail.wrapping_sub(read);
-        let Ok(told) = self.told.push(self.page, &record) else {
+        let Ok(written_now) = self.notices.push(self.page, &record) else {
             assert!(waiting > Page::RING, "a client that reads correctly is not ended");
             return false;
         };
         let len = u32::try_from(record.len()).expect("a short record") + 4;
         assert_eq!(
-            told,
+            written_now,
             waiting + len <= Page::RING,
             "a record is written if and only if there is room"
         );
-        if told {
+        if written_now {
             self.written.push((Page::NOTICES, self.tail, record.len() + 4));
             let mut there = vec![0; record.len()];
             Page::NOTICES.read(self.page, self.tail.wrapping_add(4), &mut there);
             assert_eq!(there, record);
             self.tail = self.tail.wrapping_add(len);
             assert_eq!(self.page.word(Page::NOTICES.tail).load(Ordering::Relaxed), self.tail);
-            let _ = self.hearing.pop(self.page, &mut self.record);
+            let _ = self.notices_read.pop(self.page, &mut self.record);
         }
         true
     }

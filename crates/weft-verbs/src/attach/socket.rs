@@ -16,10 +16,10 @@ use rustix::net::{
 
 use super::MAX_MESSAGE;
 
-/// Maximum of descriptors with one message.
+/// Maximum number of descriptors with one message.
 const DESCRIPTORS: usize = 2;
 
-/// Maximum of connections that wait to be accepted.
+/// Maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 128;
 
 /// A `SOCK_SEQPACKET` socket, listening or connected.
@@ -176,6 +176,6 @@ pub fn default_socket() -> PathBuf {
 /// Returns the path at which programs connect to a daemon: this user's if a daemon listens there, else the machine's.
 pub(crate) fn daemon_socket() -> PathBuf {
     let own = default_socket();
-    let said = env::var_os(VARIABLE).is_some_and(|path| !path.is_empty());
-    if said || own.exists() { own } else { OF_THE_MACHINE.into() }
+    let is_set = env::var_os(VARIABLE).is_some_and(|path| !path.is_empty());
+    if is_set || own.exists() { own } else { OF_THE_MACHINE.into() }
 }

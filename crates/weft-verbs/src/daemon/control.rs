@@ -19,13 +19,13 @@ use crate::engine::command::{Command, Reply};
 use crate::engine::describe_held;
 use crate::errno::Errno;
 
-/// Maximum of messages taken from one client in a row.
+/// Maximum number of messages taken from one client in a row.
 const AT_A_TIME: usize = 16;
 
 /// An answer, and the signal that is sent with it.
 type Answered = (Answer, Option<Signal>);
 
-/// Maximum of a device's processes that one answer lists.
+/// Maximum number of a device's processes that one answer lists.
 const MAX_PROCESSES: usize = 1 << 10;
 
 fn errno(Errno(number): Errno) -> Refusal {
@@ -200,7 +200,7 @@ impl Daemon {
         memory: Memory,
     ) -> Result<Signal, Refusal> {
         if self.stalls.exclude(self.host.now(), user) {
-            let reason = format!("memory of processes of user {user} keeps the device waiting");
+            let reason = format!("memory of processes of user {user} stalls the device");
             return Err(Refusal::new(libc::EBUSY, reason));
         }
         if self.clients[&id].tenant.is_some() {

@@ -23,7 +23,7 @@ pub(super) struct Devices {
     by_owner: BTreeMap<u32, u32>,
 }
 
-/// Maximum of devices. Each takes a few hundred bytes.
+/// Maximum number of devices. Each takes a few hundred bytes.
 const MAX_DEVICES: usize = 1 << 17;
 
 /// Maximum length of a name, bytes: programs have room for one more.

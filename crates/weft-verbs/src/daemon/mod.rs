@@ -77,7 +77,7 @@ pub struct Daemon {
     stalls: Stalls,
     clients: BTreeMap<ClientId, Client>,
     next_client: u64,
-    /// The maximum of clients at a time.
+    /// The maximum number of clients at a time.
     most_clients: usize,
     /// The client of each context.
     contexts: BTreeMap<Context, ClientId>,

@@ -30,7 +30,7 @@ const MAX_SLEEP: Duration = Duration::from_secs(10);
 /// The interval at which full sockets are retried.
 const UNTIL_ROOM: Duration = Duration::from_micros(200);
 
-/// Maximum of events taken from the poller at a time.
+/// Maximum number of events taken from the poller at a time.
 const EVENTS: usize = 64;
 
 impl Daemon {

@@ -7,14 +7,14 @@ use weft_units::{Duration, Instant};
 
 use crate::engine::blocking::Stall;
 
-/// The maximum of checks, ten a second, that find the device asleep for one user, before all of the user's processes
-/// are ended.
-const MAX_LOOKS: u32 = 12;
+/// The maximum number of checks, ten a second, that find the device asleep for one user, before all of the user's
+/// processes are ended.
+const MAX_CHECKS: u32 = 12;
 
 /// The time in which one check is forgiven: no user stalls the device for more than a tenth of the time.
 const FORGIVEN_AFTER: Duration = Duration::from_secs(1);
 
-/// The maximum of threads that one user's processes may block at a time, with the same consequence.
+/// The maximum number of threads that one user's processes may block at a time, with the same consequence.
 pub(super) const MAX_THREADS: usize = 4;
 
 /// The stalls of every user whose processes have caused some.
@@ -23,7 +23,7 @@ pub(super) struct Stalls(BTreeMap<u32, OfUser>);
 
 #[derive(Debug)]
 struct OfUser {
-    looks: u32,
+    checks: u32,
     /// The time at which checks were last forgiven.
     forgiven_at: Instant,
     /// The calls that have not returned.
@@ -34,7 +34,7 @@ impl OfUser {
     fn forgive(&mut self, now: Instant) {
         let due = now.since(self.forgiven_at).as_nanos() / FORGIVEN_AFTER.as_nanos();
         self.forgiven_at += FORGIVEN_AFTER * due;
-        self.looks = self.looks.saturating_sub(u32::try_from(due).unwrap_or(u32::MAX));
+        self.checks = self.checks.saturating_sub(u32::try_from(due).unwrap_or(u32::MAX));
         self.given_up.retain(Stall::keeps_a_thread);
     }
 }
@@ -43,11 +43,11 @@ impl Stalls {
     /// Records that a user's process has stalled the device. Checks do not count if `is_exempt`: a user may stall a
     /// device of the user's own.
     pub(super) fn note(&mut self, now: Instant, user: u32, stall: Stall, is_exempt: bool) {
-        let new = || OfUser { looks: 0, forgiven_at: now, given_up: Vec::new() };
+        let new = || OfUser { checks: 0, forgiven_at: now, given_up: Vec::new() };
         let of_user = self.0.entry(user).or_insert_with(new);
         of_user.forgive(now);
         if !is_exempt {
-            of_user.looks = of_user.looks.saturating_add(stall.looks);
+            of_user.checks = of_user.checks.saturating_add(stall.checks);
         }
         if stall.is_given_up() {
             of_user.given_up.push(stall);
@@ -58,11 +58,11 @@ impl Stalls {
     pub(super) fn exclude(&mut self, now: Instant, user: u32) -> bool {
         let Some(of_user) = self.0.get_mut(&user) else { return false };
         of_user.forgive(now);
-        let (looks, threads) = (of_user.looks, of_user.given_up.len());
-        if looks == 0 && threads == 0 {
+        let (checks, threads) = (of_user.checks, of_user.given_up.len());
+        if checks == 0 && threads == 0 {
             self.0.remove(&user);
         }
-        looks >= MAX_LOOKS || threads >= MAX_THREADS
+        checks >= MAX_CHECKS || threads >= MAX_THREADS
     }
 }
 

@@ -33,7 +33,7 @@ pub(super) struct Tenant {
 /// The free space that the ring must have before a record is written, bytes.
 const MAX_RECORD: usize = 256;
 
-/// The maximum of undelivered events. A process that does not take them is ended.
+/// The maximum number of undelivered events. A process that does not take them is ended.
 const MAX_EVENTS: usize = 1 << 16;
 
 impl Tenant {
@@ -149,7 +149,7 @@ fn is_memory(file: BorrowedFd<'_>) -> bool {
 /// It is not; the error is the reason in words.
 pub(super) fn check_memory(file: BorrowedFd<'_>, probe: Probe) -> Result<(), String> {
     if !is_memory(file) {
-        return Err("what came with the message is not /proc/self/mem".into());
+        return Err("the descriptor in the message is not /proc/self/mem".into());
     }
     let mut value = [0; 8];
     let reached = rustix::io::pread(file, &mut value, probe.address);

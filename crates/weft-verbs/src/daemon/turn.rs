@@ -8,7 +8,7 @@ use crate::attach::{Corrupt, Page, Work, decode};
 use crate::engine::Fault;
 use crate::engine::blocking::{self, Stall};
 
-/// The maximum of work requests taken from one client in a row, for fairness.
+/// The maximum number of work requests taken from one client in a row, for fairness.
 const AT_A_TIME: usize = 64;
 
 impl Daemon {
@@ -93,7 +93,7 @@ impl Daemon {
             if let Some((id, _)) = self.tenant_of(owner) {
                 self.end_client(
                     id,
-                    Some("memory that it registered is not there: it unmapped it, or ended"),
+                    Some("memory that it registered does not exist: it unmapped it, or ended"),
                 );
             }
         }
@@ -109,7 +109,7 @@ impl Daemon {
 
     /// Records that a user's client has stalled the device. Ends all of the user's processes if the total is too long.
     pub(super) fn note_stall(&mut self, user: u32, stall: Stall) {
-        if stall.looks == 0 {
+        if stall.checks == 0 {
             return;
         }
         let now = self.host.now();
@@ -120,7 +120,7 @@ impl Daemon {
         let is_its = |client: &Client| client.user == user && client.tenant.is_some();
         let clients = self.clients.iter().filter(|(_, client)| is_its(client));
         for id in clients.map(|(&id, _)| id).collect::<Vec<_>>() {
-            self.remove_client(id, Some("memory of its user's processes keeps the device waiting"));
+            self.remove_client(id, Some("memory of its user's processes stalls the device"));
         }
     }
 
@@ -141,7 +141,7 @@ impl Daemon {
                 let queued = tenant.on_event(event);
                 self.undelivered.extend(id);
                 if let (Err(Corrupt), Some(id)) = (queued, id) {
-                    self.end_client(id, Some("it does not take its events"));
+                    self.end_client(id, Some("it does not read its events"));
                 }
             }
         }

@@ -50,7 +50,7 @@ pub(crate) enum Command {
         pieces: u32,
     },
     ArmSrq(SharedReceiveQueue, u32),
-    /// Returns the number of receive requests that wait there.
+    /// Queries the number of receive requests that wait there.
     Waiting(SharedReceiveQueue),
     DestroySrq(SharedReceiveQueue),
     CreateQp(QueuePairRequest),

@@ -149,14 +149,14 @@ impl Embedded {
         // While the thread leaves all work to the program, a glance may suffice to find the awaited packet.
         let glances = taken == 0 && self.pace.is_left_alone() && host.neighbours_only();
         if glances {
-            host.look_on();
+            host.watch_rings();
         }
         let mut glance = 0;
         while glances && taken == 0 && glance < GLANCE && host.glance(now) {
             glance += 1;
             taken = take(&mut host)?;
         }
-        if taken == 0 && !(glances && host.may_go_on(now)) {
+        if taken == 0 && !(glances && host.glance_suffices(now)) {
             host.turn(now);
             host.deliver();
             taken = take(&mut host)?;

@@ -19,7 +19,7 @@ use super::planned::{Planned, Sources};
 /// ports.
 const FIRST_PORT: u16 = 0x5000;
 
-/// Maximum of processes of one host that have the device at a time.
+/// Maximum number of processes of one host that have the device at a time.
 const SHARES: u16 = 256;
 
 /// Returns the port at which the process with this queue pair receives. The high byte of the number is its share.
@@ -27,10 +27,10 @@ pub(crate) fn port_of(queue_pair: u32) -> u16 {
     FIRST_PORT + u16::from(queue_pair.to_be_bytes()[1])
 }
 
-/// Maximum of hosts for which one context may choose its address.
+/// Maximum number of hosts for which one context may choose its address.
 pub(crate) const MAX_ROUTES: usize = 1 << 14;
 
-/// Maximum of hosts whose last destination address is remembered.
+/// Maximum number of hosts whose last destination address is remembered.
 const MAX_ARRIVED_AT: usize = 1 << 16;
 
 /// One address.
@@ -68,7 +68,7 @@ pub(crate) struct Links {
 }
 
 impl Links {
-    /// Takes a share of the host that no other process has, on all of these addresses. Packets have `payload` bytes of
+    /// Takes a share of the host that no other process has, on all of these addresses. Packets have `packet` bytes of
     /// payload.
     ///
     /// # Errors
@@ -115,7 +115,7 @@ impl Links {
         self.links.get_mut(index)
     }
 
-    /// Returns one address, and the encryption of what arrives there.
+    /// Returns one address, and the encryption of packets that arrive there.
     pub(crate) fn get_with_seals(&mut self, index: usize) -> Option<(&mut Link, &mut Seals)> {
         Some((self.links.get_mut(index)?, &mut self.seals))
     }
@@ -125,12 +125,12 @@ impl Links {
     }
 
     /// Returns `true` if an address received or sent a packet recently.
-    pub(crate) fn is_lively(&self, index: usize) -> bool {
+    pub(crate) fn is_active(&self, index: usize) -> bool {
         let link = &self.links[index];
         link.senders.is_some() && link.idle < QUIET_AFTER
     }
 
-    /// Returns the address from which a context speaks to `peer`.
+    /// Returns the address from which a context sends to `peer`.
     #[inline]
     pub(crate) fn source_for(&self, context: Option<Context>, peer: IpAddr) -> IpAddr {
         self.index_for(context, peer).map_or(peer, |index| self.links[index].ip)

@@ -18,7 +18,7 @@ const HELD: RangeInclusive<u64> = 64 << 10..=1 << 40;
 /// Limits of out-of-order payload that the device holds for peers. `None` is the default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeldSettings {
-    /// Maximum of all peers together, bytes.
+    /// Maximum for all peers together, bytes.
     pub bytes: Option<ByteCount>,
     /// Maximum from one peer's address, bytes.
     pub bytes_per_peer: Option<ByteCount>,
@@ -52,7 +52,7 @@ impl HeldSettings {
         Ok(settings)
     }
 
-    /// Returns these settings, and those of `others` where these have none.
+    /// Returns these settings, with those of `others` in place of missing ones.
     #[must_use]
     pub fn or(self, others: Self) -> Self {
         Self {

@@ -13,7 +13,7 @@ use weft_units::Instant;
 
 use crate::device::NAME;
 
-/// Maximum of published rows of paths: 32 connections of 128 paths.
+/// Maximum number of published rows of paths: 32 connections of 128 paths.
 const PATHS: usize = 4096;
 
 /// The published state of a device.

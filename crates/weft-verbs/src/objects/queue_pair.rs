@@ -39,7 +39,7 @@ unsafe impl Object for QueuePair {
     type Public = ibv_qp_ex;
 }
 
-/// Minimum of inline data that every queue pair accepts, bytes.
+/// Minimum size of inline data that every queue pair accepts, bytes.
 const LEAST_INLINE: u32 = 64;
 
 /// The parameters of a new queue pair.

@@ -15,7 +15,7 @@ use crate::engine::address_of;
 use crate::errno::{EINVAL, Outcome, number};
 use weft_verbs_abi::*;
 
-/// Maximum of scatter/gather elements in one request.
+/// Maximum number of scatter/gather elements in one request.
 const PIECES: usize = limits::SGE as usize;
 
 /// Number of scatter/gather elements that need no heap allocation.

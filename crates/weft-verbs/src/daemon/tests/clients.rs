@@ -112,10 +112,10 @@ fn memory_that_is_gone_ends_who_registered_it() {
     b.write(&of_b, Remote { address: 4096, rkey });
     until("its end", || b.is_ended());
     let mut record = Vec::new();
-    while b.told.pop(&b.page, &mut record).unwrap() {
-        let told: Notice = decode(&record).unwrap();
-        let done = matches!(told, Notice::Completion(_, done) if done.status == Status::Success);
-        assert!(!done, "{told:?}");
+    while b.notices.pop(&b.page, &mut record).unwrap() {
+        let notice: Notice = decode(&record).unwrap();
+        let done = matches!(notice, Notice::Completion(_, done) if done.status == Status::Success);
+        assert!(!done, "{notice:?}");
     }
     assert!(!a.is_ended());
 }

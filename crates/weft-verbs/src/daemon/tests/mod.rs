@@ -86,7 +86,7 @@ struct Guest {
     page: Page,
     signal: Signal,
     work: Producer,
-    told: Consumer,
+    notices: Consumer,
 }
 
 impl Guest {
@@ -110,8 +110,8 @@ impl Guest {
         assert_eq!(answer, Answer::Attached);
         let [page, signal] = <[OwnedFd; 2]>::try_from(descriptors).unwrap();
         let (page, signal) = (Page::open(page).unwrap(), Signal::open(signal));
-        let (work, told) = (Producer::new(Page::WORK), Consumer::new(Page::NOTICES));
-        Ok(Self { caller, page, signal, work, told })
+        let (work, notices) = (Producer::new(Page::WORK), Consumer::new(Page::NOTICES));
+        Ok(Self { caller, page, signal, work, notices })
     }
 
     fn command(&mut self, command: Command) -> Result<Reply, i32> {
@@ -208,7 +208,7 @@ impl Guest {
     fn completed(&mut self) -> Status {
         let (mut record, mut status) = (Vec::new(), None);
         until("a completion", || {
-            if self.told.pop(&self.page, &mut record).unwrap()
+            if self.notices.pop(&self.page, &mut record).unwrap()
                 && let Some(Notice::Completion(_, completion)) = decode(&record)
             {
                 status = Some(completion.status);

@@ -27,7 +27,8 @@ use queues::Queues;
 mod queues;
 mod service;
 
-/// Maximum of records taken from the ring at a time: a program that polls one queue need not wait for all the others'.
+/// Maximum number of records taken from the ring at a time: a program that polls one queue need not wait for all the
+/// others'.
 const AT_A_TIME: usize = 256;
 
 /// The maximum wait for room in a full ring. A daemon that has not made room by then is stopped.
@@ -85,7 +86,7 @@ impl Attached {
         let memory =
             File::options().read(true).write(true).open("/proc/self/mem").map_err(|cause| {
                 refused(
-                    "the daemon cannot be shown this process's memory (/proc/self/mem)".into(),
+                    "cannot open this process's memory for the daemon (/proc/self/mem)".into(),
                     cause,
                 )
             })?;

@@ -50,7 +50,7 @@ struct Returned {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Stall {
     /// Number of the supervisor's checks that found the call's worker asleep in it.
-    pub(crate) looks: u32,
+    pub(crate) checks: u32,
     /// The worker that the call blocks for good, if the supervisor gave it up.
     stuck: Option<Weak<Worker>>,
 }
@@ -67,8 +67,8 @@ impl Stall {
     }
 
     #[cfg(test)]
-    pub(crate) const fn of(looks: u32) -> Self {
-        Self { looks, stuck: None }
+    pub(crate) const fn of(checks: u32) -> Self {
+        Self { checks, stuck: None }
     }
 }
 
@@ -114,7 +114,7 @@ impl Suspender<'_> {
             return false;
         }
         let Returned { succeeded, stall } = self.make(call);
-        if stall.looks > 0 {
+        if stall.checks > 0 {
             self.stalls.borrow_mut().push((owner, stall));
         }
         succeeded

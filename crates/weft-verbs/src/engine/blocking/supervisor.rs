@@ -53,7 +53,7 @@ pub(crate) fn supervise<T: Send + 'static>(
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => unreachable!("the engine sends its result"),
         }
-        if let Some(next) = worker.look() {
+        if let Some(next) = worker.check() {
             (worker, is_started) = (next, false);
         }
         // If there is no thread now, the next check tries again.

@@ -13,7 +13,7 @@ use super::{Call, Copy, Returned, Stall};
 use crate::engine::ask_for_short_slices;
 
 /// The number of consecutive checks that find a worker asleep in one call before it is given up.
-const LOOKS: u32 = 3;
+const MAX_CHECKS: u32 = 3;
 
 /// The suspended engine.
 pub(super) struct Engine(pub(super) Coroutine<Returned, Call, ()>);
@@ -78,31 +78,31 @@ impl Worker {
             let succeeded = call.make(&mut buffer);
             let state = mem::replace(&mut *self.state(), State::Running);
             // Given up: the engine's memory belongs to another worker now.
-            let State::Calling(back, looks) = state else { return };
+            let State::Calling(back, checks) = state else { return };
             engine = back;
             if let Some(copy) = copy.filter(|_| succeeded) {
                 // SAFETY: the engine suspended for that many bytes, and is here again.
                 unsafe { copy.bytes.copy_from_nonoverlapping(buffer.as_ptr(), copy.len) };
             }
-            returned = Returned { succeeded, stall: Stall { looks, stuck: None } };
+            returned = Returned { succeeded, stall: Stall { checks, stuck: None } };
         }
     }
 
     /// Checks the thread. Returns the worker that is to replace it, if its call has taken too long.
-    pub(super) fn look(self: &Arc<Self>) -> Option<Arc<Self>> {
+    pub(super) fn check(self: &Arc<Self>) -> Option<Arc<Self>> {
         let mut state = self.state();
-        let State::Calling(_, looks) = &mut *state else { return None };
+        let State::Calling(_, checks) = &mut *state else { return None };
         if !self.is_asleep() {
             return None;
         }
-        *looks += 1;
-        if *looks < LOOKS {
+        *checks += 1;
+        if *checks < MAX_CHECKS {
             return None;
         }
-        let State::Calling(engine, looks) = mem::replace(&mut *state, State::GivenUp) else {
+        let State::Calling(engine, checks) = mem::replace(&mut *state, State::GivenUp) else {
             unreachable!("it was just now");
         };
-        let stall = Stall { looks, stuck: Some(Arc::downgrade(self)) };
+        let stall = Stall { checks, stuck: Some(Arc::downgrade(self)) };
         Some(Self::new(engine, Returned { succeeded: false, stall }))
     }
 

@@ -45,15 +45,15 @@ impl Host {
         taken
     }
 
-    /// Handles packets that arrived at the active addresses, or at all. Returns the number of messages.
+    /// Handles packets that arrived at the active addresses, or at all addresses. Returns the number of messages.
     pub(super) fn take_from_network(&mut self, quiet_ones: bool) -> usize {
         let mut received = 0;
         self.is_quiet = true;
         for index in 0..self.links.len() {
-            if quiet_ones || self.links.is_lively(index) {
+            if quiet_ones || self.links.is_active(index) {
                 received += self.take_arrivals(index);
             }
-            self.is_quiet &= !self.links.is_lively(index);
+            self.is_quiet &= !self.links.is_active(index);
         }
         received
     }

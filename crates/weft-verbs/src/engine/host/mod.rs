@@ -21,10 +21,11 @@ mod watchers;
 
 pub(crate) use watchers::{Asynchronous, Channel, Object, Watcher, Watchers};
 
-/// Maximum of packets taken from the device before the sockets are read again.
+/// Maximum number of packets taken from the device before the sockets are read again.
 const TRANSMIT_BUDGET: usize = 176;
 
-/// Maximum of turns that handle arrivals before a queue pair ends: other processes of the host may continue to send.
+/// Maximum number of turns that handle arrivals before a queue pair ends: other processes of the host may continue to
+/// send.
 const LAST_TURNS: u32 = 16;
 
 /// The interval between reads of sockets that only send.
@@ -67,7 +68,7 @@ const NETWORK_EVERY: u32 = 16;
 const GLANCES: Duration = Duration::from_micros(2);
 
 /// Number of checks of the rings before a poll returns nothing.
-const LOOKS: u32 = 6;
+const MAX_CHECKS: u32 = 6;
 
 impl Host {
     pub(crate) fn new(
@@ -133,7 +134,7 @@ impl Host {
     }
 
     /// Returns `true` if a glance was enough: no answer is pending, and the last full turn was recent.
-    pub(crate) fn may_go_on(&self, now: Instant) -> bool {
+    pub(crate) fn glance_suffices(&self, now: Instant) -> bool {
         !self.unsent && now.since(self.turned_at) < GLANCES
     }
 
@@ -146,8 +147,8 @@ impl Host {
 
     /// Watches the rings for as long as a program takes to poll again: packets in between are seen at once.
     #[inline]
-    pub(crate) fn look_on(&self) {
-        let _ = (0..LOOKS).any(|_| {
+    pub(crate) fn watch_rings(&self) {
+        let _ = (0..MAX_CHECKS).any(|_| {
             core::hint::spin_loop();
             self.neighbours.have_records()
         });

@@ -18,7 +18,7 @@ const MAGIC: [u8; 8] = *b"weft-sh\x05";
 
 const BYTES: usize = MAGIC.len() + 2 + 8 + PROOF_BYTES;
 
-/// Maximum of connections that wait to be accepted.
+/// Maximum number of connections that wait to be accepted.
 const BACKLOG: i32 = 64;
 
 /// The identity of a neighbour.

@@ -34,10 +34,10 @@ const ANSWER_TIME: Duration = Duration::from_millis(100);
 /// The interval after which such a process is asked again.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Maximum of accepted connections without a greeting.
+/// Maximum number of accepted connections without a greeting.
 const MAX_PENDING_PEERS: usize = 16;
 
-/// Maximum of records taken from one neighbour before the others have their turn.
+/// Maximum number of records taken from one neighbour before the others have their turn.
 pub(super) const BUDGET: usize = 128;
 
 /// A change of the neighbours, for the device.
@@ -405,9 +405,9 @@ pub(super) struct Arrived<'a> {
 
 /// Returns `true` if a neighbour may use this source address: it has this host's addresses, and no others.
 fn is_credible(channel: &mut Channel, addresses: &[IpAddr], record: &Record<'_>) -> bool {
-    let said = Some((record.from, record.to));
-    let known = channel.last_received == said || addresses.contains(&record.from);
-    channel.last_received = said.filter(|_| known);
+    let stated = Some((record.from, record.to));
+    let known = channel.last_received == stated || addresses.contains(&record.from);
+    channel.last_received = stated.filter(|_| known);
     known
 }
 

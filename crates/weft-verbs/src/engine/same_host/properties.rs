@@ -104,8 +104,8 @@ pub fn records(bytes: &[u8]) -> bool {
             shared,
             at: 0,
             last: 0,
-            heard: None,
-            told: None,
+            last_received: None,
+            last_sent: None,
             parsed: false,
         };
         while let Some(step) = script.byte() {
@@ -127,8 +127,8 @@ struct Reading<'a> {
     /// The bytes that the reader has passed, and the offset of the neighbour's last valid record.
     at: u64,
     last: usize,
-    heard: Option<Addresses>,
-    told: Option<Addresses>,
+    last_received: Option<Addresses>,
+    last_sent: Option<Addresses>,
     parsed: bool,
 }
 
@@ -152,7 +152,7 @@ impl Reading<'_> {
     fn write_record(&mut self, script: &mut Script<'_>) {
         let transmit = transmit(script);
         let payload = vec![7; transmit.payload_len.into()];
-        let head = Head::new(&transmit, ip(script), &mut self.told);
+        let head = Head::new(&transmit, ip(script), &mut self.last_sent);
         if self.writer.has_room() == Ok(true) {
             let before = self.writer.written();
             self.writer.write(head.record_len(), |room| head.write(Source::Inline(&payload), room));
@@ -170,11 +170,11 @@ impl Reading<'_> {
         assert!(skipped == 0 || self.reader.passed().is_multiple_of(CAPACITY));
         self.at = self.reader.passed();
         assert!(self.at % CAPACITY + len as u64 <= CAPACITY, "a record is in one piece");
-        let parsed = record::parse(&unread, self.heard);
+        let parsed = record::parse(&unread, self.last_received);
         if let Some(record) = &parsed {
             let payload = record.payload.to_boxed();
             assert_eq!(payload.len(), usize::from(record.payload_len));
-            self.heard = Some((record.from, record.to));
+            self.last_received = Some((record.from, record.to));
             self.parsed = true;
             stays(record, &payload);
         }
@@ -380,19 +380,19 @@ pub fn greeting(bytes: &[u8]) -> bool {
     // The kernel drops descriptors without room; a greeting with too many may be refused for that.
     let (brought, wanted) = (usize::from(how % 4), usize::from(how / 4 % 3));
     let kept = brought.min(2);
-    let said = said(&mut script, how >= 128);
-    send(theirs.as_fd(), &said, &vec![theirs.as_fd(); brought]);
+    let greeting_bytes = greeting_bytes(&mut script, how >= 128);
+    send(theirs.as_fd(), &greeting_bytes, &vec![theirs.as_fd(); brought]);
     drop(theirs);
     let (address, own) = proof::own().expect("the kernel has randomness");
-    let proves = said.len() == 34
-        && said.starts_with(b"weft-sh\x05")
-        && said[10..18] == address.to_ne_bytes()
-        && said[18..] == own;
+    let proves = greeting_bytes.len() == 34
+        && greeting_bytes.starts_with(b"weft-sh\x05")
+        && greeting_bytes[10..18] == address.to_ne_bytes()
+        && greeting_bytes[18..] == own;
     match greeting::receive(&ours, wanted) {
         GreetingState::Accepted(greeting) => {
             assert!(proves && kept == wanted);
             assert_eq!(greeting.descriptors.len(), wanted);
-            assert_eq!(greeting.port.to_ne_bytes(), said[8..10]);
+            assert_eq!(greeting.port.to_ne_bytes(), greeting_bytes[8..10]);
             true
         }
         GreetingState::Refused => {
@@ -405,20 +405,20 @@ pub fn greeting(bytes: &[u8]) -> bool {
 }
 
 /// Returns the greeting's bytes.
-fn said(script: &mut Script<'_>, with_proof: bool) -> Vec<u8> {
+fn greeting_bytes(script: &mut Script<'_>, with_proof: bool) -> Vec<u8> {
     if !with_proof {
         return script.rest().to_vec();
     }
     let (address, own) = proof::own().expect("the kernel has randomness");
-    let mut said = script.take(10).to_vec();
-    said.extend(address.to_ne_bytes());
-    said.extend(own);
+    let mut greeting_bytes = script.take(10).to_vec();
+    greeting_bytes.extend(address.to_ne_bytes());
+    greeting_bytes.extend(own);
     // Some of them are changed.
     for change in script.rest().chunks_exact(2) {
-        let at = usize::from(change[0]) % said.len();
-        said[at] ^= change[1];
+        let at = usize::from(change[0]) % greeting_bytes.len();
+        greeting_bytes[at] ^= change[1];
     }
-    said
+    greeting_bytes
 }
 
 fn send(socket: BorrowedFd<'_>, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) {

@@ -9,7 +9,7 @@ use weft_wire::{DataHeader, MessageHeader, Packet, RdmaHeader, U4, U24};
 
 use super::super::memory::{self, Payload};
 
-/// The offset of the shape: a word whose bits tell the parts of the record, and the length of the headers if they are
+/// The offset of the shape: a word whose bits mark the parts of the record, and the length of the headers if they are
 /// encoded as on the wire.
 const SHAPE: usize = 4;
 const PAYLOAD_LEN: usize = 6;
@@ -428,19 +428,19 @@ mod tests {
             unsafe { Mapped::new(NonNull::new(bytes.as_mut_ptr()).unwrap().cast(), RING_BYTES) };
         let (mut writer, mut reader) = (Writer::new(memory), Reader::new(memory));
         let from = [10, 0, 0, 2].into();
-        let (mut told, mut heard) = (None, None);
+        let (mut last_sent, mut last_received) = (None, None);
         let payload: Vec<u8> = (0..32).collect();
         let mut pass = |expected: &Transmit| {
             let payload = &payload[..expected.payload_len.into()];
-            let head = Head::new(expected, from, &mut told);
+            let head = Head::new(expected, from, &mut last_sent);
             writer.write(head.record_len(), |room| head.write(Source::Inline(payload), room));
             let unread = reader.peek().unwrap().unwrap();
-            let record = parse(&unread, heard).unwrap();
+            let record = parse(&unread, last_received).unwrap();
             assert_eq!((record.from, record.to), (from, expected.to.ip()));
             assert_eq!((record.packet, record.rdma), (expected.packet, expected.rdma));
             assert_eq!(record.acknowledged, expected.acknowledged);
             assert_eq!(copied(&record.payload), payload);
-            heard = Some((record.from, record.to));
+            last_received = Some((record.from, record.to));
             let lost = parse(&unread, None).is_none();
             reader.pass(unread.len());
             (unread.len(), lost)
@@ -476,7 +476,7 @@ mod tests {
                             (copied(&record.payload).len(), record.payload_len)
                         };
                         let len = record.map(len);
-                        assert!(len.is_none_or(|(copied, said)| copied == usize::from(said)));
+                        assert!(len.is_none_or(|(copied, stated)| copied == usize::from(stated)));
                     },
                 );
             }

@@ -19,8 +19,8 @@ static void notify(int to) { must(write(to, "x", 1) == 1); }
 
 static void await_notice(int from)
 {
-    char told;
-    must(read(from, &told, 1) == 1);
+    char byte;
+    must(read(from, &byte, 1) == 1);
 }
 
 /* Connects a queue pair to the other process's. */
