@@ -69,7 +69,7 @@ mod tests {
         }
         // SAFETY: null is allowed.
         assert_eq!(unsafe { of(core::ptr::null()) }, Err(EINVAL));
-        // SAFETY: numbers, of which zero is one.
+        // SAFETY: all-zero bytes are valid for numbers.
         let unspecified: sockaddr_storage = unsafe { core::mem::zeroed() };
         assert_eq!(of_storage(&unspecified), None);
     }

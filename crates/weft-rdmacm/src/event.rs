@@ -44,7 +44,7 @@ impl Event {
         })
     }
 
-    /// Creates an event about a new identifier, which the program destroys at any time.
+    /// Creates an event about a new identifier, which the program may destroy at any time.
     pub(crate) fn request(listener: &Id, new: &Id) -> Box<Self> {
         let mut event = Self::new(listener, cm_event::CONNECT_REQUEST, 0);
         event.public.id = new.public();

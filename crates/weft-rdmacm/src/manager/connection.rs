@@ -164,7 +164,7 @@ impl Connection {
         self.send_until_answered(body, now, out);
     }
 
-    /// Returns `true` if there was a request to accept.
+    /// Accepts the request. Returns `true` if there was one.
     pub(super) fn accept(&mut self, offer: Offer, now: Instant, out: &mut Outbox) -> bool {
         if self.state != State::RequestReceived {
             return false;
@@ -184,7 +184,7 @@ impl Connection {
         true
     }
 
-    /// Returns `true` if there was a request or a reply to reject.
+    /// Rejects the request or the reply. Returns `true` if there was one.
     pub(super) fn reject(
         &mut self,
         (reason, private_data): (Reason, Vec<u8>),
@@ -222,7 +222,7 @@ impl Connection {
         true
     }
 
-    /// Returns `true` if there was a connection to end.
+    /// Ends the connection. Returns `true` if there was one.
     pub(super) fn disconnect(&mut self, now: Instant, out: &mut Outbox) -> bool {
         if !matches!(self.state, State::Established | State::ReplySent) {
             return false;

@@ -145,12 +145,12 @@ impl Manager {
         own
     }
 
-    /// Returns `true` if there was a request to accept.
+    /// Accepts the request. Returns `true` if there was one.
     pub(crate) fn accept(&mut self, now: Instant, id: CommunicationId, offer: Offer) -> bool {
         self.with(id, |connection, out| connection.accept(offer, now, out)).unwrap_or(false)
     }
 
-    /// Returns `true` if there was a request or a reply to reject.
+    /// Rejects the request or the reply. Returns `true` if there was one.
     pub(crate) fn reject(
         &mut self,
         now: Instant,
@@ -170,7 +170,7 @@ impl Manager {
         self.with(id, |connection, out| connection.notify(now, out)).unwrap_or(false)
     }
 
-    /// Returns `true` if there was a connection to end.
+    /// Ends the connection. Returns `true` if there was one.
     pub(crate) fn disconnect(&mut self, now: Instant, id: CommunicationId) -> bool {
         self.with(id, |connection, out| connection.disconnect(now, out)).unwrap_or(false)
     }
