@@ -1,8 +1,8 @@
 /* A server receives one message of each connection and disconnects at once. The client polls for completions,
- * sleeps, and polls for events: the disconnection must not arrive before the message's completion. */
-
-   last_word -p PORT             the server of as many connections
-   last_word ADDRESS -p PORT     the client */
+ * sleeps, and polls for events: the disconnection must not arrive before the message's completion.
+ *
+ *   last_word -p PORT             runs the server, for CONNECTIONS connections
+ *   last_word ADDRESS -p PORT     runs the client */
 #include <poll.h>
 #include <rdma/rdma_cma.h>
 #include <rdma/rdma_verbs.h>
