@@ -1,4 +1,4 @@
-//! Axes: what varies, and where its values go.
+//! The axes of an experiment: the varied settings, and the keys their values are written to.
 
 use serde::Deserialize;
 use toml::{Table, Value};
@@ -10,27 +10,27 @@ use crate::scenario::Variant;
 /// The key of an axis whose values are names of balancers, each a set of keys.
 const VARIANT: &str = "variant";
 
-/// One thing that varies.
+/// A setting that varies.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Axis {
-    /// Its name in tables and claims.
+    /// The axis's name in tables and claims.
     pub name: String,
-    /// Where its value goes in the scenario, dotted: `transport.paths`, `workload.0.size`. Values of
-    /// `variant` are balancers by name, as [`resolve`] knows them: the scenario's own variants first.
-    /// An axis of a bench has none: the bench's rows say where they are.
+    /// The dotted key in the scenario: `transport.paths`, `workload.0.size`. Values of `variant` are balancers by
+    /// name, as [`resolve`] finds them, the scenario's own variants first. An axis of a bench has no key: the bench's
+    /// rows hold the values.
     #[serde(default)]
     pub key: String,
     /// The values.
     #[serde(default)]
     pub values: Vec<Value>,
-    /// What each value is called, where its own text does not do.
+    /// The label of each value, where its own text is not enough.
     #[serde(default)]
     pub labels: Vec<String>,
 }
 
 impl Axis {
-    /// What the value of this index is called.
+    /// Returns the label of the value at this index.
     pub(super) fn label(&self, index: usize) -> String {
         let value = || match &self.values[index] {
             Value::String(text) => text.clone(),
@@ -39,12 +39,12 @@ impl Axis {
         self.labels.get(index).cloned().unwrap_or_else(value)
     }
 
-    /// The labels of its values, in their order.
+    /// Returns the labels of its values, in their order.
     pub(super) fn labels(&self) -> Vec<String> {
         (0..self.values.len()).map(|index| self.label(index)).collect()
     }
 
-    /// The axis with those of its values only that are called so.
+    /// Returns the axis with only the values that have these labels.
     pub(super) fn only(&self, labels: &[String]) -> Self {
         let all = self.labels().into_iter().zip(&self.values);
         let kept = all.filter(|(label, _)| labels.contains(label));
@@ -52,7 +52,7 @@ impl Axis {
         Self { labels, values, ..self.clone() }
     }
 
-    /// The scenario with `value` in it.
+    /// Returns the scenario with `value` in it.
     pub(super) fn apply(
         &self,
         scenario: &Table,
@@ -71,7 +71,7 @@ impl Axis {
         Ok(changed)
     }
 
-    /// Writes `value` where the key leads. A table is merged into the one that is there.
+    /// Writes `value` at the key. A table is merged into an existing one.
     fn write(&self, scenario: &mut Table, value: &Value) -> Result<(), ExperimentError> {
         let mut parts = self.key.split('.');
         let mut part = parts.next().unwrap_or_default();
@@ -92,7 +92,7 @@ impl Axis {
     }
 }
 
-/// What `part` names in a table, made where it is not there yet, or in a list, counting from zero.
+/// Returns the entry `part` of a table, created if absent, or of a list, counting from zero.
 fn step_into<'a>(value: &'a mut Value, part: &str) -> Option<&'a mut Value> {
     match value {
         Value::Table(table) => Some(table.entry(part).or_insert_with(|| Table::new().into())),

@@ -1,4 +1,4 @@
-//! A claim: one measured number against another, or against a number from the paper.
+//! A claim: a comparison of a measured number with another, or with a number from the paper.
 
 use std::collections::BTreeMap;
 
@@ -6,27 +6,27 @@ use serde::{Deserialize, Serialize};
 
 use super::{ExperimentError, Reduce, Row, place};
 
-/// What must hold between two numbers.
+/// A relation that must hold between two numbers.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Claim {
     /// The claim in words.
     pub text: String,
-    /// What the paper says of it: its number with the unit, or its words.
+    /// The paper's statement: a number with its unit, or its words.
     #[serde(default)]
     pub paper: String,
-    /// The claim is the paper's and does not hold here; the experiment's `differs` says why. If it
-    /// ever does hold, the file is out of date.
+    /// `true` if the claim is the paper's and does not hold here; the experiment's `differs` gives the reason. If the
+    /// claim holds after all, the file is out of date.
     #[serde(default)]
     pub differs: bool,
     /// The number on the left.
     pub left: Operand,
-    /// How they compare.
+    /// The relation between them.
     #[serde(rename = "is")]
     pub comparison: Comparison,
     /// The number on the right.
     pub right: Operand,
-    /// The right number is multiplied by this.
+    /// The factor of the right number.
     #[serde(default = "once")]
     pub times: f64,
 }
@@ -35,13 +35,13 @@ fn once() -> f64 {
     1.0
 }
 
-/// A number: one that was measured, or a constant.
+/// A number: a measured one, or a constant.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(untagged)]
 pub enum Operand {
     /// A constant.
     Constant(f64),
-    /// A measure of the rows that fit.
+    /// A measure of the matching rows.
     Measured(Measured),
 }
 
@@ -49,17 +49,17 @@ pub enum Operand {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measured {
-    /// Axis name to the value, or the values, a row may have there. Axes that are not named may have
-    /// any.
+    /// The value or values of each axis that matching rows have, by axis name. Axes that are not named match any
+    /// value.
     #[serde(default)]
     at: BTreeMap<String, Values>,
-    /// Which measure, or measures.
+    /// The name of the measure, or of several.
     measure: Values,
-    /// Each is divided by the same measure of the row that has these values instead, axis name to
-    /// value: `balancer = "flowbender"` is what a row has over FlowBender's.
+    /// The values of a reference row, by axis name: each number is divided by the same measure there. With `balancer =
+    /// "flowbender"` it is a row's ratio to FlowBender's.
     #[serde(default)]
     over: BTreeMap<String, String>,
-    /// What is taken of several numbers; without it, there must be exactly one.
+    /// The reduction of several numbers to one; without it, there must be exactly one number.
     #[serde(default)]
     of: Option<Reduce>,
 }
@@ -81,44 +81,44 @@ impl Values {
     }
 }
 
-/// How two numbers compare.
+/// The relation between two numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum Comparison {
-    /// Left is below right.
+    /// The left number is below the right.
     #[serde(rename = "<")]
     Below,
-    /// Left is above right.
+    /// The left number is above the right.
     #[serde(rename = ">")]
     Above,
-    /// Left is at most right.
+    /// The left number is at most the right.
     #[serde(rename = "<=")]
     AtMost,
-    /// Left is at least right.
+    /// The left number is at least the right.
     #[serde(rename = ">=")]
     AtLeast,
 }
 
-/// What became of a claim.
+/// The result of a claim.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Outcome {
     /// The claim in words.
     pub text: String,
-    /// What the paper says of it.
+    /// The paper's statement.
     pub paper: String,
-    /// Whether it holds.
+    /// `true` if the claim holds.
     pub holds: bool,
-    /// Whether it is known not to.
+    /// `true` if the claim is known not to hold.
     pub differs: bool,
     /// The number on the left.
     pub left: f64,
-    /// How they were compared.
+    /// The relation between them.
     pub comparison: Comparison,
     /// The number on the right, multiplied.
     pub right: f64,
 }
 
 impl Outcome {
-    /// Whether it is as the experiment's file says: it holds, or is known not to.
+    /// Returns `true` if the result is as the experiment's file states: the claim holds, or is known not to.
     pub fn as_stated(&self) -> bool {
         self.holds != self.differs
     }
@@ -167,7 +167,7 @@ impl Claim {
 }
 
 impl Measured {
-    /// The number, or what no run has.
+    /// Returns the number, or an error that names the rows or measure not found.
     fn number(&self, rows: &[Row]) -> Result<f64, String> {
         for (axis, values) in &self.at {
             let known = |value: &&String| rows.iter().any(|row| row.at.get(axis) == Some(value));
@@ -200,7 +200,7 @@ impl Measured {
 }
 
 impl Measured {
-    /// A measure of a row, over that of the row it is held against.
+    /// Returns a measure of a row, divided by that of its reference row.
     fn value(&self, row: &Row, measure: &str, rows: &[Row]) -> Result<f64, String> {
         let of = |row: &Row| {
             row.measured.get(measure).copied().ok_or_else(|| format!("a measure {measure:?}"))

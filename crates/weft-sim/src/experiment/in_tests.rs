@@ -1,4 +1,4 @@
-//! The part of a figure that every run of the tests makes again.
+//! The part of a figure that every run of the tests repeats.
 
 use std::collections::BTreeMap;
 
@@ -6,11 +6,11 @@ use serde::Deserialize;
 
 use super::{Axis, Experiment, ExperimentError, Row};
 
-/// How much of a figure the tests make.
+/// The extent of a figure that the tests repeat.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub enum InTests {
-    /// All of it, or nothing.
+    /// All of the figure, or nothing.
     Whole(bool),
     /// The runs at these values of axes; axes that are not named have all of theirs.
     Part(BTreeMap<String, Vec<String>>),
@@ -23,8 +23,8 @@ impl Default for InTests {
 }
 
 impl Experiment {
-    /// Returns the experiment that tests run in this one's place: its runs there, with all seeds, and the claims that
-    /// name no other run. `None` where tests run nothing of it.
+    /// Returns the experiment that tests run in place of this one: its runs in that part, with all seeds, and the
+    /// claims that name no other run. `None` where tests run nothing of it.
     pub fn in_tests(&self) -> Option<Self> {
         let InTests::Part(kept) = &self.in_tests else {
             return (self.in_tests == InTests::Whole(true)).then(|| self.clone());
@@ -38,7 +38,7 @@ impl Experiment {
         Some(Self { axes, claims, ..self.clone() })
     }
 
-    /// Returns the rows that tests make again.
+    /// Returns the rows that tests repeat.
     pub fn rows_in_tests(&self, rows: &[Row]) -> Vec<Row> {
         let kept = match &self.in_tests {
             InTests::Whole(true) => &BTreeMap::new(),
@@ -51,7 +51,7 @@ impl Experiment {
         rows.iter().filter(is_kept).cloned().collect()
     }
 
-    /// Checks that there are the runs that tests make, and a claim about them.
+    /// Checks that the runs that tests repeat exist, and that a claim is about them.
     pub(super) fn check_in_tests(&self) -> Result<(), ExperimentError> {
         let InTests::Part(kept) = &self.in_tests else { return Ok(()) };
         for (name, labels) in kept {
@@ -127,7 +127,7 @@ mod tests {
         }
         assert_eq!(rest.len(), 2);
         let claims: Vec<_> = part.claims.iter().map(|claim| claim.text.as_str()).collect();
-        // The last names no run, so it is about those there are.
+        // The last claim names no run, so it is about the runs that remain.
         assert_eq!(claims, ["more paths, shorter queues", "never long"]);
     }
 

@@ -1,6 +1,6 @@
-//! Experiments: a figure of a paper as a file. Its rows come from one base scenario that axes vary, from a
-//! bench that prints them, or cannot be had here; measures are read from them, and claims compare these with
-//! each other and with the paper.
+//! Experiments: a figure of a paper as a file. Its rows come from one base scenario that axes vary, or from a bench
+//! that prints them; a figure may also be unavailable here. Measures are read from the rows, and claims compare these
+//! with each other and with the paper.
 
 use std::collections::BTreeMap;
 
@@ -31,17 +31,16 @@ pub use verdict::Verdict;
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Experiment {
-    /// What is measured, in one line.
+    /// The measured quantity, in one line.
     pub title: String,
-    /// Paper, section and figure.
+    /// The paper, section and figure.
     pub source: String,
-    /// What the paper says and shows, in a sentence or two.
+    /// The paper's statement and the figure's content, in a sentence or two.
     pub paper: String,
-    /// Where our result differs from the paper and why, in one sentence. A figure that cannot be had has none.
+    /// The difference between our result and the paper's, with the reason, in one sentence. A missing figure has none.
     #[serde(default)]
     pub differs: String,
-    /// Each point is run once with each seed; measures are means over the seeds unless they say
-    /// otherwise.
+    /// The seeds: each point is run once with each. Measures are means over the seeds unless they state otherwise.
     #[serde(default = "one_seed")]
     pub seeds: Vec<u64>,
     /// The scenario every run starts from, where rows are simulated.
@@ -50,13 +49,13 @@ pub struct Experiment {
     /// The program that measures the rows, where one does.
     #[serde(default)]
     pub bench: Option<Bench>,
-    /// Why there are no rows, where the figure cannot be had here.
+    /// The reason why there are no rows, where the figure cannot be measured here.
     #[serde(default)]
     pub missing: Option<Missing>,
-    /// What varies; simulated runs are all combinations.
+    /// The varied settings; simulated runs are all combinations.
     #[serde(default)]
     pub axes: Vec<Axis>,
-    /// What is read from each run.
+    /// The numbers read from each run.
     #[serde(default)]
     pub measures: Vec<Measure>,
     /// The paper's own numbers, drawn beside ours.
@@ -65,10 +64,10 @@ pub struct Experiment {
     /// Our result in a sentence, with `{measure; axis = value}` for each number.
     #[serde(default)]
     pub here: String,
-    /// How much of it every run of the tests makes again, and holds its claims about: what takes seconds.
+    /// The part that every run of the tests repeats, with the claims about it: a part that takes seconds.
     #[serde(default)]
     pub in_tests: InTests,
-    /// What must hold.
+    /// The relations that must hold.
     #[serde(default)]
     pub claims: Vec<Claim>,
 }
@@ -81,21 +80,21 @@ fn one_seed() -> Vec<u64> {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Measure {
-    /// Its name in tables and claims.
+    /// The measure's name in tables and claims.
     pub name: String,
-    /// Where it stands in the report, dotted: `queues.mean_bytes`.
+    /// The dotted key in the report: `queues.mean_bytes`.
     pub value: String,
-    /// What it is multiplied by.
+    /// The factor it is multiplied by.
     #[serde(default = "unscaled")]
     pub scale: f64,
     /// Its unit after scaling.
     #[serde(default)]
     pub unit: String,
-    /// What is taken of the seeds' values, or of their shares.
+    /// The reduction of the seeds' values, or of their ratios.
     #[serde(default)]
     pub of_seeds: Reduce,
-    /// Each seed's is divided by its own at the point that has these values instead, axis name to
-    /// value: what it keeps with a loss of what it has with `loss = "0"`.
+    /// The values of a reference point, by axis name: each seed's value is divided by the value of the same seed
+    /// there. With `loss = "0"` it is the share of the loss-free result that remains.
     #[serde(default)]
     pub over: BTreeMap<String, String>,
 }
@@ -113,14 +112,14 @@ pub struct Point {
     pub scenario: Table,
 }
 
-/// What a point measured.
+/// The measured values of a point.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// Axis name to value, as text.
     pub at: BTreeMap<String, String>,
     /// Measure name to its value over the seeds.
     pub measured: BTreeMap<String, f64>,
-    /// Measure name to half of the 95 % confidence interval of its mean, where it is one.
+    /// Half of the 95 % confidence interval of each measure that is a mean, by measure name.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub spread: BTreeMap<String, f64>,
     /// Measure name to each seed's value.
@@ -129,7 +128,7 @@ pub struct Row {
 }
 
 impl Row {
-    /// Notes what the seeds measured.
+    /// Records the seeds' values of a measure.
     fn note(&mut self, measure: &Measure, values: Vec<f64>) -> Option<()> {
         let name = &measure.name;
         self.measured.insert(name.clone(), measure.of_seeds.of(&values)?);
@@ -147,7 +146,7 @@ impl Row {
     }
 }
 
-/// What an experiment found.
+/// The results of an experiment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Findings {
     /// One row for each point, in the order of the axes.
@@ -156,13 +155,13 @@ pub struct Findings {
     pub claims: Vec<Outcome>,
 }
 
-/// Why an experiment's file cannot be used.
+/// The reason why an experiment's file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ExperimentError {
-    /// Not the TOML that was expected.
+    /// The text is not the expected TOML.
     #[error("{0}")]
     Syntax(ScenarioError),
-    /// The file says more than once, or not at all, where rows come from; or a part does not fit that.
+    /// The file names no source of rows, or several; or a part does not fit the source.
     #[error("{0}")]
     Source(String),
     /// A bench's row lacks an axis.
@@ -180,10 +179,10 @@ pub enum ExperimentError {
         axis: String,
         /// Its key.
         key: String,
-        /// The part below which there is nothing.
+        /// The part of the key that has nothing below it.
         part: String,
     },
-    /// The scenario's variants are not a list of them.
+    /// The scenario's variants are not a list of variants.
     #[error("[[scenario.variant]]: {}", .0.message())]
     Variants(toml::de::Error),
     /// An axis names a balancer that does not exist.
@@ -191,13 +190,13 @@ pub enum ExperimentError {
     Balancer {
         /// The axis.
         axis: String,
-        /// What it names.
+        /// The unknown balancer.
         error: UnknownBalancer,
     },
-    /// More combinations than anybody would wait for.
+    /// The axes have too many combinations.
     #[error("the axes have {got} combinations, expected at most {MAX_POINTS}")]
     TooMany {
-        /// How many, or the most that can be counted.
+        /// Number of combinations, saturating.
         got: u64,
     },
     /// A report lacks a measure.
@@ -205,15 +204,15 @@ pub enum ExperimentError {
     Measure {
         /// The measure.
         measure: String,
-        /// Where it was looked for.
+        /// The key looked for in the report.
         value: String,
     },
-    /// A measure is a share of a row that does not exist.
+    /// A measure is a ratio to a row that does not exist.
     #[error("measure {measure:?}: there is not a run with {over} for each run")]
     Unrelated {
         /// The measure.
         measure: String,
-        /// Which row it is a share of.
+        /// The values of the reference row.
         over: String,
     },
     /// A claim names no row.
@@ -221,12 +220,12 @@ pub enum ExperimentError {
     Claim {
         /// The claim's text.
         claim: String,
-        /// What was looked for.
+        /// The row or measure that does not exist.
         what: String,
     },
 }
 
-/// Most points an experiment may have.
+/// Largest number of points of an experiment.
 pub const MAX_POINTS: u64 = 100_000;
 
 impl Experiment {
@@ -241,10 +240,10 @@ impl Experiment {
         Ok(experiment)
     }
 
-    /// Every combination of the axes' values, the last axis varying fastest.
+    /// Returns every combination of the axes' values, the last axis varying fastest.
     ///
     /// # Errors
-    /// An axis's key does not lead into the scenario, or there are more than [`MAX_POINTS`].
+    /// An axis's key does not exist in the scenario, or there are more than [`MAX_POINTS`].
     pub fn points(&self) -> Result<Vec<Point>, ExperimentError> {
         let counts = self.axes.iter().map(|axis| axis.values.len().max(1) as u64);
         let got = counts.fold(1, u64::saturating_mul);
@@ -268,7 +267,7 @@ impl Experiment {
         Ok(points)
     }
 
-    /// The balancers that the scenario itself names.
+    /// Returns the balancers that the scenario itself names.
     fn variants(&self) -> Result<Vec<Variant>, ExperimentError> {
         let listed = self.scenario.get("variant").cloned();
         let read = |list: toml::Value| list.try_into().map_err(ExperimentError::Variants);
@@ -289,7 +288,7 @@ impl Experiment {
         Ok(row)
     }
 
-    /// Relates rows to each other where measures ask for it, and holds the claims against them.
+    /// Divides measures by those of their reference rows, and evaluates the claims.
     ///
     /// # Errors
     /// A measure or a claim names a row or measure that does not exist.
@@ -300,7 +299,7 @@ impl Experiment {
         self.judge_related(rows)
     }
 
-    /// Holds the claims against rows whose measures are related already, as those of [`Findings`] are.
+    /// Evaluates the claims on rows whose measures are already divided, as those of [`Findings`] are.
     ///
     /// # Errors
     /// A claim names a row or measure that does not exist.
@@ -311,7 +310,7 @@ impl Experiment {
     }
 }
 
-/// Values of axes in words: `paths = 4, policy = dwrr`.
+/// Returns values of axes as text: `paths = 4, policy = dwrr`.
 pub fn place(at: &BTreeMap<String, String>) -> String {
     at.iter().map(|(axis, value)| format!("{axis} = {value}")).collect::<Vec<_>>().join(", ")
 }
@@ -328,8 +327,8 @@ impl Measure {
         Ok(number * self.scale)
     }
 
-    /// Makes each seed's value its share of the reference row's with the same seed, which had the same
-    /// arrivals: the worst seed is the one that kept least of its own, not the one that had least.
+    /// Divides each seed's value by the reference row's with the same seed, which had the same arrivals: the worst
+    /// seed is the one with the lowest ratio, not the one with the lowest value.
     fn relate(&self, rows: &mut [Row]) -> Result<(), ExperimentError> {
         let shares = rows.iter().map(|row| {
             let mut at = row.at.clone();

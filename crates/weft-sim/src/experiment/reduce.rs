@@ -1,8 +1,8 @@
-//! One number from several: over the seeds of a point, or over the rows a claim names.
+//! Reductions of several numbers to one: over the seeds of a point, or over the rows a claim names.
 
 use serde::{Deserialize, Serialize};
 
-/// How several numbers become one.
+/// A reduction of several numbers to one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Reduce {
@@ -16,7 +16,7 @@ pub enum Reduce {
 }
 
 impl Reduce {
-    /// The number; `None` of none.
+    /// Returns the reduced number, or `None` for an empty slice.
     #[expect(clippy::cast_precision_loss, reason = "a count of numbers in memory")]
     pub fn of(self, values: &[f64]) -> Option<f64> {
         match self {

@@ -1,4 +1,4 @@
-//! Where the rows of an experiment come from: the simulator, a bench, or nowhere.
+//! The source of an experiment's rows: the simulator, a bench, or none.
 
 use std::collections::BTreeMap;
 
@@ -14,14 +14,14 @@ pub struct Bench {
     /// The command, run by a shell in the repository's root. It appends each row to the file that
     /// `WEFT_BENCH_JSON` names, as a JSON object on a line: `figure`, the axes and the measures.
     pub command: String,
-    /// The world it measures: real packets between namespaces, one host's memory, a model.
+    /// The environment it measures: real packets between namespaces, one host's memory, a model.
     pub on: String,
-    /// It makes network namespaces.
+    /// `true` if it creates network namespaces.
     #[serde(default)]
     pub root: bool,
 }
 
-/// A figure that cannot be had here.
+/// A figure that cannot be measured here.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Missing {
@@ -31,14 +31,14 @@ pub struct Missing {
     pub stands_in: String,
 }
 
-/// A number of the paper's.
+/// A number from the paper.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PaperValue {
     /// Axis name to value of the rows beside which it is drawn.
     #[serde(default)]
     pub at: BTreeMap<String, String>,
-    /// The measure it is beside.
+    /// The measure it is drawn beside.
     pub measure: String,
     /// The number, in the measure's unit.
     pub value: f64,
@@ -47,19 +47,19 @@ pub struct PaperValue {
     pub place: String,
 }
 
-/// Where rows come from.
+/// The source of rows.
 #[derive(Clone, Copy, Debug)]
 pub enum Source<'a> {
     /// The simulator runs every point.
     Simulated,
     /// A program measures them.
     Bench(&'a Bench),
-    /// The figure cannot be had here.
+    /// The figure cannot be measured here.
     Missing(&'a Missing),
 }
 
 impl Experiment {
-    /// Returns where this experiment's rows come from.
+    /// Returns the source of this experiment's rows.
     pub fn source(&self) -> Source<'_> {
         match (&self.bench, &self.missing) {
             (Some(bench), _) => Source::Bench(bench),
@@ -68,7 +68,7 @@ impl Experiment {
         }
     }
 
-    /// Checks that there is one source, and that the rest of the file fits it.
+    /// Checks that there is exactly one source, and that the rest of the file fits it.
     pub(super) fn check(&self) -> Result<(), ExperimentError> {
         let sources = [!self.scenario.is_empty(), self.bench.is_some(), self.missing.is_some()];
         if sources.iter().filter(|&&has| has).count() != 1 {
@@ -103,8 +103,8 @@ impl Experiment {
         Err(ExperimentError::Source(text))
     }
 
-    /// Reads the measures from a bench's rows, in the order of their first appearance. Rows of the same
-    /// place are rounds of one measurement, as seeds are.
+    /// Reads the measures from a bench's rows, in the order of their first appearance. Rows with the same axis values
+    /// are rounds of one measurement, and are treated as seeds are.
     ///
     /// # Errors
     /// A row lacks an axis or a measure.
@@ -125,7 +125,7 @@ impl Experiment {
 }
 
 impl Axis {
-    /// The axis's name and its value in a row.
+    /// Returns the axis's name and its value in a row.
     fn of_row(&self, row: &Value) -> Result<(String, String), ExperimentError> {
         let value = match row.get(&self.name) {
             Some(Value::String(text)) => text.clone(),

@@ -1,4 +1,4 @@
-//! Our result in a sentence whose numbers come from the rows.
+//! The result in a sentence whose numbers come from the rows.
 
 use std::collections::BTreeMap;
 
@@ -7,8 +7,8 @@ use weft_report::Unit;
 use super::{Experiment, ExperimentError, Row};
 
 impl Experiment {
-    /// The file's `here` with each `{measure; axis = value, …}` replaced by the number of the one row that fits. An axis
-    /// or a value with a comma stands in quotes.
+    /// Returns the file's `here` with each `{measure; axis = value, …}` replaced by the number of the one matching
+    /// row. An axis or a value with a comma stands in quotes.
     ///
     /// # Errors
     /// A pair of braces names no row, or several.
@@ -48,7 +48,7 @@ fn look_up(name: &str, rows: &[Row]) -> Option<f64> {
     row.measured.get(measure.trim()).copied()
 }
 
-/// Three digits, but a share near one keeps what makes it differ from one.
+/// Formats a number with three digits; a share near one keeps the digits of its difference from one.
 pub fn number(value: f64) -> String {
     if (0.9..1.0).contains(&value) {
         return format!("{value:.4}").trim_end_matches('0').to_owned();

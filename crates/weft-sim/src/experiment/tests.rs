@@ -94,7 +94,7 @@ fn measures_are_means_over_the_seeds_and_claims_compare_them() {
     assert_eq!(findings.rows[2].measured["queue"], 3.0);
     assert!(findings.claims[0].holds);
     assert_eq!((findings.claims[0].left, findings.claims[0].right), (1.0, 3.0));
-    // Of 4 and 8, halved: a deviation of the root of 2, over the root of 2, times 12.706.
+    // Half the difference of 4 and 8: a deviation of the root of 2, over the root of 2, times 12.706.
     assert!((findings.rows[2].spread["queue"] - 12.706).abs() < 1e-9, "{findings:?}");
     experiment.measures[0].of_seeds = Reduce::Max;
     assert!(rows(&experiment)[2].spread.is_empty(), "only means have one");
@@ -108,9 +108,9 @@ fn a_measure_may_be_a_share_of_another_row_seed_by_seed() {
     experiment.measures[0].scale = 100.0;
     let findings = experiment.judge(rows(&experiment)).unwrap();
     let shares: Vec<_> = findings.rows.iter().map(|row| row.measured["queue"]).collect();
-    // The last row's are 1 of 4 and 3 of 8.
+    // The last row's seeds are 1 of 4 and 3 of 8.
     assert_eq!(shares, [100.0, 100.0, 100.0, 31.25]);
-    // Half of 12.5 apart, times 12.706.
+    // Half of the difference 12.5, times 12.706.
     assert!((findings.rows[3].spread["queue"] - 6.25 * 12.706).abs() < 1e-9, "{findings:?}");
     let of_seeds = |reduce| {
         let mut experiment = experiment.clone();
@@ -181,7 +181,7 @@ fn what_is_missing_is_named() {
     assert!(error.contains("line 1"), "{error}");
 }
 
-// The experiments of this repository, without running them to their ends.
+// The experiments of this repository are checked without running them to their ends.
 
 fn files() -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
@@ -201,7 +201,7 @@ fn is_simulated(file: &Path) -> bool {
     matches!(read(file).source(), Source::Simulated)
 }
 
-/// The first point's report after 20 us.
+/// Returns the first point's report after 20 us.
 fn short_report(scenario: &Scenario) -> Value {
     let mut scenario = scenario.clone();
     scenario.run.limit = Duration::from_micros(20);
@@ -226,7 +226,7 @@ fn every_simulated_experiment_can_be_run_measured_and_judged() {
             crate::run::build(&scenario(point), Seed(1))
                 .unwrap_or_else(|error| panic!("{name}, {:?}: {error}", point.at));
         }
-        // Every point would have the same keys in its report.
+        // Every point has the same keys in its report.
         let report = short_report(&scenario(&points[0]));
         let rows =
             points.iter().map(|point| experiment.measure(point, std::slice::from_ref(&report)));

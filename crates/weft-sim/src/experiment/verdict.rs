@@ -1,4 +1,4 @@
-//! One word for a figure: does it come out here as in the paper?
+//! The verdict on a figure: whether its result here agrees with the paper.
 
 use std::fmt;
 
@@ -6,24 +6,24 @@ use serde::Serialize;
 
 use super::{Experiment, Findings, Outcome, Source};
 
-/// How a figure of ours stands to the paper's.
+/// The relation of our figure to the paper's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
-    /// Every claim of the paper's holds here too.
+    /// Every claim of the paper holds here too.
     Reproduced,
-    /// A claim of the paper's is known not to hold here; the file's `differs` says why.
+    /// A claim of the paper is known not to hold here; the file's `differs` gives the reason.
     Differs,
-    /// It needs what is not here; the file's `missing` says what stands in for it.
+    /// The figure needs hardware or data that is not here; the file's `missing` names the substitute.
     CannotBeHad,
-    /// A claim is not as the file says: the file, or what it measures, has to be mended.
+    /// A claim is not as the file states: the file, or the code it measures, must be fixed.
     OutOfDate,
-    /// No rows of it were recorded.
+    /// No rows were recorded.
     NotRun,
 }
 
 impl Experiment {
-    /// The verdict on what was found, or on there being nothing.
+    /// Returns the verdict on the findings, or on there being none.
     pub fn verdict(&self, findings: Option<&Findings>) -> Verdict {
         if matches!(self.source(), Source::Missing(_)) {
             return Verdict::CannotBeHad;
@@ -35,10 +35,10 @@ impl Experiment {
         self.stated_verdict()
     }
 
-    /// The verdict where every claim is as the file says.
+    /// Returns the verdict if every claim is as the file states.
     pub fn stated_verdict(&self) -> Verdict {
         let differs = self.claims.iter().any(|claim| claim.differs);
-        // What is not held against the paper's words does not reproduce them.
+        // A figure without a comparison to the paper's words does not reproduce them.
         let compared = self.claims.iter().any(|claim| !claim.paper.is_empty());
         match self.source() {
             Source::Missing(_) => Verdict::CannotBeHad,

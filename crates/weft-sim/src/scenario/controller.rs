@@ -1,4 +1,4 @@
-//! The section `[controller]`: the route controller that ships, in simulated time.
+//! The section `[controller]`: the route controller as shipped, in simulated time.
 
 use serde::{Deserialize, Serialize};
 use weft_route::{AlarmRules, ControllerConfig};
@@ -7,7 +7,7 @@ use weft_units::Duration;
 use crate::registry::named_kinds;
 
 named_kinds! {
-    /// The controller's answer to crowded links.
+    /// The controller's reaction to congested links.
     ControllerMode, "controller mode", {
         Off, "off", "there is none, as without the section";
         Watch, "watch", "it counts and raises alarms, and moves nothing";
@@ -19,14 +19,13 @@ named_kinds! {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ControllerSection {
-    /// Its answer to crowded links.
+    /// The reaction to congested links.
     pub mode: ControllerMode,
-    /// How long marks are counted for: 10 s on routers. All other times of the controller keep their
-    /// proportion to it.
+    /// The interval in which marks are counted; 10 s on routers. All other times of the controller scale with it.
     pub window: Duration,
-    /// Marks of a port in a window above which there is an alarm.
+    /// The alarm threshold: marks of a port in a window.
     pub marks: u64,
-    /// Switches sample one packet in so many.
+    /// The sampling period of switches, packets: one packet of this number is sampled.
     pub sample: u32,
 }
 
@@ -42,10 +41,10 @@ impl Default for ControllerSection {
 }
 
 impl ControllerSection {
-    /// Shortest window: some tens of round trips, so that switches get new routes between two of them.
+    /// The shortest window: some tens of round trips, so that switches get new routes between two windows.
     const MIN_WINDOW: Duration = Duration::from_micros(10);
 
-    /// Finds what is out of range.
+    /// Checks the ranges of the settings.
     pub(super) fn check(&self) -> Result<(), String> {
         if self.window < Self::MIN_WINDOW {
             return Err(format!(
@@ -60,7 +59,7 @@ impl ControllerSection {
         Ok(())
     }
 
-    /// The engine's configuration: its defaults, with all times in proportion to the window.
+    /// Returns the engine's configuration: its defaults, with all times scaled to the window.
     pub fn engine(&self) -> ControllerConfig {
         let config = ControllerConfig::default();
         let usual = config.alarm.window;
@@ -83,7 +82,7 @@ impl ControllerSection {
         }
     }
 
-    /// From a window's end to the switches' new routes: 3 s of 10.
+    /// Returns the time from a window's end to the switches' new routes: 3 s per 10 s of window.
     pub fn reaction(&self) -> Duration {
         self.scaled(Duration::from_secs(3), Duration::from_secs(10))
     }

@@ -1,4 +1,4 @@
-//! Why a scenario cannot be used: the file, the line, the key, and what was expected.
+//! The errors of a scenario: the file, the line, the key, and the expected value.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use weft_units::suggest;
 
 use crate::workload::WorkloadError;
 
-/// Why a scenario cannot be used.
+/// The reason why a scenario cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ScenarioError {
     file: Option<PathBuf>,
@@ -38,20 +38,20 @@ impl ScenarioError {
         Self { file: Some(file.into()), ..Self::new(error) }
     }
 
-    /// The same error, in this file.
+    /// Returns the same error with this file.
     #[must_use]
     pub(super) fn in_file(self, file: &Path) -> Self {
         Self { file: Some(file.into()), ..self }
     }
 
-    /// The same error, about a text that nobody wrote: its lines mean nothing.
+    /// Returns the same error without a line, for a generated text whose lines mean nothing to a reader.
     #[must_use]
     pub(super) fn without_line(self) -> Self {
         Self { line: None, ..self }
     }
 
-    /// What the TOML reader found. Inside tagged tables it knows no line and no key, so the key, or
-    /// the value it complains about, is looked for.
+    /// Returns the TOML reader's error. Inside tagged tables it has no line and no key, so the key, or the rejected
+    /// value, is searched for in the text.
     pub(crate) fn syntax(error: &toml::de::Error, text: &str) -> Self {
         let message = error.message();
         let at = error.span().map(|span| line_of(text, span.start));
@@ -72,7 +72,7 @@ impl ScenarioError {
         }
     }
 
-    /// What is wrong with a section that was read apart from its text.
+    /// Returns an error about a section that was read apart from its text.
     pub(super) fn section(section: &str, message: &str, text: &str) -> Self {
         let header = format!("[{section}]");
         let start = text.lines().position(|line| line.trim() == header);
@@ -83,9 +83,9 @@ impl ScenarioError {
         Self { file: None, line: line.or_else(|| start.map(|line| line + 1)), message }
     }
 
-    /// What is wrong with the last variant of this name.
+    /// Returns an error about the last variant of this name.
     pub(super) fn variant(name: &str, message: &str, text: &str) -> Self {
-        // Not by `find_value`: a name that is wrong may hold what separates values.
+        // `find_value` is no use here: an invalid name may contain the separators of values.
         let key = format!("name={name:?}").replace(' ', "");
         let named = (1..)
             .zip(text.lines())
@@ -94,7 +94,7 @@ impl ScenarioError {
         Self { file: None, line, message: format!("variant {name:?}: {message}") }
     }
 
-    /// What is wrong with the workload at `index`.
+    /// Returns an error about the workload at `index`.
     pub(super) fn workload(index: usize, kind: &str, error: &WorkloadError, text: &str) -> Self {
         let lines = (1..).zip(text.lines());
         let mut headers = lines.filter(|(_, line)| line.trim() == "[[workload]]");
@@ -109,14 +109,14 @@ fn line_of(text: &str, offset: usize) -> usize {
     text.as_bytes()[..offset.min(text.len())].iter().filter(|&&byte| byte == b'\n').count() + 1
 }
 
-/// The first line from `start` on, counting from one, that sets `key` or begins a table of that
-/// name; failing that, any line that does.
+/// Returns the first line from `start` on, counting from one, that sets `key` or begins a table of that name, or else
+/// any line that does.
 fn find_key(text: &str, key: &str, start: usize) -> Option<usize> {
     let last = key.rsplit('.').next().unwrap_or(key);
     let sets = |line: &str| {
         let line = line.trim();
         let name = line.trim_start_matches('[').split(['=', ']']).next().unwrap_or("").trim();
-        // In an inline table the key stands further on.
+        // In an inline table the key is further along the line.
         name.rsplit('.').next().is_some_and(|name| name.trim() == last)
             || line.split(['{', ',']).skip(1).any(|part| {
                 part.split('=').next().is_some_and(|name| name.trim() == last) && part.contains('=')
@@ -127,11 +127,11 @@ fn find_key(text: &str, key: &str, start: usize) -> Option<usize> {
     from_start.or_else(|| lines().find(|(_, line)| sets(line))).map(|(number, _)| number)
 }
 
-/// The first line from `start` on that gives a key the value `value`, and the key.
+/// Returns the first line from `start` on that sets a key to `value`, and the key.
 fn find_value<'a>(text: &'a str, value: &str, start: usize) -> Option<(usize, &'a str)> {
     let is_value = |text: &str| text.trim().trim_matches(['"', '\'']) == value;
     let key_of = |line: &'a str| {
-        // In an inline table, or a list, the value stands among others.
+        // In an inline table, or a list, the value is one of several.
         let mut key = None;
         line.split([',', '{', '}', '[', ']']).find_map(|part| {
             let (name, rest) = part.split_once('=').map_or((None, part), |(n, r)| (Some(n), r));
@@ -143,14 +143,14 @@ fn find_value<'a>(text: &'a str, value: &str, start: usize) -> Option<(usize, &'
     lines.filter_map(|(number, line)| Some((number, key_of(line)?))).next()
 }
 
-/// The first text in quotes: what a message of serde's, or of ours, is about.
+/// Returns the first text in quotes: the subject of serde's messages and of ours.
 fn quoted(message: &str) -> Option<&str> {
     let start = message.find(['"', '`'])?;
     let (quote, rest) = message[start..].split_at(1);
     rest.split_once(quote).map(|(inside, _)| inside)
 }
 
-/// The name and the known ones of serde's "unknown field" or "unknown variant" message.
+/// Returns the name and the known ones of serde's "unknown field" or "unknown variant" message.
 fn unknown<'a>(message: &'a str, what: &str) -> Option<(&'a str, Vec<&'a str>)> {
     let rest = message.strip_prefix("unknown ")?.strip_prefix(what)?.strip_prefix(" `")?;
     let (name, rest) = rest.split_once('`')?;
@@ -158,7 +158,7 @@ fn unknown<'a>(message: &'a str, what: &str) -> Option<(&'a str, Vec<&'a str>)> 
     Some((name, known))
 }
 
-/// Serde's message with the nearest known name.
+/// Returns serde's message with the nearest known name.
 fn explain(message: &str) -> String {
     let (what, (name, known)) = match (unknown(message, "field"), unknown(message, "variant")) {
         (Some(key), _) => ("key", key),

@@ -1,4 +1,4 @@
-//! The section `[messages]`: X-RDMA's parameters by name, as everywhere else.
+//! The section `[messages]`: X-RDMA's parameters, under the names they have everywhere else.
 
 use std::collections::BTreeMap;
 

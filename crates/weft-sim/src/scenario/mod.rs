@@ -1,7 +1,7 @@
-//! A scenario: everything a run depends on but its seed, as a TOML file.
+//! Scenarios: all inputs of a run but its seed, as a TOML file.
 //!
-//! Every section has defaults, every key is checked, and an unknown one is answered with its line
-//! and the nearest known one. [`Scenario::expanded`] prints the scenario with every default filled
+//! Every section has defaults, every key is checked, and the error for an unknown key gives its line and the nearest
+//! known key. [`Scenario::expanded`] prints the scenario with every default filled in; that text is again a scenario.
 //! in; that text is a scenario again.
 
 use std::fs;
@@ -42,64 +42,64 @@ pub use topology::TopologySource;
 pub use transport::TransportSection;
 pub use variant::Variant;
 
-/// Everything a run depends on but its seed.
+/// A scenario: all inputs of a run but its seed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Scenario {
-    /// What it is called.
+    /// The scenario's name.
     #[serde(default = "unnamed")]
     pub name: String,
-    /// What it shows, in a sentence.
+    /// The purpose of the scenario, in a sentence.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub about: String,
     /// The network.
     pub topology: TopologySource,
-    /// The engine of every host.
+    /// The transport of every host.
     #[serde(default)]
     pub transport: TransportSection,
-    /// How switches choose among links.
+    /// The forwarding model of switches.
     #[serde(default)]
     pub forwarding: ForwardingConfig,
-    /// How their ports queue.
+    /// The queue discipline of switch ports.
     #[serde(default)]
     pub queue: QueueConfig,
-    /// What their ports share.
+    /// The buffer that ports of a switch share.
     #[serde(default)]
     pub buffer: BufferConfig,
-    /// What a port is.
+    /// The model of a port.
     #[serde(default)]
     pub port: PortConfig,
-    /// Whether switches have their neighbours pause instead of losing packets.
+    /// Priority flow control: switches pause their neighbours rather than drop packets.
     #[serde(default)]
     pub pfc: PfcConfig,
     /// The hosts around the engines.
     #[serde(default)]
     pub host: HostConfig,
-    /// The bus between NICs and memory; without the section, payloads are at their place at once.
+    /// The bus between NICs and memory; without the section, payloads are placed at once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pcie: Option<PcieConfig>,
-    /// X-RDMA's parameters; without the section, channels are the transport's.
+    /// The parameters of X-RDMA; without the section, channels belong to the transport.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub messages: Option<MessagesConfig>,
-    /// The overlay; without the section, channels are not tenants'.
+    /// The overlay; without the section, channels do not belong to tenants.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub overlay: Option<OverlaySection>,
     /// The route controller; without the section there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub controller: Option<ControllerSection>,
-    /// How long, and what the control plane does.
+    /// The run's length, and the control plane's behaviour.
     #[serde(default)]
     pub run: RunConfig,
-    /// What is reported.
+    /// The measurements in the report.
     #[serde(default)]
     pub measure: MeasureConfig,
-    /// What is sent.
+    /// The traffic.
     #[serde(default, rename = "workload")]
     pub workloads: Vec<WorkloadConfig>,
-    /// What goes wrong.
+    /// The faults.
     #[serde(default, rename = "fault", skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<FaultConfig>,
-    /// What `weft sim compare` compares; a run knows nothing of them.
+    /// The variants that `weft sim compare` compares; a run ignores them.
     #[serde(default, rename = "variant", skip_serializing_if = "Vec::is_empty")]
     pub variants: Vec<Variant>,
     /// The folder that file names are relative to.
@@ -115,38 +115,38 @@ fn unnamed() -> String {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct HostConfig {
-    /// Connections are set up by packets. Without it the ends learn of each other over another
-    /// channel, as RDMA connection managers do, and send at once.
+    /// `true` if connections are set up by packets. Otherwise the ends learn of each other over another channel, as
+    /// with RDMA connection managers, and send at once.
     pub handshake: bool,
-    /// How long a payload takes from the NIC to where it belongs.
+    /// The time a payload takes from the NIC to its place in memory.
     pub place_delay: Duration,
-    /// Bound on the irregularity of a host's sending, which keeps equal senders from meeting in the
-    /// same order for ever.
+    /// The upper bound of the random delay of a host's sending, which keeps equal senders from arriving in the same
+    /// order for ever.
     pub jitter: Duration,
-    /// A port takes packets from the engine until it has this many to send.
+    /// The transmit queue of a port, packets: the port takes packets from the engine up to this number.
     pub nic_packets: u16,
-    /// A connection keeps to one port, and a host deals its connections to its ports in turn, as bonded
-    /// NICs do with queue pairs. Without it the paths of every connection are dealt to all ports.
+    /// `true` if a connection uses one port only, and a host deals its connections to its ports in turn, as bonded
+    /// NICs do with queue pairs. Otherwise the paths of every connection are dealt to all ports.
     pub bond: bool,
-    /// Where the source ports of connections come from.
+    /// The assignment of source ports to connections.
     pub source_ports: SourcePorts,
 }
 
-/// From which source ports connections send, which decides their paths where switches hash.
+/// The source ports of connections, which select their paths where switches hash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SourcePorts {
     /// Each connection draws its own.
     #[default]
     Random,
-    /// All connections of a host send path `p` from one port, and connections to one peer share what they learn
-    /// of its paths, as on real hosts. Without `bond`.
+    /// All connections of a host send path `p` from one port, and connections to one peer share the state of its
+    /// paths, as on real hosts. Requires that `bond` is off.
     Shared,
-    /// Connections that workloads open as they start have those of a plan, so that their paths share
-    /// links as little as can be had (`weft plan ports`); later ones draw theirs.
+    /// Connections that workloads open at their start use planned ports, whose paths share as few links as possible
+    /// (`weft plan ports`); later ones draw theirs.
     Planned,
-    /// Each connection draws its own such that its paths take different ways through the network, each way once
-    /// before any a second time: what Hopper's testbed found out by profiling its ports (section 3.2).
+    /// Each connection draws its ports so that its paths take different routes through the network, each route once
+    /// before any a second time: Hopper's testbed profiled its ports for this (section 3.2).
     Distinct,
 }
 
@@ -163,14 +163,14 @@ impl Default for HostConfig {
     }
 }
 
-/// How long a run lasts, and what the control plane does.
+/// The run's length, and the control plane's behaviour.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RunConfig {
-    /// The run ends here even if workloads have not.
+    /// The time limit: the run ends here even if workloads have not finished.
     pub limit: Duration,
-    /// How long the control plane needs to route around what went down or came back; without it,
-    /// it never does.
+    /// The time the control plane takes to reroute after a link goes down or comes back; without it, it never
+    /// reroutes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reroute_after: Option<Duration>,
 }
@@ -181,22 +181,22 @@ impl Default for RunConfig {
     }
 }
 
-/// What is reported.
+/// The measurements in the report.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct MeasureConfig {
-    /// How often queues are looked at; zero never.
+    /// The sampling interval of queues; zero never samples.
     pub sample_every: Duration,
-    /// Port load counts, and queues are looked at, from here on.
+    /// The start of counting port load and of sampling queues.
     pub from: Duration,
-    /// Flows and collectives that start earlier take place, but are not counted in completion times, slowdowns and
-    /// bus bandwidths.
+    /// The warm-up: flows and collectives that start earlier take place, but do not count in completion times,
+    /// slowdowns and bus bandwidths.
     pub warm_up: Duration,
-    /// Largest flow of each size bin but the last, ascending.
+    /// The largest flow of each size bin but the last, ascending.
     pub size_bins: Vec<ByteCount>,
-    /// Whether every flow is listed.
+    /// `true` if every flow is listed.
     pub flows: bool,
-    /// The time a flow's slowdown is over.
+    /// The ideal time, which divides a flow's time to give its slowdown.
     pub ideal: IdealTime,
 }
 
@@ -246,8 +246,7 @@ impl Scenario {
 
     fn checked(mut self, folder: &Path, text: &str) -> Result<Self, ScenarioError> {
         self.folder = folder.to_path_buf();
-        // Files that need hosts or rates are found wrong when the run is built; what the text alone
-        // can get wrong is found here.
+        // Here only the text is checked. Files that need hosts or rates are checked when the run is built.
         self.transport
             .check()
             .map_err(|message| ScenarioError::section("transport", &message, text))?;
@@ -316,7 +315,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// The controller, if it is not off.
+    /// Returns the controller, if it is not off.
     pub fn active_controller(&self) -> Option<&ControllerSection> {
         self.controller.as_ref().filter(|controller| controller.mode != ControllerMode::Off)
     }
@@ -331,12 +330,12 @@ impl Scenario {
         controller.check()
     }
 
-    /// Each variant must give a scenario, and have a name of its own that a list of balancers can hold.
+    /// Checks that each variant gives a valid scenario and has a unique name that a list of balancers can hold.
     fn check_variants(&self, folder: &Path, text: &str) -> Result<(), ScenarioError> {
         if self.variants.is_empty() {
             return Ok(());
         }
-        // Numbers that a scenario may have need not fit a table.
+        // A valid scenario may have numbers that a TOML table cannot hold.
         let table: Table =
             toml::from_str(text).map_err(|error| ScenarioError::syntax(&error, text))?;
         for (index, variant) in self.variants.iter().enumerate() {
@@ -360,7 +359,7 @@ impl Scenario {
         Ok(())
     }
 
-    /// The scenario with every default filled in, as TOML.
+    /// Returns the scenario with every default filled in, as TOML.
     ///
     /// # Errors
     /// The topology, from which defaults of the transport derive, cannot be built.
@@ -371,15 +370,15 @@ impl Scenario {
         Ok(toml::to_string(&full).expect("a scenario is TOML"))
     }
 
-    /// The network.
+    /// Builds the network.
     ///
     /// # Errors
-    /// Its parameters or its file are wrong.
+    /// The network's parameters or its file are invalid.
     pub fn build_topology(&self) -> Result<Topology, ScenarioError> {
         self.topology.build(&self.folder)
     }
 
-    /// How the world around the workloads is built.
+    /// Returns the configuration of the world around the workloads.
     ///
     /// # Errors
     /// The transport's settings are out of range, or the balancer is not for this network.

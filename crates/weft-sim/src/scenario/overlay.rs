@@ -11,33 +11,33 @@ use crate::fault;
 use crate::overlay::{self, Limits};
 use crate::stack::StackConfig;
 
-/// Every host's virtual switch (`weft-vpc`) and tenants.
+/// The virtual switch (`weft-vpc`) and the tenants of every host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct OverlaySection {
-    /// Tenants' networks.
+    /// Number of tenants' networks.
     pub tenants: u32,
-    /// vNICs that each host has in each of them.
+    /// Number of vNICs that each host has in each network.
     pub ports: u32,
-    /// Bytes of a tenant's IP packet. Without it, a packet whose frame is one packet of the transport.
+    /// Bytes of a tenant's IP packet. Without it, the frame fills one packet of the transport.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mtu: Option<u16>,
-    /// The most payload of a frame that a tenant leaves its device to cut; none does where it is less than a
-    /// packet's.
+    /// The largest payload of a frame that a tenant leaves to its device to segment, bytes; below one packet's payload
+    /// there is no offload.
     pub offload: ByteCount,
-    /// Bytes of a flow on their way at most.
+    /// The largest number of bytes of a flow in flight.
     pub window: ByteCount,
-    /// How long a tenant waits for an ACK before it sends again.
+    /// The retransmission timeout of tenants.
     pub timeout: Duration,
-    /// Frames a vNIC has buffers for.
+    /// Number of frames a vNIC has buffers for.
     pub buffers: u32,
-    /// `true` if lost packets are retransmitted. Without, networks are plain VXLANs.
+    /// `true` if lost packets are retransmitted. Otherwise networks are plain VXLANs.
     pub reliable: bool,
     /// `true` if tenants see a flow's frames in order.
     pub in_order: bool,
-    /// Frames that may wait for a pair's connection.
+    /// Number of frames that may wait for a pair's connection.
     pub waiting_frames: u32,
-    /// How long a peer that cannot be reached otherwise is spoken to in plain VXLAN.
+    /// The time for which an unreachable peer gets plain VXLAN.
     pub plain_for: Duration,
 }
 
@@ -59,7 +59,7 @@ impl Default for OverlaySection {
     }
 }
 
-/// Bytes of a message of the transport around a tenant's IP packet.
+/// Bytes of the transport's message around a tenant's IP packet.
 const AROUND_PACKET: u16 = 26;
 const _: () = assert!(AROUND_PACKET as usize == VirtioNetHeader::LEN + EthernetHeader::LEN);
 
@@ -67,7 +67,7 @@ const _: () = assert!(AROUND_PACKET as usize == VirtioNetHeader::LEN + EthernetH
 const MIN_MTU: u16 = 576;
 
 impl OverlaySection {
-    /// Finds what is out of range.
+    /// Checks the ranges of the settings.
     pub(super) fn check(&self) -> Result<(), String> {
         let vnics = u64::from(self.tenants) * u64::from(self.ports);
         if vnics == 0 || vnics > u64::from(overlay::MAX_VNICS) {
@@ -90,7 +90,7 @@ impl OverlaySection {
         within("plain_for", self.plain_for.as_nanos(), 1_000_000, u64::MAX)
     }
 
-    /// Finds what does not fit `hosts` hosts or the transport.
+    /// Checks the settings against `hosts` hosts and the transport.
     pub(super) fn check_network(
         &self,
         hosts: u32,
@@ -120,12 +120,12 @@ impl OverlaySection {
         Ok(())
     }
 
-    /// Bytes of a tenant's IP packet.
+    /// Returns the bytes of a tenant's IP packet.
     fn packet(&self, transport: &TransportConfig) -> u16 {
         self.mtu.unwrap_or_else(|| transport.mtu.saturating_sub(AROUND_PACKET))
     }
 
-    /// Limits on what a tenant's flow sends.
+    /// Returns the limits on a tenant's flow.
     pub(crate) fn limits(&self, transport: &TransportConfig) -> Limits {
         let mss = u64::from(self.packet(transport) - overlay::PACKET_HEADERS);
         Limits {
@@ -136,14 +136,14 @@ impl OverlaySection {
         }
     }
 
-    /// Bytes around a packet's payload: those of the transport's own packets, and a VXLAN header.
+    /// Returns the bytes around a packet's payload: those of the transport's own packets, and a VXLAN header.
     pub(super) fn packet_overhead(transport: &TransportConfig) -> u16 {
         transport.packet_overhead + u16::try_from(VxlanHeader::LEN).expect("8 bytes")
     }
 }
 
 impl Scenario {
-    /// Finds what an overlay does not go with.
+    /// Rejects the settings that an overlay cannot be combined with.
     pub(super) fn check_overlay(&self) -> Result<(), String> {
         let Some(overlay) = &self.overlay else { return Ok(()) };
         if self.messages.is_some() || self.pcie.is_some() {
@@ -164,7 +164,7 @@ impl Scenario {
         overlay.check()
     }
 
-    /// The transport's configuration; where an overlay's packets carry it, their overhead is counted too.
+    /// Returns the transport's configuration; with an overlay, including the overhead of its packets.
     pub(super) fn resolved_transport(
         &self,
         topology: &Topology,
@@ -176,7 +176,7 @@ impl Scenario {
         Ok(transport)
     }
 
-    /// Returns the stack that channels belong to in place of the transport.
+    /// Returns the stack that channels belong to instead of the transport.
     pub(super) fn stack(
         &self,
         topology: &Topology,

@@ -1,29 +1,29 @@
-//! The same scenario in slow motion: what a machine that cannot carry its rates can carry.
+//! Slow motion: the same scenario at rates that a slower machine can carry.
 //!
-//! Every time is multiplied and every rate divided by one factor, and sizes stay, so that every ratio
-//! of the network stays: bytes in flight, queues, and completion times over those of an empty network
-//! (time dilation: Gupta et al., NSDI 2006).
+//! Every time is multiplied and every rate divided by one factor, and sizes stay, so that every ratio of the network
+//! stays: bytes in flight, queues, and completion times over those of an empty network (time dilation: Gupta et al.,
+//! NSDI 2006).
 
 use toml::{Table, Value};
 use weft_units::{BitRate, ByteCount, Duration};
 
 use super::{Scenario, ScenarioError};
 
-/// What looks like a quantity there is somebody's words.
+/// The keys of free text, where a value that looks like a quantity is not one.
 const WORDS: [&str; 3] = ["name", "about", "file"];
 
-/// Depths that are given for a port of 100 Gb/s: times, written as bytes.
+/// The depths that are given for a port of 100 Gb/s: times, written as bytes.
 const DEPTHS: [&str; 2] = ["ecn_min", "ecn_max"];
 
 impl Scenario {
-    /// This scenario, `factor` times slower.
+    /// Returns this scenario, `factor` times slower.
     ///
     /// # Errors
     /// The topology, from which defaults derive, cannot be built; or a value leaves its range.
     pub fn slowed(&self, factor: u32) -> Result<Self, ScenarioError> {
         let text = self.expanded()?;
         let mut table: Table = toml::from_str(&text).expect("an expanded scenario is TOML");
-        // They are changes of the scenario as it was written.
+        // Variants change the scenario as it was written.
         table.remove("variant");
         slow_table(&mut table, factor.max(1).into());
         if let Some(queue) = table.get_mut("queue").and_then(Value::as_table_mut) {
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn flows_are_slowed_down_by_each_other_as_before() {
-        // With one path a flow there is no luck of which path a policy tries next.
+        // With one path per flow the result does not depend on the policy's choice of paths.
         let one_path = SCENARIO.replace("\"hopper\"", "\"irn\"");
         let scenario = Scenario::parse(&one_path, Path::new("")).unwrap();
         let mean = |scenario: &Scenario| {

@@ -10,7 +10,7 @@ use weft_topo::build::{TopologyConfig, TopologyKind};
 
 use super::ScenarioError;
 
-/// Where the network comes from.
+/// The source of the network.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum TopologySource {
@@ -36,15 +36,15 @@ enum FileKind {
 }
 
 impl TopologySource {
-    /// The network in this file.
+    /// Returns the network in this file.
     pub fn file(file: impl Into<PathBuf>) -> Self {
         Self::File(FromFile { kind: FileKind::File, file: file.into() })
     }
 
-    /// The network.
+    /// Builds the network.
     ///
     /// # Errors
-    /// Its parameters or its file are wrong.
+    /// The network's parameters or its file are invalid.
     pub fn build(&self, folder: &Path) -> Result<Topology, ScenarioError> {
         match self {
             Self::Shape(config) => config
@@ -61,7 +61,7 @@ impl TopologySource {
 }
 
 impl<'de> Deserialize<'de> for TopologySource {
-    /// By hand, because an untagged enum would answer every mistake with "no variant matched".
+    /// Implemented by hand: an untagged enum reports every mistake as "no variant matched".
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let table = Table::deserialize(from)?;
         let kind = match table.get("kind").and_then(toml::Value::as_str) {
@@ -69,7 +69,7 @@ impl<'de> Deserialize<'de> for TopologySource {
             None => return Err(D::Error::missing_field("kind")),
         };
         let value = toml::Value::Table(table);
-        // Errors of a value end in a remark of where it was, which here is nowhere.
+        // Errors of a value end in a remark on its position, which does not exist here.
         let message = |error: toml::de::Error| D::Error::custom(error.message());
         if kind == "file" {
             return FromFile::deserialize(value).map(Self::File).map_err(message);

@@ -1,4 +1,4 @@
-//! The transport of a scenario: a profile, what differs from it, and what follows from the network.
+//! The transport of a scenario: a profile, its overrides, and the defaults that follow from the network.
 
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
@@ -9,14 +9,14 @@ use weft_units::BitRate;
 use super::ScenarioError;
 use crate::world::base_round_trip;
 
-/// A profile and what differs from it: any key of [`TransportConfig`]. Where `line_rate` and
-/// `base_rtt` are left out, they are those of the network.
+/// A profile and its overrides: any key of [`TransportConfig`]. Without `line_rate` and `base_rtt`, they are those of
+/// the network.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct TransportSection {
     /// The profile.
     pub profile: Profile,
-    /// What differs.
+    /// The settings that differ from the profile.
     #[serde(flatten)]
     pub overrides: Table,
 }
@@ -31,13 +31,13 @@ const LINE_RATE: &str = "line_rate";
 const BASE_RTT: &str = "base_rtt";
 
 impl TransportSection {
-    /// Finds what can be found without the network.
+    /// Checks the settings that do not depend on the network.
     pub(super) fn check(&self) -> Result<(), String> {
         let config = self.merged().map_err(|error| error.message().to_owned())?;
         config.validate().map_err(|error| error.to_string())
     }
 
-    /// The transport's configuration in this network.
+    /// Returns the transport's configuration in this network.
     ///
     /// # Errors
     /// A field is out of its range.
@@ -56,7 +56,7 @@ impl TransportSection {
         Ok(config)
     }
 
-    /// The same section with every key written out.
+    /// Returns the same section with every key written out.
     pub(super) fn expanded(&self, topology: &Topology) -> Self {
         let config = self.resolve(topology).or_else(|_| self.merged()).ok();
         let all = config.and_then(|config| Table::try_from(config).ok());
@@ -70,7 +70,7 @@ impl TransportSection {
     }
 }
 
-/// Puts `overrides` over `base`, tables key by key.
+/// Merges `overrides` into `base`, tables key by key.
 pub(super) fn merge(base: &mut Table, overrides: &Table) {
     for (key, value) in overrides {
         match (base.get_mut(key), value) {
@@ -82,7 +82,7 @@ pub(super) fn merge(base: &mut Table, overrides: &Table) {
     }
 }
 
-/// What a host's ports carry together; the first host speaks for all.
+/// Returns the rate of a host's ports together; the first host represents all.
 fn line_rate(topology: &Topology) -> BitRate {
     let ports = topology.ports(NodeId(0)).iter();
     let sum = ports.map(|&port| topology.link(port).rate.as_bps()).fold(0, u64::saturating_add);

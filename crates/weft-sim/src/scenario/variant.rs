@@ -1,4 +1,4 @@
-//! Variants: what a comparison changes in a scenario, by name.
+//! Variants: named changes that a comparison makes in a scenario.
 
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
@@ -8,9 +8,9 @@ use super::transport::merge;
 /// A named change of a scenario: a balancer with the switches and the transport it needs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Variant {
-    /// Its name in tables and on the command line.
+    /// The variant's name in tables and on the command line.
     pub name: String,
-    /// What it is, in a sentence.
+    /// The purpose of the variant, in a sentence.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub about: String,
     /// The sections it changes, key by key.
@@ -18,8 +18,7 @@ pub struct Variant {
     pub overrides: Table,
 }
 
-/// The sections a variant may change. What is sent, where and for how long stays the same, or nothing
-/// would be compared.
+/// The sections a variant may change. Traffic, endpoints and duration stay the same, or the comparison has no meaning.
 pub(super) const SECTIONS: [&str; 11] = [
     "transport",
     "overlay",
@@ -35,7 +34,7 @@ pub(super) const SECTIONS: [&str; 11] = [
 ];
 
 impl Variant {
-    /// The scenario's table with this variant's values in it, and without variants of its own.
+    /// Returns the scenario's table with this variant's values in it, and without variants of its own.
     pub fn apply(&self, scenario: &Table) -> Table {
         let mut changed = scenario.clone();
         changed.remove("variant");
@@ -43,21 +42,21 @@ impl Variant {
         changed
     }
 
-    /// This and then `other`.
+    /// Returns this variant, then `other` applied over it.
     #[must_use]
     pub fn and(mut self, other: &Self) -> Self {
         merge(&mut self.overrides, &other.overrides);
         self
     }
 
-    /// A variant that sets one key of one section.
+    /// Returns a variant that sets one key of one section.
     pub fn setting(name: &str, section: &str, key: &str, value: &str) -> Self {
         let inner = Table::from_iter([(key.to_owned(), Value::from(value))]);
         let overrides = Table::from_iter([(section.to_owned(), Value::Table(inner))]);
         Self { name: name.to_owned(), about: String::new(), overrides }
     }
 
-    /// A section it changes and may not.
+    /// Returns a section that it changes but may not.
     pub fn foreign_section(&self) -> Option<&str> {
         let mut sections = self.overrides.keys().map(String::as_str);
         sections.find(|section| !SECTIONS.contains(section))

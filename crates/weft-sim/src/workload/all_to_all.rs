@@ -1,8 +1,8 @@
-//! All-to-alls: in each group of hosts every one sends to every other, all at once. Each sender starts with another
-//! receiver, as collective libraries do, so that nobody is everybody's first.
+//! All-to-alls: in each group of hosts, every host sends to every other, all at once. Each sender starts with a
+//! different receiver, as collective libraries do, so that no receiver is the first of all senders.
 //!
-//! A group may do so again and again, over the same connections: its next all-to-all begins when the last flow of the
-//! one before has been acknowledged, whatever other groups do.
+//! A group can run several all-to-alls over the same connections: its next one begins when the last flow of the
+//! previous one has been acknowledged, independently of other groups.
 
 use std::collections::BTreeMap;
 
@@ -18,26 +18,26 @@ use crate::time::{SimSpan, SimTime};
 use crate::traffic::{ChannelId, Notice, Order, Side};
 use crate::world::Session;
 
-/// All-to-alls.
+/// The settings of the `all-to-all` workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Who takes part.
+    /// The hosts that take part.
     pub hosts: HostSet,
-    /// Rails the hosts are dealt to in turn; a host sends to those of its own rail only, as where libraries hand data
-    /// over inside a server first.
+    /// Number of rails the hosts are dealt to in turn. A host sends only to hosts of its own rail, as where libraries
+    /// first exchange data inside a server.
     pub rails: u32,
-    /// Ranks of each group of a rail; zero is one group of all.
+    /// Ranks of each group of a rail; zero puts all of them in one group.
     pub ranks: u32,
-    /// Which hosts of a rail form a group.
+    /// The hosts of a rail that form a group.
     pub groups: Grouping,
     /// Bytes from each host to each other of its group.
     pub size: ByteCount,
     /// Connections from each host to each other, 1 to 64; the bytes are divided among them.
     pub queue_pairs: u32,
-    /// All-to-alls of each group. With several, a group that has done its own goes on until all have.
+    /// Number of all-to-alls of each group. A group that has completed this number continues until all groups have.
     pub iterations: u32,
-    /// When the first starts.
+    /// The start of the first all-to-all, from the start of the run.
     pub start: Duration,
 }
 
@@ -83,27 +83,28 @@ impl Recipe for Config {
 }
 
 impl Config {
-    /// Bytes of a flow.
+    /// Returns the bytes of a flow.
     fn length(&self) -> Result<u32, WorkloadError> {
         message_size("size", ByteCount(self.size.0.div_ceil(self.queue_pairs.into())))
     }
 }
 
-/// Hosts that send to each other, and how far they are.
+/// Hosts that send to each other, and their progress.
 #[derive(Debug)]
 struct Group {
     ranks: u32,
-    /// Source and destination of each flow.
+    /// The source and destination of each flow.
     pairs: Vec<(NodeId, NodeId)>,
-    /// By flow, its channel. Empty until the first all-to-all.
+    /// The channel of each flow, by the flow's index. Empty until the first all-to-all.
     channels: Vec<ChannelId>,
-    /// Flows of this all-to-all that have not ended.
+    /// Number of flows of this all-to-all that have not ended.
     outstanding: usize,
     began: SimTime,
-    /// The latest end of a flow: hosts are served one after another, and the last may be behind.
+    /// The latest end of a flow: hosts are simulated one after another, so the last one processed may not be the
+    /// latest.
     latest: SimTime,
     finished: u32,
-    /// A channel closed before its time: there will not be another all-to-all.
+    /// `true` if a channel closed early: the group starts no further all-to-all.
     is_broken: bool,
 }
 
@@ -144,7 +145,7 @@ impl Group {
 #[derive(Debug)]
 struct AllToAll {
     config: Config,
-    /// Bytes of a flow.
+    /// The bytes of a flow.
     length: u32,
     groups: Vec<Group>,
     /// Channels of flows that have not ended, each with its group.
@@ -168,7 +169,7 @@ impl AllToAll {
         }
     }
 
-    /// A flow has ended; the group begins again where it was the last one.
+    /// Ends a flow, and starts the group's next all-to-all if it was the last flow.
     fn end(&mut self, channel: ChannelId, is_broken: bool, session: &mut Session<'_>) {
         let Some(number) = self.unfinished.remove(&channel) else { return };
         let group = &mut self.groups[number];
@@ -187,7 +188,7 @@ impl AllToAll {
         }
         self.finished.push(group.iteration(self.config.size));
         if self.config.iterations > 1 {
-            // When all hosts are there: those of the group may be behind this one.
+            // At the latest end: other hosts of the group may be at an earlier time than this one.
             session.wake(group.latest, number as u64);
         }
     }
@@ -237,7 +238,7 @@ mod tests {
     use crate::report::Report;
     use crate::scenario::Scenario;
 
-    /// Two leaves with eight hosts each, and as many spines.
+    /// Runs the workload on two leaves with eight hosts each and eight spines.
     fn run(workload: &str) -> Result<Report, String> {
         let text = format!(
             "topology = {{ kind = \"leaf-spine\", leaves = 2, spines = 8, hosts_per_leaf = 8 }}\n\
@@ -252,10 +253,10 @@ mod tests {
     fn hosts_send_to_those_of_their_rail_and_group_only() {
         let report = run("rails = 2\nranks = 4\nsize = \"10KB\"\nqueue_pairs = 2").unwrap();
         assert!(report.finished);
-        // Two rails, two groups of each, 4 x 3 pairs, two flows for each pair.
+        // Two rails, two groups per rail, 4 x 3 pairs, two flows per pair.
         assert_eq!(report.flows.len(), 2 * 2 * 4 * 3 * 2);
         for flow in &report.flows {
-            // Of the eight hosts of a rail every second one, those of either leaf, is in a group.
+            // A group has every second of a rail's eight hosts, from both leaves.
             assert_eq!(flow.source % 4, flow.destination % 4, "{flow:?}");
             assert_eq!(flow.bytes, 5_000);
         }
@@ -280,13 +281,13 @@ mod tests {
         }
         let iterations = &report.workloads[0].iterations;
         assert!(iterations.len() >= 4 * 5, "{}", iterations.len());
-        // 300 KB from a host at 100 Gb/s take 24 us and headers, where nothing collides.
+        // At 100 Gb/s, 300 KB from a host plus headers take 24 us without collisions.
         let fastest = iterations.iter().map(|it| it.time_us).fold(f64::MAX, f64::min);
         assert!((24.4..60.0).contains(&fastest), "{fastest}");
         let bits = 3.0 * 100_000.0 * 8.0;
         let first = iterations[0];
         assert!((first.bus_gbps - bits / first.time_us / 1e3).abs() < 1e-9, "{first:?}");
-        // The first of each group begins before the warm-up is over, and does not count.
+        // The first all-to-all of each group begins during the warm-up and does not count.
         let counted = report.workloads[0].bus_gbps.count;
         assert_eq!(counted, iterations.len() - 4);
     }

@@ -1,7 +1,7 @@
-//! Load between random pairs for as long as the run lasts: steady, or in bursts.
+//! Background load between random pairs for the whole run: steady, or in bursts.
 //!
-//! Each host sends messages to one partner. `load` paces them to that share of its port; without
-//! it the next message follows as soon as the last was acknowledged.
+//! Each host sends messages to one partner. `load` paces them to that share of the host's port rate; at 1 or more, the
+//! next message follows as soon as the previous one is acknowledged.
 
 use serde::{Deserialize, Serialize};
 use weft_topo::NodeId;
@@ -13,22 +13,22 @@ use crate::time::{SimSpan, SimTime};
 use crate::traffic::{ChannelId, Notice, Order, Side};
 use crate::world::Session;
 
-/// Background load.
+/// The settings of the `background` workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Who sends and receives.
+    /// The hosts that send and receive.
     pub hosts: HostSet,
     /// Bytes of each message.
     pub message: ByteCount,
-    /// Share of each host's ports to fill, above 0; 1 or more sends as fast as the transport lets
-    /// it.
+    /// Share of the rate of each host's ports to fill, above 0; at 1 or more, a host sends as fast as the transport
+    /// allows.
     pub load: f64,
-    /// When it starts.
+    /// The start of the load, from the start of the run.
     pub start: Duration,
-    /// With `pause`, how long each burst lasts.
+    /// Duration of each burst; without effect unless `pause` is set.
     pub active: Duration,
-    /// Silence after each burst; zero is a steady load.
+    /// Idle time after each burst; zero is a steady load.
     pub pause: Duration,
 }
 
@@ -70,7 +70,7 @@ impl Recipe for Config {
     }
 }
 
-/// Time from message to message; `None` where each follows the last.
+/// Returns the time between two messages, or `None` if each follows the acknowledgement of the previous one.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -98,7 +98,7 @@ struct Stream {
 }
 
 impl Load {
-    /// How long from `now` until a burst is on; `None` while one is.
+    /// Returns the time from `now` until the next burst, or `None` during a burst.
     fn silent_for(&self, now: SimTime) -> Option<SimSpan> {
         let (active, pause) = (SimSpan::from(self.config.active), SimSpan::from(self.config.pause));
         let start = SimTime::EPOCH + SimSpan::from(self.config.start);
@@ -161,7 +161,7 @@ impl Workload for Load {
         }
     }
 
-    /// It asks for nothing: the run ends when the others are done.
+    /// Always `true`: the run ends when the other workloads are done.
     fn is_done(&self) -> bool {
         true
     }

@@ -1,5 +1,5 @@
-//! A mix of collectives, as jobs that share a fabric make: each group of hosts does one after
-//! another, of random kind and size, at random times.
+//! A mix of collectives, as from jobs that share a fabric: each group of hosts runs one collective after another, of
+//! random kind and size, at random times.
 
 use serde::{Deserialize, Serialize};
 use weft_units::{ByteCount, Duration, Rng};
@@ -12,39 +12,39 @@ use crate::time::{SimSpan, SimTime};
 use crate::traffic::Notice;
 use crate::world::Session;
 
-/// A mix of collectives.
+/// The settings of the `collective-mix` workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Who takes part.
+    /// The hosts that take part.
     pub hosts: HostSet,
-    /// Ranks of each group; zero is one group of all.
+    /// Ranks of each group; zero puts all hosts in one group.
     pub ranks: u32,
-    /// Which hosts form a group.
+    /// The hosts that form a group.
     pub groups: Grouping,
-    /// How often each operation is drawn, compared with the others.
+    /// The relative frequency of each operation.
     pub mix: Mix,
-    /// What one rank sends in one step: a published distribution, a file of one, or one size.
+    /// The bytes that one rank sends in one step: a published distribution, a distribution's file, or one size.
     pub sizes: String,
-    /// That is cut into messages of at most so many bytes; zero never.
+    /// The largest message, bytes; a step's bytes are cut into messages of this size. Zero never cuts.
     pub chunk: ByteCount,
-    /// Mean of the exponential pause of a group between two collectives.
+    /// Mean of the exponentially distributed pause of a group between two collectives.
     pub pause: Duration,
-    /// When it starts.
+    /// The start of the workload, from the start of the run.
     pub start: Duration,
-    /// No collective begins later than this after the start; those that have begun are finished.
+    /// Time after `start` in which collectives begin; collectives that have begun are completed.
     pub duration: Duration,
 }
 
-/// How often each operation is drawn.
+/// The relative frequency of each operation.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Mix {
-    /// All-reduce, as in data-parallel training.
+    /// The weight of all-reduce, as in data-parallel training.
     pub all_reduce: f64,
-    /// All-gather, as in fully sharded training.
+    /// The weight of all-gather, as in fully sharded training.
     pub all_gather: f64,
-    /// Reduce-scatter, likewise.
+    /// The weight of reduce-scatter, as in fully sharded training.
     pub reduce_scatter: f64,
 }
 
@@ -87,7 +87,7 @@ impl Mix {
                 left -= w;
                 left < 0.0
             });
-        // Rounding may leave a hair over: then it is the last.
+        // Rounding can leave a small remainder: the draw is then the last operation.
         drawn.map_or(Operation::ReduceScatter, |(operation, _)| operation)
     }
 }
@@ -137,21 +137,21 @@ struct CollectiveMix {
     rings: Rings,
     jobs: Vec<Job>,
     finished: Vec<Iteration>,
-    /// Messages whose senders know that they arrived.
+    /// Number of messages that have been acknowledged.
     acknowledged: u64,
-    /// A channel closed: what was on it will never arrive.
+    /// `true` if a channel closed: messages on it will never arrive.
     broken: bool,
 }
 
-/// One group's collectives.
+/// The collectives of one group.
 #[derive(Debug)]
 struct Job {
     rng: Rng,
-    /// When the one that is on began.
+    /// The start of the current collective.
     began: SimTime,
-    /// Bits each rank sends in it.
+    /// The bits each rank sends in the current collective.
     bits: f64,
-    /// No other will begin.
+    /// `true` if no other collective will begin.
     over: bool,
 }
 
@@ -166,7 +166,7 @@ impl CollectiveMix {
         self.rings.begin(group, operation, part, session);
     }
 
-    /// Has a group begin its next collective a pause after `from`, if it is not too late for one.
+    /// Schedules a group's next collective one pause after `from`, unless that is past the workload's duration.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -202,7 +202,7 @@ impl CollectiveMix {
     }
 }
 
-/// Bits each rank sends.
+/// Returns the bits each rank sends.
 #[expect(clippy::cast_precision_loss, reason = "sizes of a report")]
 fn bits(steps: u64, part: Part) -> f64 {
     (steps * part.bytes() * 8) as f64
@@ -226,7 +226,7 @@ impl Workload for CollectiveMix {
                     self.finish(group, session);
                 }
             }
-            // A group that lost a channel will never finish what it is at.
+            // A group that lost a channel will never complete its current collective.
             Notice::Closed { channel, .. } => {
                 self.broken = true;
                 if let Some(group) = self.rings.of_channel(*channel) {
@@ -282,7 +282,7 @@ mod tests {
         let report = crate::run(&scenario, Seed(1)).unwrap();
         let workload = &report.workloads[0];
         assert!(report.finished && workload.done);
-        // All-gathers of 3 steps and 61 us and pauses of 20 us, in two groups, for a millisecond.
+        // All-gathers of 3 steps take 61 us, pauses 20 us, in two groups, for a millisecond.
         let count = workload.iterations.len();
         assert!((16..30).contains(&count), "{count}");
         assert_eq!(workload.flows.finished, count as u64 * 4 * 3);

@@ -1,5 +1,5 @@
-//! Replays a file of flows: a connection matrix of htsim (`.cm`) or a flow file of the ns-3 RDMA
-//! simulators, plain or compressed by gzip.
+//! Replays a file of flows: a connection matrix of htsim (`.cm`) or a flow file of the ns-3 RDMA simulators, plain or
+//! compressed by gzip.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
@@ -12,16 +12,16 @@ use weft_units::Duration;
 use super::{Connections, Flow, Flows, Recipe, Setting, Workload, WorkloadError};
 use crate::time::SimTime;
 
-/// A replay.
+/// The settings of the `flow-list` workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
     /// The file, relative to the scenario's folder.
     pub file: PathBuf,
-    /// Which flows share a connection.
+    /// The flows that share a connection.
     #[serde(default)]
     pub connections: Connections,
-    /// Flows that start later in the file are left out.
+    /// The latest start in the file; flows that start later are left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Duration>,
 }
@@ -37,11 +37,11 @@ impl Recipe for Config {
     }
 }
 
-/// Reads a file of flows among `hosts` hosts. In ns-3's format, whose traffic begins at an
-/// arbitrary second, times count from the first flow's.
+/// Reads a file of flows among `hosts` hosts. In ns-3's format, whose traffic begins at an arbitrary second, starts
+/// are relative to the first flow's.
 ///
 /// # Errors
-/// The file cannot be read, or a line is not what it should be.
+/// The file cannot be read, or a line is malformed.
 pub fn read_flow_list(file: &Path, hosts: u32) -> Result<Vec<Flow>, WorkloadError> {
     let unreadable = |error: std::io::Error| WorkloadError::Unreadable {
         file: file.into(),
@@ -54,10 +54,10 @@ pub fn read_flow_list(file: &Path, hosts: u32) -> Result<Vec<Flow>, WorkloadErro
     parse_flow_list(BufReader::new(reader), file, hosts)
 }
 
-/// Reads a list of flows among `hosts` hosts; errors name it `file`.
+/// Parses a list of flows among `hosts` hosts; errors name the list `file`.
 ///
 /// # Errors
-/// It cannot be read, or a line is not what it should be.
+/// The list cannot be read, or a line is malformed.
 pub fn parse_flow_list(
     list: impl BufRead,
     file: &Path,
@@ -86,7 +86,7 @@ struct Lines<'a> {
 }
 
 impl Lines<'_> {
-    /// Lines that say something, with their numbers.
+    /// Returns the lines that are neither empty nor comments, with their numbers.
     fn content(&self) -> impl Iterator<Item = (usize, &str)> {
         let trimmed = self.lines.iter().map(|line| line.trim());
         (1..).zip(trimmed).filter(|(_, text)| !text.is_empty() && !text.starts_with('#'))
@@ -97,7 +97,7 @@ impl Lines<'_> {
         WorkloadError::Line { file, line, expected, found }
     }
 
-    /// The number of flows announced must be the number there is: half a file is not a workload.
+    /// Checks that the announced number of flows equals the number found: a truncated file is not a workload.
     fn announced(
         &self,
         line: usize,
@@ -130,7 +130,7 @@ impl Lines<'_> {
         Ok(flow)
     }
 
-    /// `Nodes n`, `Connections c`, then `src->dst [id k] start <ps> size <bytes>`.
+    /// Parses `Nodes n`, `Connections c`, then `src->dst [id k] start <ps> size <bytes>`.
     fn connection_matrix(&self) -> Result<Vec<Flow>, WorkloadError> {
         let mut flows = Vec::new();
         let mut announced = None;
@@ -190,7 +190,7 @@ impl Lines<'_> {
         self.flow(line, flow)
     }
 
-    /// The number of flows, then `src dst priority bytes start_seconds`.
+    /// Parses the number of flows, then `src dst priority bytes start_seconds`.
     fn ns3(&self) -> Result<Vec<Flow>, WorkloadError> {
         let mut content = self.content();
         let Some((first, text)) = content.next() else {
@@ -223,7 +223,7 @@ impl Lines<'_> {
     }
 }
 
-/// Seconds with up to twelve decimal places, exactly.
+/// Returns seconds with up to twelve decimal places as an exact number of picoseconds.
 fn picoseconds(seconds: &str) -> Option<u64> {
     let (whole, fraction) = seconds.split_once('.').unwrap_or((seconds, ""));
     if fraction.len() > 12 || !fraction.bytes().all(|digit| digit.is_ascii_digit()) {

@@ -1,4 +1,4 @@
-//! Flows that are known beforehand, each with its start: what most workloads are made of.
+//! A list of flows with known start times, from which most workloads are made.
 
 use std::collections::BTreeMap;
 
@@ -14,46 +14,46 @@ use crate::world::Session;
 /// One flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Flow {
-    /// Who sends.
+    /// The host that sends.
     pub source: NodeId,
-    /// Who receives.
+    /// The host that receives.
     pub destination: NodeId,
-    /// Bytes.
+    /// The flow's length, bytes.
     pub length: u32,
-    /// When it starts.
+    /// The start of the flow.
     pub start: SimTime,
 }
 
-/// Which flows share a connection.
+/// The flows that share a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Connections {
-    /// None: each has its own, closed when it has finished.
+    /// No sharing: each flow has its own connection, which is closed when the flow has finished.
     #[default]
     PerFlow,
-    /// Those from one host to another, which are then delivered in the order they started.
+    /// One connection for all flows from one host to another, which are delivered in the order they started.
     PerPair,
 }
 
-/// A list of flows.
+/// A workload that sends a list of flows.
 #[derive(Debug)]
 pub struct Flows {
     flows: Vec<Flow>,
     connections: Connections,
     open: BTreeMap<(NodeId, NodeId), ChannelId>,
-    /// The flows on each channel that have not finished.
+    /// Number of unfinished flows on each channel.
     unfinished: BTreeMap<ChannelId, usize>,
-    /// Flows that have not finished, with those that have not started.
+    /// Number of flows that have not finished, with those that have not started.
     left: usize,
 }
 
 impl Flows {
-    /// These flows, each on its own connection.
+    /// Returns a workload of these flows, each on its own connection.
     pub fn new(flows: Vec<Flow>) -> Self {
         Self::over(Connections::PerFlow, flows)
     }
 
-    /// These flows, on connections shared as `connections` says.
+    /// Returns a workload of these flows; `connections` selects the flows that share a connection.
     pub fn over(connections: Connections, mut flows: Vec<Flow>) -> Self {
         flows.sort_by_key(|flow| flow.start);
         Self {
@@ -65,8 +65,8 @@ impl Flows {
         }
     }
 
-    /// One flow of `length` bytes from each host to another, all starting at `start`. Each host
-    /// receives one.
+    /// Returns one flow of `length` bytes from each host to another, all starting at `start`. Each host receives one
+    /// flow.
     pub fn permutation(hosts: Vec<NodeId>, length: u32, start: SimTime, seed: Seed) -> Self {
         let flow = |(source, destination)| Flow { source, destination, length, start };
         Self::new(random_ring(hosts, seed).into_iter().map(flow).collect())

@@ -1,4 +1,4 @@
-//! How people say which hosts: `all`, `0..60, 512..572`, `0..512/4`.
+//! The notation for sets of hosts: `all`, `0..60, 512..572`, `0..512/4`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,11 +8,11 @@ use weft_topo::NodeId;
 
 use super::WorkloadError;
 
-/// Some hosts of a topology, in an order that matters to rings.
+/// A list of hosts of a topology; rings follow its order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostSet(Vec<Span>);
 
-/// `first..end`, every `step`-th.
+/// The hosts from `first` to `end`, every `step`-th.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Span {
     first: u32,
@@ -23,15 +23,15 @@ struct Span {
 const EXPECTED: &str = "all, or numbers and ranges such as 0..16, 20, 64..128/4";
 
 impl HostSet {
-    /// Every host.
+    /// Returns the set of all hosts.
     pub fn all() -> Self {
         Self(Vec::new())
     }
 
-    /// The hosts, in the order they were named.
+    /// Returns the hosts, in the order they were named.
     ///
     /// # Errors
-    /// `NoSuchHost` for one past the topology's, `TwiceNamed`, or `TooFewHosts` below `least`.
+    /// `NoSuchHost` for a host that the topology lacks, `TwiceNamed`, or `TooFewHosts` for fewer than `least`.
     pub fn resolve(&self, hosts: u32, least: u32) -> Result<Vec<NodeId>, WorkloadError> {
         let spans = match self.0.as_slice() {
             [] => &[Span { first: 0, end: hosts, step: 1 }][..],

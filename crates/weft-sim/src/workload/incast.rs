@@ -1,4 +1,4 @@
-//! Many hosts send to one at the same time.
+//! An incast: many hosts send to one host at the same time.
 
 use serde::{Deserialize, Serialize};
 use weft_topo::NodeId;
@@ -10,21 +10,21 @@ use super::{
 };
 use crate::time::{SimSpan, SimTime};
 
-/// An incast.
+/// The settings of the `incast` workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Who receives.
+    /// The host that receives.
     pub receiver: u32,
-    /// Who sends; the receiver is left out.
+    /// The hosts that send; the receiver is left out.
     pub senders: HostSet,
-    /// Connections of each sender.
+    /// Number of connections of each sender.
     pub connections: u32,
     /// Bytes of a message.
     pub size: ByteCount,
-    /// Messages of each connection, one after the other.
+    /// Number of messages of each connection, one after the other.
     pub messages: u32,
-    /// When they all start.
+    /// The start of all senders, from the start of the run.
     pub start: Duration,
 }
 

@@ -1,7 +1,7 @@
-//! What hosts send to each other.
+//! The traffic between hosts.
 //!
-//! A workload opens channels, sends messages, and is told what became of them; see [`Workload`].
-//! The registry's rows are what scenario files can name.
+//! A workload opens channels, sends messages, and is notified of their completion; see [`Workload`]. The world calls
+//! it; it never knows of packets or paths. Scenario files name the rows of the registry.
 
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
@@ -52,93 +52,93 @@ pub use rounds::Config as Rounds;
 pub use training::{Collective, Config as Training};
 pub use writes::Config as Writes;
 
-/// Decides what is sent, and reacts to what arrives.
+/// A source of traffic: decides what hosts send, and reacts to deliveries.
 pub trait Workload: Debug + Send {
-    /// The run begins.
+    /// Starts the workload at the begin of the run.
     fn start(&mut self, session: &mut Session<'_>);
 
-    /// Something it waited for has happened.
+    /// Handles an event that the workload waited for.
     fn notice(&mut self, notice: &Notice, session: &mut Session<'_>);
 
-    /// Whether it has all it waits for.
+    /// Returns `true` if the workload waits for nothing more.
     fn is_done(&self) -> bool;
 
-    /// Collective operations it finished, oldest first.
+    /// Returns the completed collective operations, oldest first.
     fn iterations(&self) -> &[Iteration] {
         &[]
     }
 }
 
-/// Why a workload does not fit a topology.
+/// The reason why a workload does not fit a topology.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkloadError {
     /// A host that does not exist.
     #[error("host {got} does not exist; hosts are 0..{hosts}")]
     NoSuchHost {
-        /// What was named.
+        /// The host that was named.
         got: u32,
-        /// How many there are.
+        /// Number of hosts.
         hosts: u32,
     },
     /// A host that was named more than once.
     #[error("host {host} is named twice")]
     TwiceNamed {
-        /// Which.
+        /// The host.
         host: u32,
     },
-    /// Fewer hosts than the workload is about.
+    /// Fewer hosts than the workload needs.
     #[error("{got} hosts are too few, expected at least {least}")]
     TooFewHosts {
-        /// How many were named.
+        /// Number of hosts that were named.
         got: usize,
-        /// How many it needs.
+        /// Least number of hosts.
         least: u32,
     },
     /// A size that no message can have.
     #[error("{key} is {got} bytes, expected 1 to {most}")]
     Size {
-        /// Which setting.
+        /// The setting's key.
         key: &'static str,
-        /// Its value.
+        /// The setting's value, bytes.
         got: u64,
-        /// The most it may be.
+        /// The largest valid value, bytes.
         most: u64,
     },
     /// A number that is out of range.
     #[error("{key} is {got}, expected {expected}")]
     OutOfRange {
-        /// Which setting.
+        /// The setting's key.
         key: &'static str,
-        /// Its value.
+        /// The setting's value.
         got: String,
-        /// What it may be.
+        /// The valid range.
         expected: &'static str,
     },
     /// A file that cannot be read.
     #[error("{}: {reason}", file.display())]
     Unreadable {
-        /// Which.
+        /// The file.
         file: PathBuf,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// A line of a file that is not what it should be.
+    /// A malformed line of a file.
     #[error("{}:{line}: expected {expected}, found {found:?}", file.display())]
     Line {
-        /// Which file.
+        /// The file.
         file: PathBuf,
-        /// Which line, counting from one.
+        /// The line's number, counting from one.
         line: usize,
-        /// What should be there.
+        /// The expected content.
         expected: String,
-        /// What is there.
+        /// The content found.
         found: String,
     },
 }
 
 impl WorkloadError {
-    /// The setting that is wrong, where it is a single one.
+    /// Returns the invalid setting's key, if the error is about a single setting.
     pub const fn key(&self) -> Option<&'static str> {
         match self {
             Self::Size { key, .. } | Self::OutOfRange { key, .. } => Some(key),
@@ -147,26 +147,26 @@ impl WorkloadError {
     }
 }
 
-/// What a workload is made from, besides its own settings.
+/// The inputs of a workload besides its own settings.
 #[derive(Clone, Copy, Debug)]
 pub struct Setting<'a> {
-    /// Where it runs.
+    /// The topology it runs on.
     pub topology: &'a Topology,
-    /// Where its draws come from.
+    /// The seed of its random draws.
     pub seed: Seed,
     /// The folder that file names are relative to.
     pub folder: &'a Path,
 }
 
-/// Makes a workload.
+/// A constructor of workloads: the settings in a scenario file.
 pub trait Recipe {
-    /// The workload for this setting.
+    /// Returns the workload for this setting.
     ///
     /// # Errors
-    /// It does not fit the topology, or a file of it is bad.
+    /// The workload does not fit the topology, or one of its files is invalid.
     fn build(&self, setting: &Setting<'_>) -> Result<Box<dyn Workload>, WorkloadError>;
 
-    /// Finds what is wrong whatever the topology.
+    /// Checks the settings that do not depend on the topology.
     ///
     /// # Errors
     /// A number is out of its range.
@@ -192,7 +192,7 @@ macro_rules! workloads {
         }
 
         impl WorkloadConfig {
-            /// Its name.
+            /// Returns the workload's name.
             pub const fn kind(&self) -> Kind {
                 match self { $(Self::$kind(_) => Kind::$kind),+ }
             }
@@ -226,14 +226,14 @@ workloads! {
     FlowList => flow_list, "flow-list", "replays a file of flows (.cm of htsim, or ns-3's; plain or .gz)";
 }
 
-/// The size of one message from a setting.
+/// Returns the size of one message from a setting, bytes.
 fn message_size(key: &'static str, size: weft_units::ByteCount) -> Result<u32, WorkloadError> {
     let most = u64::from(u32::MAX);
     let got = size.0;
     u32::try_from(got).ok().filter(|&bytes| bytes > 0).ok_or(WorkloadError::Size { key, got, most })
 }
 
-/// Two different hosts of `hosts`, who sends and who receives.
+/// Returns the source and destination, two different hosts of `hosts`.
 fn checked_pair(pair: [u32; 2], hosts: u32) -> Result<(NodeId, NodeId), WorkloadError> {
     let [source, destination] = pair;
     if let Some(&got) = pair.iter().find(|&&host| host >= hosts) {
@@ -245,20 +245,20 @@ fn checked_pair(pair: [u32; 2], hosts: u32) -> Result<(NodeId, NodeId), Workload
     Ok((NodeId(source), NodeId(destination)))
 }
 
-/// A number that must not be zero.
+/// Checks that a number is not zero.
 fn at_least_one(key: &'static str, value: u32) -> Result<u32, WorkloadError> {
     let (got, expected) = (value.to_string(), "at least 1");
     if value > 0 { Ok(value) } else { Err(WorkloadError::OutOfRange { key, got, expected }) }
 }
 
-/// A number of parts of a message, or of connections between two ranks.
+/// Checks a number of slices of a message, or of connections between two ranks.
 fn one_to_64(key: &'static str, value: u32) -> Result<u32, WorkloadError> {
     let (got, expected) = (value.to_string(), "1 to 64");
     let fits = (1..=64).contains(&value);
     if fits { Ok(value) } else { Err(WorkloadError::OutOfRange { key, got, expected }) }
 }
 
-/// Each host on a random ring, with its successor: a permutation in which nobody sends to itself.
+/// Returns each host of a random ring with its successor: a permutation in which no host sends to itself.
 fn random_ring(mut hosts: Vec<NodeId>, seed: Seed) -> Vec<(NodeId, NodeId)> {
     seed.rng().shuffle(&mut hosts);
     let next = hosts.iter().copied().cycle().skip(1);

@@ -1,5 +1,5 @@
-//! Several connections between chosen hosts, each with one flow (STELLAR, section 7.2: two NICs and
-//! 16 connections; figure 12).
+//! Several connections between chosen hosts, each with one flow (STELLAR, section 7.2: two NICs and 16 connections;
+//! figure 12).
 
 use serde::{Deserialize, Serialize};
 use weft_units::{ByteCount, Duration};
@@ -9,17 +9,17 @@ use super::{
 };
 use crate::time::{SimSpan, SimTime};
 
-/// Flows between chosen hosts.
+/// The settings of the `pairs` workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Who sends to whom: source and destination of each pair.
+    /// The source and destination of each pair.
     pub pairs: Vec<[u32; 2]>,
-    /// Connections of each pair.
+    /// Number of connections of each pair.
     pub connections: u32,
     /// Bytes each connection carries.
     pub size: ByteCount,
-    /// When all flows start.
+    /// The start of all flows, from the start of the run.
     pub start: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! Which ranks talk to each other, and the channels that they do it on.
+//! The channels between ranks that exchange data.
 
 use weft_plan::collective::Step;
 
@@ -9,7 +9,7 @@ use super::rank::{BACKWARD, FORWARD};
 use crate::world::Session;
 
 impl Job {
-    /// Opens the channels of every exchange that some rank's program has.
+    /// Opens the channels of every exchange in some rank's program.
     pub(super) fn open(&mut self, session: &mut Session<'_>) {
         for rank in 0..self.count() {
             let stage = self.plan.grid.stage(rank) as usize;
@@ -42,7 +42,7 @@ impl Job {
         self.channels.entry(key).or_insert_with(open);
     }
 
-    /// To whom a rank sends in an exchange, and among which groups.
+    /// Returns the ranks to which a rank sends in an exchange, each with the number of its groups.
     fn peers(&self, rank: u32, exchange: &Exchange) -> Vec<(u32, u8)> {
         let mut peers = Vec::new();
         for phase in &exchange.phases {
@@ -64,7 +64,7 @@ impl Job {
         peers
     }
 
-    /// Who has the same part of the next stage, or of the one before, and what it hears from there.
+    /// Returns the rank with the same position in the next or previous stage, and the inlet for messages from there.
     pub(super) const fn neighbour(&self, rank: u32, forward: bool) -> (u32, u8) {
         let distance = self.plan.grid.stage_size();
         if forward { (rank + distance, FORWARD) } else { (rank - distance, BACKWARD) }

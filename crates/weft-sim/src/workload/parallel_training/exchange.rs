@@ -1,4 +1,4 @@
-//! What ranks exchange: which collectives, among which groups, of how many bytes.
+//! The exchanges between ranks: collectives, their groups, and their bytes.
 
 use std::sync::Arc;
 
@@ -10,10 +10,10 @@ use super::grid::{Grid, Groups};
 use super::model::{Load, Sharding};
 use crate::workload::WorkloadError;
 
-/// A schedule has a step for every pair of ranks.
-const MOST_MEMBERS: usize = 2048;
+/// The largest number of ranks of a group: a schedule has a step for every pair of ranks.
+const MAX_MEMBERS: usize = 2048;
 
-/// Which kind of parallelism an exchange is for.
+/// The kind of parallelism an exchange belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Parallelism {
     Tensor,
@@ -22,7 +22,7 @@ pub(super) enum Parallelism {
     Expert,
 }
 
-/// What ranks do together: phases, one after another.
+/// A communication among ranks: phases, one after another.
 #[derive(Debug)]
 pub(super) struct Exchange {
     pub kind: Parallelism,
@@ -33,22 +33,22 @@ pub(super) struct Exchange {
 #[derive(Debug)]
 pub(super) struct Phase {
     pub with: With,
-    /// Bytes of all messages that a rank's buffer is cut into.
+    /// The bytes of a rank's whole buffer, which is cut into messages.
     pub bytes: u64,
 }
 
-/// With whom.
+/// The peers of a phase.
 #[derive(Debug)]
 pub(super) enum With {
-    /// A group, named by its place in the plan's groups, by the planner's schedule.
+    /// A group, by its index in the plan's groups, with the planner's schedule.
     Group(usize, Arc<Schedule>),
-    /// Sends to the next stage, or back to the one before.
+    /// Sends to the next stage, or back to the previous one.
     Send { forward: bool },
     /// Receives what that stage sends.
     Receive { forward: bool },
 }
 
-/// The collectives that training has.
+/// The collectives of a training iteration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Collective {
     AllReduce,
@@ -69,15 +69,15 @@ impl Collective {
     }
 }
 
-/// Ranks that have the same thing, in whole groups and, where it can be, by server.
+/// Ranks that hold the same data, as whole groups and, if possible, by server.
 #[derive(Clone, Copy, Debug)]
 struct Axis {
     whole: usize,
-    /// Those of a server and those across, with how many of a server there are.
+    /// The groups inside a server, the groups across servers, and the number of members per server.
     split: Option<(usize, usize, u64)>,
 }
 
-/// What is exchanged in a stage, where anything is.
+/// The exchanges of a stage; `None` where nothing is exchanged.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Exchanges {
     pub reduce: Option<usize>,
@@ -87,7 +87,7 @@ pub(super) struct Exchanges {
     pub parameters: [Option<usize>; 2],
 }
 
-/// Gathers groups and exchanges, and a schedule once for all groups of a size.
+/// Collects groups and exchanges, and one schedule for all groups of a size.
 #[derive(Debug, Default)]
 pub(super) struct Planner {
     pub groups: Vec<Groups>,
@@ -96,7 +96,7 @@ pub(super) struct Planner {
 }
 
 impl Planner {
-    /// The exchanges of every stage.
+    /// Returns the exchanges of every stage.
     ///
     /// # Errors
     /// A group is too large for a schedule.
@@ -144,7 +144,7 @@ impl Planner {
         Ok(Exchanges { reduce, tokens, handed_on, gradients, parameters })
     }
 
-    /// Sending and receiving forward, sending and receiving backward.
+    /// Returns the exchanges that send and receive forward, then those that send and receive backward.
     fn handed_on(&mut self, grid: Grid, load: &Load) -> Option<[usize; 4]> {
         let bytes = load.pipeline.0.div_ceil(u64::from(load.micro_batches));
         let ways = [
@@ -153,7 +153,7 @@ impl Planner {
             With::Send { forward: false },
             With::Receive { forward: false },
         ];
-        // Also an empty result is waited for.
+        // The receiver also waits for an empty result.
         let add = |with| self.add(Parallelism::Pipeline, vec![Phase { with, bytes: bytes.max(1) }]);
         (grid.pipeline > 1).then(|| ways.map(add))
     }
@@ -176,10 +176,9 @@ impl Planner {
         self.exchanges.len() - 1
     }
 
-    /// A collective of `bytes`; none where there is nothing to send, or nobody to send it to. Where
-    /// servers have several of a group they work among themselves first and gather last, and each
-    /// rank has its part of what goes between servers, on its own rail (as
-    /// `weft_plan::collective::all_reduce_hierarchical`).
+    /// Returns a collective of `bytes`, or `None` if there are no bytes or no peers. Where servers have several
+    /// members of a group, the phases inside servers come first and last, and each rank sends its part between servers
+    /// on its own rail (as `weft_plan::collective::all_reduce_hierarchical`).
     fn collective(
         &mut self,
         kind: Parallelism,
@@ -213,7 +212,7 @@ impl Planner {
         bytes: u64,
     ) -> Result<Phase, WorkloadError> {
         let ranks = self.groups[groups].size();
-        if ranks > MOST_MEMBERS {
+        if ranks > MAX_MEMBERS {
             let (got, expected) = (format!("{ranks} ranks"), "at most 2,048 in a ring");
             return Err(WorkloadError::OutOfRange { key: "a group", got, expected });
         }

@@ -1,21 +1,20 @@
-//! Which rank works on which part: the groups of tensor, pipeline, data and expert parallelism.
+//! The assignment of ranks to the groups of tensor, pipeline, data and expert parallelism.
 //!
-//! Ranks are numbered as Megatron-LM numbers them: tensor parallelism varies fastest, then data, then
-//! pipeline. The ranks of an expert-parallel group are data-parallel neighbours, so `expert` divides
-//! `data`.
+//! Ranks are numbered as Megatron-LM numbers them: tensor parallelism varies fastest, then data, then pipeline. The
+//! ranks of an expert-parallel group are data-parallel neighbours, so `expert` divides `data`.
 
 use super::super::WorkloadError;
 
-/// How many ways an iteration is split. The product of the first three is the number of ranks.
+/// The degrees of parallelism of an iteration. The product of the first three is the number of ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Grid {
-    /// Ranks that share each layer.
+    /// Number of ranks that share each layer.
     pub tensor: u32,
-    /// Stages that layers are dealt to.
+    /// Number of pipeline stages, to which layers are dealt.
     pub pipeline: u32,
-    /// Replicas of the model.
+    /// Number of replicas of the model.
     pub data: u32,
-    /// Of those, neighbours that share experts.
+    /// Number of neighbouring replicas that share experts.
     pub expert: u32,
 }
 
@@ -23,12 +22,12 @@ pub(super) struct Grid {
 #[derive(Debug)]
 pub(super) struct Groups {
     members: Vec<Vec<u32>>,
-    /// The group of a rank, and its place there.
+    /// The group of each rank, and the rank's index in it.
     of: Vec<(u32, u32)>,
 }
 
 impl Grid {
-    /// How many ranks there are.
+    /// Returns the number of ranks.
     ///
     /// # Errors
     /// A number is zero, `expert` does not divide `data`, or there are more ranks than `most`.
@@ -50,39 +49,39 @@ impl Grid {
         })
     }
 
-    /// The stage of a rank.
+    /// Returns the stage of a rank.
     pub(super) const fn stage(self, rank: u32) -> u32 {
         rank / self.stage_size()
     }
 
-    /// Ranks of a stage, which is also how far a rank is from those it hands its results to.
+    /// Returns the number of ranks of a stage, which is also the distance to the same rank of the next stage.
     pub(super) const fn stage_size(self) -> u32 {
         self.tensor * self.data
     }
 
-    /// Those that share layers.
+    /// Returns the groups of ranks that share layers.
     pub(super) fn tensor_groups(self) -> Groups {
         Groups::strided(self, 1, self.tensor)
     }
 
-    /// Those that have the same part of the model.
+    /// Returns the groups of ranks that have the same part of the model.
     pub(super) fn data_groups(self) -> Groups {
         Groups::strided(self, self.tensor, self.data)
     }
 
-    /// Those among which tokens go to their experts.
+    /// Returns the groups in which tokens are sent to experts.
     pub(super) fn expert_groups(self) -> Groups {
         Groups::strided(self, self.tensor, self.expert)
     }
 
-    /// Those that have the same experts.
+    /// Returns the groups of ranks that have the same experts.
     pub(super) fn replicas_of_experts(self) -> Groups {
         Groups::strided(self, self.tensor * self.expert, self.data / self.expert)
     }
 }
 
 impl Groups {
-    /// Groups of `count` ranks that are `stride` apart.
+    /// Returns groups of `count` ranks that are `stride` apart.
     fn strided(grid: Grid, stride: u32, count: u32) -> Self {
         let ranks = grid.stage_size() * grid.pipeline;
         let block = stride * count;
@@ -90,7 +89,7 @@ impl Groups {
         Self::new(firsts.map(|first| (0..count).map(|i| first + i * stride).collect()).collect())
     }
 
-    /// These groups, which name every rank once.
+    /// Returns these groups, which name every rank once.
     fn new(members: Vec<Vec<u32>>) -> Self {
         let mut of = vec![(0, 0); members.iter().map(Vec::len).sum()];
         for (group, ranks) in (0..).zip(&members) {
@@ -101,19 +100,19 @@ impl Groups {
         Self { members, of }
     }
 
-    /// Ranks of each group.
+    /// Returns the number of ranks of each group.
     pub(super) fn size(&self) -> usize {
         self.members[0].len()
     }
 
-    /// The group of a rank, and the rank's place in it.
+    /// Returns the group of a rank, and the rank's index in it.
     pub(super) fn of(&self, rank: u32) -> (&[u32], usize) {
         let (group, place) = self.of[rank as usize];
         (&self.members[group as usize], place as usize)
     }
 
-    /// Each group in two ways: its ranks by server, and those of one place in their servers. None
-    /// unless all servers of all groups have equally many of a group, at least two of each.
+    /// Returns each group split in two ways: its ranks by server, and its ranks of equal index in their servers.
+    /// `None` unless all servers of all groups have equally many members of a group, at least two of each.
     pub(super) fn by_server(&self, gpus_per_server: u32) -> Option<(Self, Self)> {
         let server = |rank: &u32| rank / gpus_per_server;
         let together = |ranks: &Vec<u32>| {

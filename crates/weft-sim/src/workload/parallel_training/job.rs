@@ -1,7 +1,7 @@
-//! A job: every rank goes through its program, and an iteration is over when all have.
+//! A training job: every rank executes its program, and an iteration ends when all have.
 //!
-//! A rank acts only on what happens at its own host: its computation ends, a message for it arrives. So
-//! no rank knows of another's progress before word of it could have come.
+//! A rank acts only on events at its own host: its computation ends, or a message for it arrives. So no rank learns of
+//! another's progress sooner than a message could carry it.
 
 use std::collections::BTreeMap;
 
@@ -17,25 +17,25 @@ use crate::traffic::{ChannelId, Notice, Order, Side};
 use crate::workload::{Iteration, Workload};
 use crate::world::Session;
 
-/// Parts of a training iteration's time.
+/// The parts of a training iteration's time, as shares.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Shares {
-    /// Communication that computation did not hide: what is left when the time is taken away that
-    /// the iteration would take if messages took none.
+    /// Communication that computation did not hide: the iteration's time minus the time it would take if messages took
+    /// none.
     pub exposed: f64,
-    /// How long a rank computed, mean of the ranks, as are those below.
+    /// The time a rank computed, as the mean of the ranks; likewise the fields below.
     pub computing: f64,
-    /// How long it took part in tensor-parallel collectives, waiting for others included.
+    /// The time it took part in tensor-parallel collectives, including waiting for others.
     pub tensor: f64,
-    /// How long it waited for other stages, the pipeline's bubble included.
+    /// The time it waited for other stages, including the pipeline's bubble.
     pub pipeline: f64,
-    /// How long data-parallel collectives went on, beside computation or not.
+    /// The time of data-parallel collectives, whether or not computation ran at the same time.
     pub data: f64,
-    /// How long it took part in the exchange of tokens.
+    /// The time it took part in the exchange of tokens.
     pub expert: f64,
 }
 
-/// Of a wake's token: it is a message from a GPU of the same server.
+/// The bit of a wake's token that marks a message from a GPU of the same server.
 const MESSAGE: u64 = 1 << 63;
 /// The token with which an iteration begins.
 const BEGIN: u64 = u64::MAX;
@@ -45,29 +45,29 @@ pub(super) struct Job {
     pub config: Config,
     pub plan: Plan,
     pub ranks: Vec<Rank>,
-    /// The channel between two ranks for a lane and groups, by queue pair.
+    /// The channels between two ranks for a lane and groups, by queue pair.
     pub(super) channels: BTreeMap<(u32, u32, u8, u8), Vec<ChannelId>>,
     began: SimTime,
-    /// When the last rank so far was done.
+    /// The latest completion of a rank so far.
     latest: SimTime,
-    /// Ranks that are not done.
+    /// Number of ranks that have not completed the iteration.
     busy: usize,
-    /// Bytes that ranks sent over the network in this iteration.
+    /// The bytes that ranks sent over the network in this iteration.
     bytes: u64,
-    /// Time that ranks spent in exchanges in this iteration, by parallelism, and computing.
+    /// The time that ranks spent in this iteration on exchanges, by parallelism, and on computing.
     spent: [SimSpan; 4],
     computed: SimSpan,
     finished: Vec<Iteration>,
     sent: u64,
     acknowledged: u64,
-    /// A channel closed: this iteration will never finish.
+    /// `true` if a channel closed: this iteration will never finish.
     broken: bool,
-    /// Who computed from when to when, for tests.
+    /// The rank, start and end of each computation, for tests.
     #[cfg(test)]
     pub log: Vec<(u32, SimTime, SimTime)>,
 }
 
-/// What a slice of an exchange does next.
+/// The next action of a slice of an exchange.
 enum Move {
     Send { to: u32, inlet: Inlet, bytes: u32 },
     Receive(Inlet),
@@ -109,7 +109,7 @@ impl Job {
         (0..self.count()).for_each(|rank| self.advance(rank, session));
     }
 
-    /// Has a rank go on as far as it can.
+    /// Executes a rank's program until every lane waits.
     fn advance(&mut self, rank: u32, session: &mut Session<'_>) {
         while (0..LANES).any(|lane| self.step(rank, lane, session)) {}
         let stage = self.plan.grid.stage(rank) as usize;
@@ -126,7 +126,7 @@ impl Job {
         }
     }
 
-    /// One operation of a lane; false where it has to wait, or there is none.
+    /// Executes one operation of a lane; returns `false` if it must wait or the lane is at its end.
     fn step(&mut self, rank: u32, lane: usize, session: &mut Session<'_>) -> bool {
         let stage = self.plan.grid.stage(rank) as usize;
         let state = &mut self.ranks[rank as usize];
@@ -152,7 +152,7 @@ impl Job {
         over
     }
 
-    /// A rank's computation is over.
+    /// Ends a rank's computation.
     fn computed(&mut self, rank: u32, session: &mut Session<'_>) {
         let lane = &mut self.ranks[rank as usize].lanes[0];
         let since = lane.since.take().expect("it woke because it computes");
@@ -163,7 +163,7 @@ impl Job {
         self.advance(rank, session);
     }
 
-    /// Has every slice of an exchange go on as far as it can; whether all are through.
+    /// Advances every slice of an exchange as far as possible; returns `true` if all are complete.
     fn exchange(
         &mut self,
         rank: u32,
@@ -189,7 +189,7 @@ impl Job {
         all
     }
 
-    /// Has one slice go on; whether it is through.
+    /// Advances one slice; returns `true` if it is complete.
     fn slice(
         &mut self,
         rank: u32,
@@ -225,7 +225,7 @@ impl Job {
         }
     }
 
-    /// A step of a phase, none past the last.
+    /// Returns a slice's next action in a phase, `None` past the last step.
     fn next_move(
         &self,
         rank: u32,
@@ -264,7 +264,7 @@ impl Job {
         }
     }
 
-    /// Bytes of a message where `bytes` are cut for so many ranks.
+    /// Returns the bytes of a message if `bytes` are cut for this number of ranks.
     fn message(&self, bytes: u64, ranks: usize) -> u32 {
         let pieces = ranks as u64 * u64::from(self.config.slices);
         u32::try_from(bytes.div_ceil(pieces).max(1)).expect("checked when it was built")
@@ -282,7 +282,7 @@ impl Job {
         session.send(Order { channel, from: Side::Opener, length: bytes, tag, recorded: false });
     }
 
-    /// Sends to a GPU of the same server, behind what is on its way there.
+    /// Sends to a GPU of the same server, after the messages already on that link.
     fn send_inside(&mut self, rank: u32, to: u32, tag: u64, bytes: u32, session: &mut Session<'_>) {
         let server = &self.config.server;
         let picos = u128::from(bytes) * 8_000_000_000_000 / u128::from(server.rate.as_bps());
@@ -299,10 +299,10 @@ impl Job {
         self.advance(rank, session);
     }
 
-    /// All ranks are done. They meet here, as they do over the norm of the gradients.
+    /// Ends the iteration when all ranks are done: a barrier, as the norm of the gradients is in training.
     #[expect(clippy::cast_precision_loss, reason = "sizes of a report")]
     fn finish(&mut self, session: &mut Session<'_>) {
-        // An iteration of nothing takes no time, and has no shares of it.
+        // An empty iteration takes no time and has no shares.
         let took = self.latest.since(self.began).max(SimSpan::from_picos(1));
         let ranks = self.ranks.len() as f64;
         let of_time = |span: SimSpan| span.as_secs_f64() / took.as_secs_f64();
@@ -331,7 +331,7 @@ impl Job {
     }
 }
 
-/// A number that was checked to fit a byte.
+/// Returns a number that was checked to fit a byte.
 pub(super) fn small(number: usize) -> u8 {
     u8::try_from(number).expect("checked when it was built")
 }

@@ -1,17 +1,16 @@
 //! Iterations of a model's training, split over GPUs by tensor, pipeline, data and expert parallelism.
 //!
-//! Every GPU has a program (`program.rs`): it computes the forward and backward passes of its stage's
-//! layers, micro-batch by micro-batch, and exchanges what the next computation needs. Between GPUs of one
-//! server messages take the server's own links, all others the network. Collectives are the schedules of
-//! `weft_plan::collective`; where a server has several ranks of a group they are performed inside of it first,
-//! so that what goes between servers stays on its rail.
+//! Every GPU has a program (`program.rs`): it computes the forward and backward passes of its stage's layers,
+//! micro-batch by micro-batch, and exchanges the data that the next computation needs. Messages between GPUs of one
+//! server take the server's own links, all others the network. Collectives are the schedules of
+//! `weft_plan::collective`; where a server has several ranks of a group, they first run inside the server, so that
+//! traffic between servers stays on its rail.
 //!
-//! Sizes and times are those of a published model (`model.rs`) or the scenario's own (`load`), all of them
-//! divided by `scale`: a second of training is billions of packets. Dividing both keeps the ratio of
-//! communication to computation. What does not scale are latencies, so that a scaled iteration spends
-//! relatively more time on them; fewer micro-batches and fewer layers (each then larger, their sum the
-//! same) keep messages large. Fewer micro-batches also mean a larger bubble of the pipeline, which is not
-//! counted as communication.
+//! Sizes and times are those of a published model (`model.rs`) or the scenario's own (`load`), all divided by `scale`:
+//! a second of training is billions of packets. Dividing both keeps the ratio of communication to computation.
+//! Latencies do not scale, so that a scaled iteration spends relatively more time on them; fewer micro-batches and
+//! fewer layers (each larger, with the same sum) keep messages large. Fewer micro-batches also mean a larger bubble of
+//! the pipeline, which is not counted as communication.
 
 use serde::{Deserialize, Serialize};
 use weft_units::{ByteCount, Duration};
@@ -35,47 +34,47 @@ pub use placement::{Placement, ServerConfig};
 use program::Plan;
 use rank::Rank;
 
-/// Training iterations.
+/// The settings of the `parallel-training` workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The NICs of the servers it runs on.
     pub hosts: HostSet,
-    /// What a server has.
+    /// The GPUs, NICs and links of a server.
     pub server: ServerConfig,
-    /// Which rank is where.
+    /// The assignment of ranks to GPUs.
     pub placement: Placement,
-    /// Which model is trained.
+    /// The model that is trained.
     pub model: Model,
-    /// What a GPU does in an iteration, in place of the model's.
+    /// The work of a GPU in an iteration; replaces the model's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub load: Option<Load>,
-    /// By what all sizes and times of an iteration are divided.
+    /// The divisor of all sizes and times of an iteration.
     pub scale: f64,
-    /// What a second of the model's computation takes before that. A scenario in slow motion has a
-    /// longer one; a `load` says its own times.
+    /// The simulated duration of one second of the model's computation before scaling. A scenario in slow motion sets
+    /// a longer one; `load` has times of its own.
     pub second: Duration,
-    /// Ranks that share each layer; zero is the model's, here and below.
+    /// Number of ranks that share each layer; zero is the model's, here and below.
     pub tensor: u32,
-    /// Stages.
+    /// Number of pipeline stages.
     pub pipeline: u32,
-    /// Replicas of the model.
+    /// Number of replicas of the model.
     pub data: u32,
-    /// Replicas that share experts.
+    /// Number of replicas that share experts.
     pub expert: u32,
-    /// Micro-batches of an iteration: the same batch in so many parts.
+    /// Number of micro-batches of an iteration; the batch stays the same.
     pub micro_batches: u32,
-    /// Layers of all stages: the same computation in so many parts.
+    /// Number of layers of all stages; the computation stays the same.
     pub layers: u32,
-    /// Whether gradients are reduced while the backward pass goes on.
+    /// `true` if gradients are reduced during the backward pass.
     pub overlap: bool,
-    /// Parts of each message, 1 to 64; each is passed on as it arrives.
+    /// Slices of each message, 1 to 64; each is forwarded as it arrives.
     pub slices: u32,
     /// Connections between two ranks of a group, to which slices are dealt.
     pub queue_pairs: u32,
-    /// How many iterations.
+    /// Number of iterations.
     pub iterations: u32,
-    /// When the first starts.
+    /// The start of the first iteration, from the start of the run.
     pub start: Duration,
 }
 
@@ -134,7 +133,7 @@ impl Config {
         let per_host = self.server.gpus_per_host;
         let most = u32::try_from(order.len()).expect("fewer than 2^20 hosts") * per_host;
         let grid = self.grid();
-        let ranks = grid.ranks(most.min(MOST_RANKS))?;
+        let ranks = grid.ranks(most.min(MAX_RANKS))?;
         let load = self.scaled_load(grid)?;
         let plan = Plan::new(grid, &load, self.overlap, self.server.gpus())?;
         check_messages(&plan)?;
@@ -157,7 +156,7 @@ impl Config {
         }
     }
 
-    /// What each rank does where the scenario does not say, a second as long as it says.
+    /// Returns the load of each rank if the scenario does not give one, with the scenario's `second`.
     fn models_load(&self, grid: Grid) -> Load {
         let load = self.model.load(grid);
         let nanos = u128::from(load.compute.as_nanos()) * u128::from(self.second.as_nanos());
@@ -165,7 +164,7 @@ impl Config {
         Load { compute: Duration::from_nanos(nanos), ..load }
     }
 
-    /// What each rank does, scaled, in the parts that were asked for.
+    /// Returns the load of each rank, scaled, in the requested numbers of layers and micro-batches.
     fn scaled_load(&self, grid: Grid) -> Result<Load, WorkloadError> {
         let load = self.load.clone().unwrap_or_else(|| self.models_load(grid));
         let or = |given: u32, load: u32| if given == 0 { load } else { given };
@@ -174,7 +173,7 @@ impl Config {
         for (key, value) in [("micro_batches", micro_batches), ("layers", layers)] {
             at_least_one(key, value)?;
         }
-        if u64::from(micro_batches) * u64::from(layers) > MOST_PARTS {
+        if u64::from(micro_batches) * u64::from(layers) > MAX_PARTS {
             let (key, got) = ("micro_batches", format!("{micro_batches} of {layers} layers"));
             let expected = "a product of at most 2^20";
             return Err(WorkloadError::OutOfRange { key, got, expected });
@@ -199,17 +198,17 @@ impl Config {
     }
 }
 
-/// Refuses what a message's length cannot hold.
+/// Checks that every message fits the length field of a message.
 fn check_messages(plan: &Plan) -> Result<(), WorkloadError> {
     let phases = plan.exchanges.iter().flat_map(|exchange| &exchange.phases);
     let (got, most) = (phases.map(|phase| phase.bytes).max().unwrap_or(0), u64::from(u32::MAX));
     if got > most { Err(WorkloadError::Size { key: "load", got, most }) } else { Ok(()) }
 }
 
-/// So many fit a message's tag.
-const MOST_RANKS: u32 = 1 << 24;
-/// Micro-batches times layers.
-const MOST_PARTS: u64 = 1 << 20;
+/// The largest number of ranks that fits a message's tag.
+const MAX_RANKS: u32 = 1 << 24;
+/// The largest product of micro-batches and layers.
+const MAX_PARTS: u64 = 1 << 20;
 
 #[expect(
     clippy::cast_possible_truncation,

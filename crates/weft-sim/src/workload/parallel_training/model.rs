@@ -1,4 +1,4 @@
-//! What a GPU computes and sends in an iteration, for published models.
+//! The computation and communication of a GPU in an iteration, for published models.
 //!
 //! | model | parallelism (TP, PP, DP, EP) | sizes |
 //! | --- | --- | --- |
@@ -9,15 +9,15 @@
 //! **Computation** is `6 × parameters × tokens` operations (Narayanan et al. 2021) at 400 TFLOP/s a GPU,
 //! which is assumed; only its ratio to communication matters once a scenario has scaled both.
 //!
-//! **Sizes from shares.** STELLAR's table 1 says which part of an iteration tensor-, data- and
-//! pipeline-parallel communication took; it says neither sizes nor bandwidths. A size is what takes that
-//! part of the time where each GPU has its 200 Gb/s of network, or 1,600 Gb/s to its server's other GPUs,
-//! and nothing is in the way. The ratios are then the paper's. Of Llama-33B's gradients this makes nearly
-//! nine times what 33 billion parameters have: the paper's jobs got less than line rate, or waited.
+//! **Sizes from shares.** STELLAR's table 1 gives the shares of an iteration that tensor-, data- and pipeline-parallel
+//! communication took; it gives neither sizes nor bandwidths. A size here is what takes that share of the time on idle
+//! links, with 200 Gb/s of network per GPU, or 1,600 Gb/s to its server's other GPUs. The ratios are then the paper's.
+//! Of Llama-33B's gradients this makes nearly nine times what 33 billion parameters have: the paper's jobs got less
+//! than line rate, or waited.
 //!
-//! **Sizes from shapes.** Every tensor-parallel all-reduce is a micro-batch's activations of 16 bits, four
-//! to a layer (Megatron-LM), as is what stages hand on. Gradients have 32 bits, and parameters, gathered
-//! after the step, 16: 6,422,958,080 and 3,211,479,040 bytes in AICB's trace of GPT-13B.
+//! **Sizes from shapes.** Every tensor-parallel all-reduce is a micro-batch's activations of 16 bits, four to a layer
+//! (Megatron-LM); stages send the same bytes to the next. Gradients have 32 bits, and parameters, gathered after the
+//! step, 16: 6,422,958,080 and 3,211,479,040 bytes in AICB's trace of GPT-13B.
 
 use serde::{Deserialize, Serialize};
 use weft_units::{ByteCount, Duration};
@@ -26,7 +26,7 @@ use super::grid::Grid;
 use crate::registry::named_kinds;
 
 named_kinds! {
-    /// A published model and how it is split.
+    /// A published model and its parallelism.
     Model, "model", {
         Llama33b, "llama-33b", "Megatron, TP 2, PP 3, DP 148 (STELLAR, table 1)";
         Gpt200b, "gpt-200b", "Megatron, TP 4, PP 12, DP 34 (STELLAR, table 1)";
@@ -39,7 +39,7 @@ named_kinds! {
 }
 
 named_kinds! {
-    /// What data-parallel ranks keep of their own.
+    /// The data that data-parallel ranks shard.
     Sharding, "sharding", {
         Nothing, "none", "all have all: gradients are all-reduced";
         Optimizer, "optimizer", "its state: gradients are reduce-scattered, parameters gathered after (ZeRO-1)";
@@ -47,30 +47,31 @@ named_kinds! {
     }
 }
 
-/// What one GPU of a job does in an iteration. Sizes are those of whole operations, as nccl-tests counts
-/// them, and all of an iteration's together.
+/// The work of one GPU of a job in an iteration. Sizes are those of whole operations, as nccl-tests counts them,
+/// summed over an iteration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Load {
-    /// How long it computes: a third of it forward, the rest backward.
+    /// The time it computes: one third in the forward pass, two thirds in the backward pass.
     pub compute: Duration,
-    /// What its tensor-parallel all-reduces reduce.
+    /// The bytes of its tensor-parallel all-reduces.
     pub tensor: ByteCount,
-    /// Activations it hands to the next stage; as many bytes of gradients come back.
+    /// The activations it sends to the next stage, bytes; as many bytes of gradients come back.
     pub pipeline: ByteCount,
-    /// Gradients that all its data-parallel peers have too.
+    /// The gradients that all its data-parallel peers have too, bytes.
     pub gradients: ByteCount,
-    /// Gradients of its experts, which one in `expert` of them has.
+    /// The gradients of its experts, which one in `expert` of its peers has, bytes.
     pub expert_gradients: ByteCount,
     /// Parameters for each byte of gradients, where they are gathered.
     pub parameters: f64,
-    /// Tokens it sends to experts, its own among them; as much comes back, and both again backward.
+    /// The tokens it sends to experts, including its own, bytes; as many come back, and the backward pass repeats
+    /// both.
     pub tokens: ByteCount,
-    /// What data-parallel ranks keep of their own.
+    /// The data that data-parallel ranks shard.
     pub sharding: Sharding,
-    /// Layers of the model, dealt to the stages: so many parts is everything above cut into.
+    /// Number of layers of the model, dealt to the stages; all sizes and times above are divided by it.
     pub layers: u32,
-    /// Micro-batches: likewise.
+    /// Number of micro-batches; all sizes and times above are divided by it too.
     pub micro_batches: u32,
 }
 
@@ -91,23 +92,23 @@ impl Default for Load {
     }
 }
 
-/// Bits per second a GPU has of the network, and to the others of its server.
+/// Bits per second from a GPU to the network, and to the other GPUs of its server.
 const NETWORK: f64 = 200e9;
 const LOCAL: f64 = 1_600e9;
 const GPUS_PER_SERVER: u32 = 8;
-/// Floating-point operations a second of a GPU. Assumed.
+/// Floating-point operations per second of a GPU. Assumed.
 const SPEED: f64 = 400e12;
 
-/// What is known of a model.
+/// The published facts about a model.
 struct Known {
-    /// Parameters that a token meets, and those of experts that it may or may not.
+    /// Parameters that every token uses, and those of experts, which it may use.
     dense: f64,
     experts: f64,
-    /// The part of the experts that a token meets.
+    /// The share of the experts that a token uses.
     met: f64,
     layers: u32,
     hidden: f64,
-    /// Tokens of a micro-batch.
+    /// Number of tokens of a micro-batch.
     tokens: f64,
     micro_batches: u32,
     grid: [u32; 4],
@@ -115,21 +116,21 @@ struct Known {
     sizes: Sizes,
 }
 
-/// Where sizes come from.
+/// The source of sizes.
 enum Sizes {
-    /// Parts of an iteration that tensor-, data- and pipeline-parallel communication take.
+    /// Shares of an iteration's time of tensor-, data- and pipeline-parallel communication.
     Shares(f64, f64, f64),
     Shape,
 }
 
 impl Model {
-    /// How it is split where a scenario does not say.
+    /// Returns the parallelism if a scenario does not give one.
     pub(super) fn grid(self) -> Grid {
         let [tensor, pipeline, data, expert] = self.known().grid;
         Grid { tensor, pipeline, data, expert }
     }
 
-    /// What a GPU does in an iteration when it is split so.
+    /// Returns the load of a GPU in an iteration at this parallelism.
     pub(super) fn load(self, grid: Grid) -> Load {
         let known = self.known();
         let ways = f64::from(grid.tensor * grid.pipeline);
@@ -175,7 +176,7 @@ impl Model {
                 sizes: Sizes::Shares(0.0457, 0.2095, 0.0265),
                 ..base
             },
-            // The paper does not give its shape: as many layers as GPT-3 has.
+            // The paper does not give its shape; as many layers as GPT-3 are assumed.
             Self::Gpt200b => Known {
                 dense: 200e9,
                 layers: 96,
@@ -214,7 +215,7 @@ impl Model {
                 grid: [2, 8, 8, 1],
                 ..base
             },
-            // Two of eight experts of three matrices of 4096 by 14,336 for each token and layer.
+            // Each token and layer uses two of eight experts of three matrices of 4096 by 14,336.
             Self::Mixtral => Known {
                 dense: 1.6e9,
                 experts: 45.1e9,
@@ -231,13 +232,13 @@ impl Model {
 }
 
 impl Known {
-    /// Sizes that follow from the model's shape.
+    /// Returns a load with the sizes that follow from the model's shape.
     fn shaped(&self, grid: Grid, load: Load) -> Load {
         let (tensor, pipeline) = (f64::from(grid.tensor), f64::from(grid.pipeline));
         let activations = self.tokens * self.hidden * 2.0 * f64::from(self.micro_batches);
         let per_stage = f64::from(self.layers) / pipeline;
         let gradients = |parameters: f64| bytes(4.0 * parameters / (tensor * pipeline));
-        // A token goes to two experts; tensor-parallel ranks send their part of the tokens each.
+        // A token goes to two experts; each tensor-parallel rank sends its part of the tokens.
         let is_split = grid.expert > 1 && self.experts > 0.0;
         let tokens = if is_split { 2.0 * activations * per_stage / tensor } else { 0.0 };
         Load {
@@ -251,12 +252,12 @@ impl Known {
     }
 }
 
-/// Sizes that take so many seconds each where nothing is in the way: tensor, data, pipeline.
+/// Returns a load whose sizes take these seconds each on idle links: tensor, data, pipeline.
 fn shared(grid: Grid, load: Load, [tensor, data, pipeline]: [f64; 3]) -> Load {
     let around = |ranks: f64| (ranks - 1.0) / ranks;
     let inside = grid.tensor <= GPUS_PER_SERVER;
     let tensor_rate = if inside { LOCAL } else { NETWORK };
-    // Inside of a server gradients are reduced first, so that each GPU has a part to send.
+    // Gradients are first reduced inside a server, so that each GPU sends a part.
     let local = (GPUS_PER_SERVER / grid.tensor.min(GPUS_PER_SERVER)).min(grid.data);
     let servers = f64::from(grid.data / local);
     let parameters =
@@ -276,7 +277,7 @@ fn shared(grid: Grid, load: Load, [tensor, data, pipeline]: [f64; 3]) -> Load {
     }
 }
 
-/// Whole bytes; none where a group of one has nobody to send to.
+/// Returns whole bytes; zero where a group of one has no peers.
 fn bytes_if(value: f64) -> ByteCount {
     if value.is_finite() { bytes(value) } else { ByteCount(0) }
 }
@@ -300,14 +301,14 @@ mod tests {
 
     #[test]
     fn a_shape_gives_the_sizes_of_the_traces() {
-        // One all-reduce of GPT-13B is 20,971,520 bytes; of 162 two are the embedding's.
+        // One all-reduce of GPT-13B is 20,971,520 bytes; two of its 162 belong to the embedding.
         let load = Model::Gpt13b.load(Model::Gpt13b.grid());
         assert_eq!(load.tensor, ByteCount(160 * 20_971_520));
         let parts_in_a_million =
             load.gradients.0.abs_diff(6_422_958_080) * 1_000_000 / 6_422_958_080;
         assert!(parts_in_a_million < 1_000, "{:?}", load.gradients);
-        // 33,554,432 bytes are what Llama-65B reduces and hands on, 64 times each: 20,480 of 20,608
-        // all-reduces of all eight stages.
+        // Llama-65B reduces and forwards 33,554,432 bytes, 64 times each: 20,480 of the 20,608 all-reduces of all
+        // eight stages.
         let load = Model::Llama65b.load(Model::Llama65b.grid());
         assert_eq!(load.pipeline, ByteCount(64 * 33_554_432));
         assert_eq!(load.tensor, ByteCount(20_480 / 8 * 33_554_432));
@@ -342,7 +343,7 @@ mod tests {
     #[test]
     fn experts_get_two_copies_of_each_token() {
         let load = Model::Mixtral.load(Model::Mixtral.grid());
-        // 8 layers a stage, 32 micro-batches of 4096 tokens of 8 KiB, twice, half of them each.
+        // 8 layers a stage, 32 micro-batches of 4096 tokens of 8 KiB, twice, half of them on each rank.
         assert_eq!(load.tokens, ByteCount(8 * 32 * 4096 * 8192));
         assert!(load.expert_gradients > load.gradients);
     }

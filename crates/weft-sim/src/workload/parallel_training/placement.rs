@@ -1,4 +1,4 @@
-//! Which GPU of which server a rank is.
+//! The placement of ranks on the GPUs of servers.
 
 use serde::{Deserialize, Serialize};
 use weft_plan::Cluster;
@@ -14,33 +14,33 @@ use super::super::{WorkloadError, at_least_one};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Placement {
-    /// Those of a block follow each other, and blocks of a pod: the planner's order.
+    /// The planner's order: servers of a block are consecutive, and blocks of a pod.
     #[default]
     Reranked,
-    /// At random, as what many small jobs leave of a cluster.
+    /// A random order, as on a cluster fragmented by many small jobs.
     Random,
-    /// As they are listed.
+    /// The order of the list.
     Listed,
 }
 
-/// What a server has, and how its GPUs reach each other.
+/// A server's devices, and the links between its GPUs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ServerConfig {
-    /// Hosts, which are NICs, of a server: so many in a row.
+    /// Number of consecutive hosts, each one NIC, of a server.
     pub hosts: u32,
-    /// GPUs that share each of them.
+    /// Number of GPUs that share each NIC.
     pub gpus_per_host: u32,
-    /// What a GPU can send to others of its server, one direction.
+    /// The rate from a GPU to others of its server, one direction.
     pub rate: BitRate,
-    /// How long that takes besides. Between GPUs of different NICs it is at least the shortest
-    /// latency of a cable: hosts are simulated so far apart.
+    /// The latency of these links. Between GPUs of different NICs it is at least the shortest latency of a cable, the
+    /// smallest lookahead between hosts.
     pub latency: Duration,
 }
 
 impl Default for ServerConfig {
-    /// STELLAR's servers (section 7.2): 8 GPUs and 4 NICs. The rate is an H800's NVLink, 200 GB/s each
-    /// way; the latency is Astral's (section 3.3).
+    /// Returns STELLAR's servers (section 7.2): 8 GPUs and 4 NICs. The rate is an H800's NVLink, 200 GB/s each way;
+    /// the latency is Astral's (section 3.3).
     fn default() -> Self {
         Self {
             hosts: 4,
@@ -52,7 +52,7 @@ impl Default for ServerConfig {
 }
 
 impl ServerConfig {
-    /// GPUs of a server.
+    /// Returns the number of GPUs of a server.
     pub(super) const fn gpus(&self) -> u32 {
         self.hosts * self.gpus_per_host
     }
@@ -70,8 +70,8 @@ impl ServerConfig {
 }
 
 impl Placement {
-    /// The hosts so that GPU `r % gpus_per_host` of host `r / gpus_per_host` is rank `r`. Hosts that
-    /// make no whole server are left out.
+    /// Returns the hosts in the order of ranks: GPU `r % gpus_per_host` of host `r / gpus_per_host` is rank `r`. Hosts
+    /// that do not fill a server are left out.
     ///
     /// # Errors
     /// The planner cannot make a cluster of them.
@@ -92,7 +92,7 @@ impl Placement {
     }
 }
 
-/// The servers in the planner's order.
+/// Returns the servers in the planner's order.
 fn reranked<'a>(
     servers: &[&'a [NodeId]],
     server: &ServerConfig,
@@ -114,7 +114,7 @@ fn reranked<'a>(
         nics: nics.to_vec(),
     };
     let named = servers.iter().enumerate().map(named).collect();
-    // Only who is near whom matters: hashes and addresses are for planning ports.
+    // Only proximity matters here: hashes and addresses are for planning ports.
     let network = Network {
         topology: topology.clone(),
         hashes: Vec::new(),
