@@ -5,7 +5,7 @@ use weft_units::Rng;
 use super::{Admission, QueueDiscipline, Thresholds};
 use crate::time::SimSpan;
 
-/// Refuses what does not fit.
+/// Refuses packets that do not fit.
 #[derive(Clone, Debug)]
 pub struct Discipline {
     limit: SimSpan,

@@ -6,7 +6,7 @@ use weft_units::Rng;
 use super::{Admission, QueueDiscipline, Thresholds};
 use crate::time::SimSpan;
 
-/// Marks by depth, refuses what does not fit.
+/// Marks packets by queue depth and refuses packets that do not fit.
 #[derive(Clone, Debug)]
 pub struct Discipline {
     thresholds: Thresholds,

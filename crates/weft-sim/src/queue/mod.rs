@@ -1,9 +1,8 @@
-//! What a switch port does with a packet that must wait.
+//! Queue disciplines: the treatment of packets that wait at a switch port.
 //!
-//! The decision is made when the packet arrives, from the queue it finds: marking on enqueue, as
-//! DCTCP's reference switches and htsim do. (ns-3's ConWeave fork marks on dequeue.) A discipline
-//! sees the queue as a time, so that its thresholds are converted once for each rate and never on
-//! the way of a packet.
+//! The decision is made when the packet arrives, from the queue at that time: marking on enqueue, as DCTCP's reference
+//! switches and htsim do. (ns-3's ConWeave fork marks on dequeue.) A discipline reads the queue as a time, so that its
+//! thresholds are converted once for each rate and never for each packet.
 
 use serde::{Deserialize, Serialize};
 use weft_units::{BitRate, ByteCount, Rng};
@@ -15,39 +14,39 @@ use crate::time::SimSpan;
 mod drop_tail;
 mod ecn;
 
-/// What becomes of a packet that arrives at a queue.
+/// The decision about a packet that arrives at a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// It waits its turn.
+    /// The packet is queued.
     Accept,
-    /// It waits its turn, marked.
+    /// The packet is queued and marked.
     Mark,
-    /// There is no room for it.
+    /// The packet is dropped: there is no room for it.
     Refuse,
 }
 
-/// Decides about packets that arrive at a port.
+/// A queue discipline: decides about packets that arrive at a port.
 pub trait QueueDiscipline {
-    /// What becomes of a packet that needs `packet` to be sent and finds `backlog` before it.
+    /// Returns the decision about a packet that takes `packet` to send and has `backlog` before it.
     fn admit(&self, backlog: SimSpan, packet: SimSpan, rng: &mut Rng) -> Admission;
 
-    /// A packet that makes the queue no longer than this is accepted.
+    /// Returns the queue length up to which every packet is accepted.
     fn accepts_up_to(&self) -> SimSpan;
 }
 
-/// How a switch port queues.
+/// Configuration of a switch port's queue.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct QueueConfig {
     /// The discipline.
     pub kind: Kind,
-    /// Bytes that may wait at one port, whatever the shared buffer would allow.
+    /// Maximum number of bytes that wait at one port, even if the shared buffer has room.
     pub limit: ByteCount,
-    /// Below this depth nothing is marked. For a port of 100 Gb/s; others in proportion.
+    /// Depth below which no packet is marked, for a port of 100 Gb/s; for others in proportion.
     pub ecn_min: ByteCount,
-    /// Above this depth everything is marked, likewise. Equal to `ecn_min` it is DCTCP's step.
+    /// Depth above which every packet is marked, likewise. Equal to `ecn_min` it is DCTCP's step.
     pub ecn_max: ByteCount,
-    /// Share of packets marked just below `ecn_max`; in between it grows linearly.
+    /// Share of packets marked just below `ecn_max`; between the depths it grows linearly.
     pub ecn_probability: f64,
 }
 
@@ -103,19 +102,19 @@ queue_disciplines! {
     Ecn => ecn, "ecn", "drop-tail that marks between two depths (RED's slope, DCTCP's step)";
 }
 
-/// A [`QueueConfig`] in the time of one rate.
+/// A [`QueueConfig`] as times at one rate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Thresholds {
     limit: SimSpan,
     ecn_min: SimSpan,
     ecn_max: SimSpan,
-    /// Of 2^32.
+    /// The probability in units of 2^-32.
     ecn_probability: u64,
 }
 
 impl Thresholds {
     fn new(config: &QueueConfig, rate: BitRate) -> Self {
-        // In proportion to the rate means: at 100 Gb/s, the same time at every rate.
+        // The thresholds are in proportion to the rate, so they are the same time at every rate: that at 100 Gb/s.
         let reference = Pace::new(BitRate::gbps(100).expect("not zero"));
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 2^32")]
         let ecn_probability =

@@ -12,13 +12,13 @@ use weft_units::{ByteCount, Rng, Seed};
 
 use super::{Decision, Forward, ForwardingConfig, ecmp};
 
-/// The grades.
+/// The grades of queue length that ports are compared by.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// Bytes of queue that one grade spans.
     pub grade: ByteCount,
-    /// How many grades there are; the last has no end.
+    /// Number of grades; the last one has no upper limit.
     pub grades: u8,
 }
 
@@ -40,7 +40,7 @@ impl Config {
     }
 }
 
-/// The grades, and chance among equals.
+/// Graded adaptive routing: the grades, and a random choice among equal ones.
 #[derive(Debug)]
 pub struct Forwarding {
     config: Config,

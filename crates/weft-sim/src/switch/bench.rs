@@ -1,5 +1,5 @@
-//! Switches of one model on a leaf–spine fabric, for the tests beside the models: queues are set by
-//! hand, and nothing moves on its own.
+//! Switches of one model on a leaf–spine fabric, for the unit tests of the models: a test sets the queues, and nothing
+//! moves by itself.
 
 use std::collections::BTreeSet;
 
@@ -33,7 +33,7 @@ pub(super) fn micros(micros: u64) -> SimTime {
 }
 
 impl Bench {
-    /// On eight leaves of sixteen hosts and eight spines, all at 100 Gb/s.
+    /// Returns a bench with eight leaves of sixteen hosts and eight spines, all at 100 Gb/s.
     pub(super) fn new(kind: Kind) -> Self {
         Self::configured(kind, |_| {})
     }
@@ -66,7 +66,7 @@ impl Bench {
         }
     }
 
-    /// Lets bytes join, or leave, what waits at a link at time zero.
+    /// Adds bytes to a link's backlog at time zero, or removes them if `bytes` is negative.
     pub(super) fn queue(&mut self, link: LinkId, bytes: i64) {
         let span = self.classes[0].pace.span(bytes.unsigned_abs());
         let busy_until = &mut self.links[link.index()].busy_until;
@@ -77,7 +77,7 @@ impl Bench {
         };
     }
 
-    /// Lets a port that holds a queue have these packets wait; from the first call on, every port holds one.
+    /// Fills the queue of a port with packets of these sizes; from the first call on, every port holds queues.
     pub(super) fn hold(&mut self, link: LinkId, sizes: &[u16]) {
         let topology = &self.topology;
         if self.ports.is_empty() {
@@ -90,7 +90,7 @@ impl Bench {
         }
     }
 
-    /// Breaks a cable, and the routes know.
+    /// Takes a cable down and recomputes the routes.
     pub(super) fn fail(&mut self, link: LinkId) {
         self.failures.fail_link(link);
         self.routes = Routes::compute(&self.topology, &self.failures).unwrap();
@@ -101,12 +101,12 @@ impl Bench {
         self.topology.link(self.topology.ports(NodeId(host))[0]).to
     }
 
-    /// The uplinks from one host's leaf to another host.
+    /// Returns the uplinks from the leaf of `from` towards `to`.
     pub(super) fn candidates(&self, from: u32, to: u32) -> Vec<LinkId> {
         self.routes.next_links(self.leaf_of(from), NodeId(to)).to_vec()
     }
 
-    /// A host's data packet, just before its leaf.
+    /// Returns a host's data packet just before it reaches its leaf.
     pub(super) fn packet(&mut self, from: u32, to: u32, port: u16) -> Hop {
         let (from, to) = (NodeId(from), NodeId(to));
         let parcel = Parcel { source: from, source_port: port, ..Parcel::default() };
@@ -140,7 +140,7 @@ impl Bench {
         self.model.timer(now, index, token, &mut self.orders);
     }
 
-    /// A control packet that a switch was ordered to emit, where it reaches the leaf it is for.
+    /// Returns a control packet that a switch was ordered to emit, at the leaf that it is addressed to.
     pub(super) fn emitted(&mut self, order: Order) -> Hop {
         let Order::Emit { source, destination, port, label } = order else {
             panic!("{order:?} emits nothing")
@@ -152,25 +152,25 @@ impl Bench {
         Hop::new(packet, leaf, destination, 0, 64).as_control().past_switch()
     }
 
-    /// Where the first leaf sends a host's data packet.
+    /// Returns the link on which the first leaf sends a host's data packet.
     pub(super) fn send(&mut self, now: SimTime, from: u32, to: u32, port: u16) -> LinkId {
         let hop = self.packet(from, to, port);
         self.step(now, hop).link()
     }
 
-    /// The same as its place among the uplinks.
+    /// Returns the same link as an index among the leaf's uplinks.
     pub(super) fn uplink(&mut self, now: SimTime, from: u32, to: u32, port: u16) -> usize {
         let link = self.send(now, from, to, port);
         self.candidates(from, to).iter().position(|&uplink| uplink == link).unwrap()
     }
 
-    /// Takes a packet over one switch to the next node.
+    /// Forwards a packet over one switch to the next node.
     pub(super) fn step(&mut self, now: SimTime, hop: Hop) -> Hop {
         let Fate::Forward(link) = self.attend(now, hop) else { panic!("the model kept {hop:?}") };
         hop.on(link, NodeId(self.links[link.index()].to), 0).past_switch()
     }
 
-    /// Takes a packet all the way at one instant; gives the links.
+    /// Forwards a packet to its destination at one instant; returns the links that it took.
     pub(super) fn carry(&mut self, now: SimTime, mut hop: Hop) -> Vec<LinkId> {
         let mut way = Vec::new();
         while !self.topology.is_host(hop.node()) {
@@ -181,7 +181,7 @@ impl Bench {
     }
 }
 
-/// Whatever the queues and failures, a model takes a candidate, and the same ones for the same seed.
+/// With any queues and failures, a model chooses one of the candidates, and the same ones for the same seed.
 #[test]
 fn every_model_chooses_candidates_again_and_again_the_same() {
     for &kind in Kind::ALL {

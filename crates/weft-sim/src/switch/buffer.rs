@@ -1,11 +1,10 @@
 //! The packet buffer that the ports of a switch share.
 //!
-//! A port may hold `alpha` times what is free (Choudhury and Hahne 1998), so a few busy ports get
-//! much and many busy ports get equal shares. What is used is the sum of all ports' queues, which
-//! no event keeps up to date; so each switch keeps an upper bound, the last exact sum plus what was
-//! accepted since, and takes the sum again only when the bound would refuse. A port holds no more
-//! than its switch, so while the buffer is far from full the bound answers for the port as well.
-//! Admission is exact, and usually costs a comparison.
+//! A port may hold `alpha` times the free bytes (Choudhury and Hahne 1998), so a few busy ports get much and many busy
+//! ports get equal shares. The used bytes are the sum of all ports' queues, which no event keeps up to date; so each
+//! switch keeps an upper bound, the last exact sum plus the bytes accepted since, and computes the sum again only when
+//! the bound would refuse a packet. A port holds no more than its switch, so while the buffer is far from full the
+//! bound suffices for the port too. Admission is exact, and usually costs one comparison.
 
 use serde::{Deserialize, Serialize};
 use weft_topo::{LinkId, NodeId, Topology};
@@ -20,7 +19,7 @@ use crate::time::SimTime;
 pub struct BufferConfig {
     /// Bytes each switch has.
     pub size: ByteCount,
-    /// How much of the free buffer one port may hold.
+    /// The factor of the free bytes that one port may hold.
     pub alpha: f64,
 }
 
@@ -31,7 +30,7 @@ impl Default for BufferConfig {
     }
 }
 
-/// How full the switches' buffers are at most.
+/// An upper bound of the bytes in each switch's buffer.
 #[derive(Debug)]
 pub struct SharedBuffers {
     share: Share,
@@ -39,7 +38,7 @@ pub struct SharedBuffers {
     bound: Vec<u64>,
 }
 
-/// What a switch has and how much of it a port may take.
+/// The buffer size of a switch and the factor that limits a port's share.
 #[derive(Clone, Copy, Debug)]
 struct Share {
     size: u64,
@@ -48,7 +47,7 @@ struct Share {
 }
 
 impl Share {
-    /// Whether a queue of `queued` bytes may grow by `size` in a switch that holds `used`.
+    /// Returns `true` if a queue of `queued` bytes may grow by `size` in a switch that holds `used` bytes.
     #[inline]
     fn allows(self, used: u64, queued: u64, size: u16) -> bool {
         let free = self.size.saturating_sub(used);
@@ -57,20 +56,20 @@ impl Share {
     }
 }
 
-/// What deciding about one packet needs to know.
+/// The input of one admission decision.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {
-    /// When.
+    /// The current time.
     pub now: SimTime,
     /// Index of the switch among the switches.
     pub switch: usize,
-    /// The link whose queue the packet wants to join.
+    /// The link whose queue the packet is to join.
     pub link: LinkId,
     /// The packet's own bytes.
     pub size: u16,
 }
 
-/// The buffer of one switch, as far as the bound tells: [`SharedBuffers::room`].
+/// One switch's buffer by its upper bound; see [`SharedBuffers::room`].
 #[derive(Debug)]
 pub struct Room<'a> {
     share: Share,
@@ -78,8 +77,8 @@ pub struct Room<'a> {
 }
 
 impl Room<'_> {
-    /// Counts a packet that surely fits behind at most `queued` bytes of its port; false where more must be
-    /// looked at.
+    /// Counts a packet that certainly fits behind at most `queued` bytes of its port; returns `false` if the exact
+    /// sums are needed.
     #[inline(always)] // Every hop of a simulation.
     pub fn take(&mut self, queued: u64, size: u16) -> bool {
         let fits = self.share.allows(*self.bound, queued.min(*self.bound), size);
@@ -97,7 +96,7 @@ impl SharedBuffers {
         Self { share: Share { size: config.size.0.min(u64::MAX >> 32), alpha }, bound }
     }
 
-    /// Whether the packet fits; if so, it is counted.
+    /// Returns `true` if the packet fits, and then counts it.
     #[inline]
     pub fn admit(
         &mut self,
@@ -110,7 +109,7 @@ impl SharedBuffers {
             || self.admit_exactly(request, topology, links, classes)
     }
 
-    /// What one switch has.
+    /// Returns the limits of one switch.
     #[inline]
     pub fn room(&mut self, switch: usize) -> Room<'_> {
         Room { share: self.share, bound: &mut self.bound[switch] }
@@ -137,7 +136,7 @@ impl SharedBuffers {
     }
 }
 
-/// Bytes that wait at a port.
+/// Returns the bytes that wait at a port.
 fn queued(port: LinkId, links: &[Link], classes: &[LinkClass], now: SimTime) -> u64 {
     let link = &links[port.index()];
     classes[usize::from(link.class)].pace.bytes(link.backlog(now))
@@ -177,7 +176,7 @@ mod tests {
             let after = own + u64::from(size);
             let exact = u64::from(size) <= free && after <= free / 2;
             let request = Request { now, switch: 0, link: port, size };
-            // Whoever knows a longest queue of the port is told the same, where he is told.
+            // A caller that knows an upper bound of the port's queue gets the same decision, if it gets one.
             let at_most = own + rng.below(20_000);
             let told = packet % 2 == 0 && buffers.room(0).take(at_most, size);
             let got = told || buffers.admit(&request, &topology, &links, &classes);

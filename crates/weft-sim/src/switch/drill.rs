@@ -1,11 +1,10 @@
 //! DRILL: for each packet the shorter queue of two random links and the one remembered
 //! (Ghorbani et al. 2017).
 //!
-//! DRILL(d, m) looks at `d` links at random and the `m` that were best the last time, takes the
-//! shortest queue and remembers the `m` shortest. A port's queue is the bytes that wait behind the packet
-//! on the wire, where ports hold queues (`port.kind = "priority"`), and otherwise all that is not sent,
-//! that packet's rest with it. Its paper has several forwarding engines in a
-//! switch, each with a memory of its own; these switches have one.
+//! DRILL(d, m) compares `d` random links and the `m` that were best the last time, takes the shortest queue and
+//! remembers the `m` shortest. A port's queue is the bytes behind the packet on the wire if ports hold queues
+//! (`port.kind = "priority"`), and otherwise all unsent bytes, including the rest of that packet. In its paper a
+//! switch has several forwarding engines with a memory each; here it has one.
 
 use serde::{Deserialize, Serialize};
 use weft_topo::{LinkId, Topology};
@@ -17,22 +16,22 @@ use super::{Decision, Forward, ForwardingConfig, ecmp};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Random links that are looked at for each packet: `d`.
+    /// Number of random links compared for each packet: `d`.
     pub samples: u8,
-    /// Links that are remembered: `m`.
+    /// Number of links remembered: `m`.
     pub memory: u8,
-    /// For what they are remembered.
+    /// The key of the memory.
     pub remember: Remember,
 }
 
-/// For what packets a switch remembers its best links.
+/// The key by which a switch remembers its best links.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Remember {
-    /// For all: the paper's switch.
+    /// One memory for all packets: the paper's switch.
     #[default]
     Switch,
-    /// For those of the same destination: ConWeave's simulator.
+    /// One memory for each destination: ConWeave's simulator.
     Destination,
 }
 
@@ -48,17 +47,17 @@ impl Config {
     }
 }
 
-/// What each switch remembers.
+/// The memory of all switches.
 #[derive(Debug)]
 pub struct Forwarding {
     config: Config,
-    /// By switch, or by switch and destination; best first.
+    /// The remembered links by switch, or by switch and destination; best first.
     remembered: Vec<Vec<LinkId>>,
-    /// Entries of `remembered` a switch.
+    /// Number of memories in `remembered` for each switch.
     slots: usize,
-    /// The links that are looked at and the bytes queued there.
+    /// The links being compared, with their queued bytes.
     contenders: Vec<(u64, LinkId)>,
-    /// The candidates, as far as needed in random order.
+    /// The candidates; the first ones are in random order.
     shuffled: Vec<LinkId>,
     control: ecmp::Forwarding,
     rng: Rng,
@@ -81,13 +80,13 @@ impl Forwarding {
         }
     }
 
-    /// Where the memory for a packet is.
+    /// Returns the index of the memory for a packet.
     fn slot(&self, decision: &Decision<'_>) -> usize {
         let destination = decision.hop.destination().0 as usize;
         decision.switch * self.slots + if self.slots > 1 { destination } else { 0 }
     }
 
-    /// Looks at what is remembered, then at random links.
+    /// Compares the remembered links, then random ones.
     fn look(&mut self, decision: &Decision<'_>) {
         let candidates = decision.candidates;
         self.contenders.clear();
@@ -112,7 +111,7 @@ impl Forward for Forwarding {
             return self.control.choose(decision);
         }
         self.look(decision);
-        // Of equal queues what is remembered comes first.
+        // Among equal queues, remembered links come first.
         self.contenders.sort_by_key(|&(queued, _)| queued);
         let best = self.contenders.iter().map(|&(_, link)| link);
         let slot = self.slot(decision);
@@ -129,7 +128,7 @@ mod tests {
     use super::super::bench::{Bench, micros};
     use super::Remember;
 
-    /// With as many samples as links nothing is left to chance.
+    /// With as many samples as links the choice is not random.
     #[test]
     fn the_shortest_of_all_samples_is_taken_and_wins_the_next_tie() {
         let mut bench = Bench::configured(Kind::Drill, |config| config.drill.samples = 8);
@@ -146,20 +145,19 @@ mod tests {
         assert_eq!(bench.send(micros(0), 0, 16, 1), links[4]);
     }
 
-    /// A port that sends its last packet, or whose neighbour has it pause, has no queue for that.
+    /// A port that sends its last packet, or is paused by its neighbour, has an empty queue all the same.
     #[test]
     fn neither_the_packet_on_the_wire_nor_a_pause_is_a_queue() {
         let mut bench = Bench::configured(Kind::Drill, |config| config.drill.samples = 8);
         let links = bench.candidates(0, 16);
         let others = links.iter().filter(|&&link| link != links[5]);
         others.for_each(|&link| bench.hold(link, &[1_048]));
-        // Five microseconds of 100 Gb/s: a pause, and what is left of the packet that it sends.
+        // Five microseconds at 100 Gb/s: a pause, and the rest of the packet on the wire.
         bench.queue(links[5], 62_500);
         assert_eq!(bench.send(micros(0), 0, 16, 1), links[5]);
     }
 
-    /// Of equal queues the one that is remembered wins, for the first destination alone where each has a
-    /// memory of its own.
+    /// Among equal queues the remembered one wins; with a memory for each destination, for the first destination only.
     #[test]
     fn destinations_can_have_memories_of_their_own() {
         let kept = |remember| {
@@ -176,8 +174,7 @@ mod tests {
         assert!(kept(Remember::Destination) < 8);
     }
 
-    /// Two of eight links are looked at: the only empty one is found by one packet in four, and kept
-    /// from then on.
+    /// Two of eight links are compared: one packet in four finds the only empty one, which is remembered from then on.
     #[test]
     fn the_memory_keeps_what_the_samples_found() {
         for (memory, want) in [(0, 200..300), (1, 980..1001)] {

@@ -1,7 +1,7 @@
 //! Equal-cost multipath: a hash of the five-tuple, with a seed for each switch.
 //!
-//! The packet was hashed once, at its host; here each switch only adds its salt (see
-//! [`FabricHash`]). Linux's hash is not affine and is computed in full at every hop.
+//! The host hashed the packet once; each switch only adds its salt (see [`FabricHash`]). Linux's hash is not affine
+//! and is computed in full at every hop.
 
 use weft_topo::hash::{Choice, FabricHash, FiveTuple, SwitchSalt};
 use weft_topo::{LinkId, Topology};
@@ -20,7 +20,7 @@ impl Forwarding {
     pub(super) fn new(config: &ForwardingConfig, topology: &Topology, seed: Seed) -> Self {
         let hash = FabricHash::new(config.hash);
         let salt = |(index, switch)| {
-            // Linux takes a zero seed for "choose one at random", hence never zero.
+            // Linux takes a zero seed for "choose one at random", so the salt is never zero.
             let salt = seed.child("switch hash", index).rng().next_u32() | 1;
             let above_leaf = u32::from(topology.tier(switch)).saturating_sub(1);
             hash.salt(salt, above_leaf * config.rotate_by_tier)
@@ -29,13 +29,13 @@ impl Forwarding {
         Self { hash, salts }
     }
 
-    /// How a switch chooses, where it needs nothing of a packet but its hash.
+    /// Returns the choice of a switch from the packet's hash alone.
     #[inline]
     pub(crate) fn choice(&self, switch: usize) -> Option<Choice> {
         self.hash.choice(self.salts[switch])
     }
 
-    /// Returns which of `count` equal entries a flow has at a switch, from its hash at the host.
+    /// Returns the index among `count` equal entries that a flow has at a switch, from its hash at the host.
     pub(crate) fn entry_of(
         &self,
         switch: usize,
@@ -46,7 +46,7 @@ impl Forwarding {
         self.hash.select(base, tuple, self.salts[switch], count)
     }
 
-    /// Which of `count` equal entries the packet's flow has at this switch.
+    /// Returns the index among `count` equal entries of the packet's flow at this switch.
     #[inline(always)]
     pub(super) fn entry(&self, decision: &Decision<'_>, count: usize) -> usize {
         let &Decision { hop, switch, parcels, .. } = decision;

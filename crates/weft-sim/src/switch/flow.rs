@@ -1,4 +1,4 @@
-//! Flows as switches know them, and what they remember of each.
+//! Flows as switches identify them, and a table with a switch's state for each.
 
 use std::collections::BTreeMap;
 
@@ -7,36 +7,36 @@ use weft_topo::NodeId;
 use crate::packet::{Hop, ParcelPool};
 use crate::time::{SimSpan, SimTime};
 
-/// A five-tuple, less what all of ours have in common: source, destination, UDP source port. A host
-/// that changes the entropy of a connection makes another flow of it.
+/// The fields of the five-tuple that differ here: source, destination, UDP source port. A host that changes the
+/// entropy of a connection makes another flow of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Flow(u64);
 
 impl Flow {
-    /// The flow a packet belongs to.
+    /// Returns the flow that a packet belongs to.
     #[inline]
     pub fn of(hop: Hop, parcels: &ParcelPool) -> Self {
         let parcel = parcels.get(hop.packet());
         Self::between(parcel.source, hop.destination(), parcel.source_port)
     }
 
-    /// The flow between two hosts that leaves by `port`. Node numbers have fewer than 24 bits.
+    /// Returns the flow between two hosts with source port `port`. Node numbers have fewer than 24 bits.
     pub const fn between(source: NodeId, destination: NodeId, port: u16) -> Self {
         Self((source.0 as u64) << 40 | (destination.0 as u64) << 16 | port as u64)
     }
 
-    /// It as a number, for timers.
+    /// Returns the flow as a number, for timers.
     pub const fn token(self) -> u64 {
         self.0
     }
 
-    /// What [`Self::token`] gave.
+    /// Returns the flow of a number that [`Self::token`] returned.
     pub const fn from_token(token: u64) -> Self {
         Self(token)
     }
 }
 
-/// What one switch remembers of each flow until it has not seen it for a while.
+/// The state that one switch keeps for each flow until the flow has been idle for a while.
 #[derive(Debug)]
 pub struct FlowTable<T> {
     entries: BTreeMap<Flow, Entry<T>>,
@@ -51,13 +51,13 @@ struct Entry<T> {
 }
 
 impl<T: Default> FlowTable<T> {
-    /// A table that forgets flows of which it saw nothing for between once and twice `aging`.
+    /// Returns a table that forgets a flow after an idle time between one and two `aging`.
     pub const fn new(aging: SimSpan) -> Self {
         Self { entries: BTreeMap::new(), aging, sweep_at: SimTime::EPOCH }
     }
 
-    /// A packet of `flow` passes: how long ago the one before did, and what is remembered of the
-    /// flow. A flow that is new was never seen and has the default.
+    /// Records a packet of `flow`; returns the time since the flow's previous packet and its state. A new flow has the
+    /// longest time and the default state.
     pub fn pass(&mut self, flow: Flow, now: SimTime) -> (SimSpan, &mut T) {
         if now >= self.sweep_at {
             self.sweep(now);
@@ -69,7 +69,7 @@ impl<T: Default> FlowTable<T> {
         (idle, &mut entry.state)
     }
 
-    /// What is remembered of a flow, without taking it for seen.
+    /// Returns a flow's state without recording a packet.
     pub fn recall(&mut self, flow: Flow) -> Option<&mut T> {
         self.entries.get_mut(&flow).map(|entry| &mut entry.state)
     }
@@ -108,7 +108,7 @@ mod tests {
         *table.pass(one, at(30)).1 = 7;
         assert_eq!(table.pass(one, at(60)), (SimSpan::from_picos(30), &mut 7));
         assert_eq!(table.recall(one), Some(&mut 7));
-        // The sweep at 110 spares it, the next does not.
+        // The sweep at 110 keeps it, the next one does not.
         table.pass(other, at(110));
         assert_eq!(table.recall(one), Some(&mut 7));
         table.pass(other, at(210));

@@ -1,13 +1,12 @@
-//! The shortest queue among all candidates, for each packet: adaptive routing with perfect
-//! knowledge of the switch's own ports. Ties go to the next candidate after the one used last, so
-//! that an idle fabric is filled in turn.
+//! The shortest queue among all candidates for each packet: adaptive routing with perfect knowledge of the switch's
+//! own ports. Ties go to the next candidate after the last one used, so that an idle fabric is filled in turn.
 
 use weft_topo::{LinkId, Topology};
 use weft_units::Seed;
 
 use super::{Decision, Forward, ForwardingConfig};
 
-/// Where each switch begins to look.
+/// The candidate at which each switch begins its search.
 #[derive(Debug)]
 pub struct Forwarding {
     next: Vec<u32>,

@@ -1,8 +1,8 @@
 //! LetFlow: a random link for each flowlet (Vanini et al. 2017).
 //!
-//! A flow that was silent for longer than its packets could differ in delay may go on elsewhere
-//! without being reordered. Packets are sent further apart on slow paths, so flows leave those more
-//! often than fast ones; that is all the balancing there is.
+//! A flow that was idle for longer than its packets could differ in delay may move to another link without reordering.
+//! Packets on slow paths have larger gaps, so flows leave those more often than fast ones; there is no other
+//! balancing.
 
 use serde::{Deserialize, Serialize};
 use weft_topo::{LinkId, Topology};
@@ -16,9 +16,9 @@ use crate::time::SimSpan;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Silence that ends a flowlet.
+    /// Idle time that ends a flowlet.
     pub flowlet_timeout: Duration,
-    /// Silence after which a switch forgets a flow.
+    /// Idle time after which a switch forgets a flow.
     pub aging: Duration,
 }
 
@@ -35,11 +35,11 @@ impl Config {
     }
 }
 
-/// Where each switch's flowlets go.
+/// The link of each switch's flowlets.
 #[derive(Debug)]
 pub struct Forwarding {
     timeout: SimSpan,
-    /// By switch; a flow that has no flowlet yet has no link.
+    /// Flow tables by switch; a flow without a flowlet has no link.
     flowlets: Vec<FlowTable<Option<LinkId>>>,
     control: ecmp::Forwarding,
     rng: Rng,
@@ -85,7 +85,7 @@ mod tests {
             now += gap;
             assert_eq!(bench.send(micros(now), 0, 16, 1), first, "at {now} us");
         }
-        // Eight links: sixteen flowlets on the same one are one chance in 8^16.
+        // Eight links: sixteen flowlets choose the same one with a probability of 1 in 8^16.
         let moved = (0..16).any(|_| {
             now += 101;
             bench.send(micros(now), 0, 16, 1) != first

@@ -1,14 +1,14 @@
-//! Which of the equal-cost links a switch sends a packet on.
+//! The choice of one of the equal-cost links for a packet at a switch.
 //!
-//! A forwarding model is one value for the whole fabric that keeps what state it needs for each
-//! switch, by [`Decision::switch`]. It sees the packet, the candidates, the time and the ports'
-//! queues. Most only [choose](Forward::choose). Those that [attend](Forward::attend) see every packet
-//! at every switch: they may write a [`Label`] on it for the next switch, hold it, make packets of
-//! their own and keep timers. Where the model only chooses, none of that costs anything.
+//! A forwarding model is one value for the whole fabric that keeps its state for each switch, by [`Decision::switch`].
+//! It reads the packet, the candidates, the time and the ports' queues. Most models only [choose](Forward::choose).
+//! Those that [service](Forward::service) packets handle every packet at every switch: they may write a [`Label`] on
+//! it for the next switch, hold it, emit packets of their own and set timers. A model that only chooses has none of
+//! these costs.
 //!
-//! Balancers steer data. Control packets (ACKs, set-up, what switches tell each other) take the
-//! flow's hash, as in the public simulators: [`Decision::is_control`]. `random` and `least-queued`
-//! are older than the rule and steer all.
+//! Balancers steer data. Control packets (ACKs, set-up, packets between switches) follow the flow's hash, as in the
+//! public simulators: [`Decision::is_control`]. `random` and `least-queued` are older than the rule and steer all
+//! packets.
 
 use std::collections::BTreeSet;
 
@@ -46,32 +46,32 @@ pub use label::{Label, Labels};
 pub use letflow::Config as LetFlowConfig;
 pub use weighted::Config as WeightedConfig;
 
-/// What a forwarding model decides from.
+/// The input of a forwarding decision.
 #[derive(Debug)]
 pub struct Decision<'a> {
-    /// When.
+    /// The current time.
     pub now: SimTime,
     /// Index of the switch among the switches, from zero.
     pub switch: usize,
-    /// The packet, and by which link it came.
+    /// The packet, with the link on which it arrived.
     pub hop: Hop,
     /// The links that lead to its destination; at least one.
     pub candidates: &'a [LinkId],
     /// Every link of the fabric by [`LinkId`], for their queues.
     pub links: &'a [Link],
-    /// What kinds of link there are.
+    /// The classes of links.
     pub classes: &'a [LinkClass],
     /// Every port that holds a queue, by the [`LinkId`] it sends on; empty where ports hold none.
     pub ports: &'a [Port],
-    /// Every packet's headers, for models that look into them.
+    /// Every packet's headers, for models that read them.
     pub parcels: &'a ParcelPool,
-    /// What is connected.
+    /// The network's nodes and links.
     pub topology: &'a Topology,
-    /// Where packets go at present.
+    /// The current routes.
     pub routes: &'a Routes,
 }
 
-/// Where on its way a packet is, for models in which leaves do more than other switches.
+/// A packet's position on its path, for models in which leaves do more than other switches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// At the first switch, which is not the last.
@@ -85,30 +85,30 @@ pub enum Place {
 }
 
 impl Decision<'_> {
-    /// Whether the packet is none that balancers steer.
+    /// Returns `true` if the packet is one that balancers do not steer.
     pub const fn is_control(&self) -> bool {
         matches!(self.hop.class(), Class::Control)
     }
 
-    /// Bytes that wait at one of the switch's ports.
+    /// Returns the bytes that wait at one of the switch's ports.
     pub fn queued(&self, link: LinkId) -> u64 {
         let link = &self.links[link.index()];
         self.classes[usize::from(link.class)].pace.bytes(link.backlog(self.now))
     }
 
-    /// Bytes that wait behind the packet that one of the switch's ports is sending, where ports hold
-    /// queues; otherwise as [`Self::queued`].
+    /// Returns the bytes that wait behind the packet on the wire if ports hold queues; otherwise the same as
+    /// [`Self::queued`].
     pub fn waiting(&self, link: LinkId) -> u64 {
         let port = self.ports.get(link.index());
         port.map_or_else(|| self.queued(link), Port::waiting_in_all)
     }
 
-    /// Whether the candidates are cables to the destination itself.
+    /// Returns `true` if the candidates are cables to the destination itself.
     pub fn leads_to_host(&self) -> bool {
         self.topology.is_host(NodeId(self.links[self.candidates[0].index()].to))
     }
 
-    /// Where on its way the packet is.
+    /// Returns the packet's position on its path.
     pub fn place(&self) -> Place {
         match (self.hop.switches() == 0, self.leads_to_host()) {
             (true, false) => Place::SourceLeaf,
@@ -118,7 +118,7 @@ impl Decision<'_> {
         }
     }
 
-    /// The leaf of `host` in the plane of this switch, as a number among switches.
+    /// Returns the leaf of `host` in the plane of this switch, as an index among switches.
     pub fn leaf_of(&self, host: NodeId) -> u32 {
         let Decision { topology, hop, .. } = self;
         let mut leaves = topology.ports(host).iter().map(|&port| topology.link(port).to);
@@ -128,66 +128,66 @@ impl Decision<'_> {
     }
 }
 
-/// What becomes of a packet that a model attended to.
+/// The fate of a packet that a model serviced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// It goes on by this link, one of the candidates.
+    /// The packet is forwarded on this link, one of the candidates.
     Forward(LinkId),
-    /// The model has it. It comes back as an [`Order::Send`], perhaps one given just now.
+    /// The model holds the packet and returns it in an [`Order::Send`], possibly one of this call.
     Hold,
-    /// It was for the switch.
+    /// The packet was addressed to the switch.
     Take,
 }
 
-/// What a model that attends has its switch do, in order, after the packet or timer at hand.
+/// An action that a model orders from its switch, in order, after the current packet or timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Send on a packet that was held.
+    /// Forwards a packet that was held.
     Send(Hop),
-    /// Make a control packet and send it.
+    /// Sends a new control packet.
     Emit {
-        /// In whose name.
+        /// The host that is named as its source.
         source: NodeId,
-        /// For whom; that host's leaf takes it.
+        /// The host that is named as its destination; that host's leaf receives it.
         destination: NodeId,
         /// UDP source port.
         port: u16,
-        /// What it says.
+        /// Its label.
         label: Label,
     },
-    /// Call [`Forward::timer`].
+    /// Calls [`Forward::timer`].
     Wake {
-        /// When; not before now.
+        /// The time; not before now.
         at: SimTime,
-        /// With what.
+        /// The argument of the call.
         token: u64,
     },
 }
 
-/// Chooses the next link of each packet.
+/// A forwarding model: chooses the next link of each packet.
 pub trait Forward {
-    /// The chosen link: one of the candidates.
+    /// Returns the chosen link, one of the candidates.
     fn choose(&mut self, decision: &Decision<'_>) -> LinkId;
 
-    /// Whether every packet at every switch is to come by [`Self::attend`]. Switches of models that do
-    /// not attend, with ports that hold no queues, are served by a faster loop.
+    /// Returns `true` if every packet at every switch must pass through [`Self::service`]. Switches of other models,
+    /// with ports that hold no queues, run in a faster loop.
     fn attends(&self) -> bool {
         false
     }
 
-    /// A packet is at a switch.
+    /// Handles a packet at a switch.
     fn attend(&mut self, decision: &Decision<'_>, _: &mut Labels, _: &mut Vec<Order>) -> Fate {
         Fate::Forward(self.choose(decision))
     }
 
-    /// A timer of a switch has run out.
+    /// Handles the expiry of a switch's timer.
     fn timer(&mut self, _now: SimTime, _switch: usize, _token: u64, _: &mut Vec<Order>) {}
 
-    /// Routes have changed.
+    /// Handles a change of the routes.
     fn rerouted(&mut self) {}
 }
 
-/// How switches choose among equal-cost links.
+/// Configuration of the choice among equal-cost links.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ForwardingConfig {
@@ -195,20 +195,20 @@ pub struct ForwardingConfig {
     pub kind: Kind,
     /// The hash function, for models that hash.
     pub hash: HashAlgorithm,
-    /// By how many bits more each tier turns its hash. Tiers that use the same bits of the same
-    /// function polarise, whatever their seeds (Broadcom's RTAG7 has this offset for it).
+    /// Number of bits by which each tier rotates its hash beyond the previous tier. Tiers that use the same bits of
+    /// the same function polarise, whatever their seeds (Broadcom's RTAG7 has this offset to prevent it).
     pub rotate_by_tier: u32,
-    /// For `weighted-ecmp`.
+    /// Parameters of `weighted-ecmp`.
     pub weighted: WeightedConfig,
-    /// For `letflow`.
+    /// Parameters of `letflow`.
     pub letflow: LetFlowConfig,
-    /// For `conga`.
+    /// Parameters of `conga`.
     pub conga: CongaConfig,
-    /// For `drill`.
+    /// Parameters of `drill`.
     pub drill: DrillConfig,
-    /// For `adaptive`.
+    /// Parameters of `adaptive`.
     pub adaptive: AdaptiveConfig,
-    /// For `conweave`.
+    /// Parameters of `conweave`.
     pub conweave: ConWeaveConfig,
 }
 
@@ -229,10 +229,10 @@ impl Default for ForwardingConfig {
 }
 
 impl ForwardingConfig {
-    /// Whether every parameter is within its range.
+    /// Checks that every parameter is within its range.
     ///
     /// # Errors
-    /// The group that is wrong and what is wrong in it.
+    /// The group of parameters that is wrong, and the error in it.
     pub fn check(&self) -> Result<(), (&'static str, String)> {
         let groups = [
             ("weighted", self.weighted.check()),
@@ -245,11 +245,11 @@ impl ForwardingConfig {
         groups.into_iter().try_for_each(|(group, found)| found.map_err(|message| (group, message)))
     }
 
-    /// Whether the model works in this network: `ConWeave` waits at one leaf for what went another way, so
-    /// all ways to a host must end there.
+    /// Checks that the model works in this network: `ConWeave` holds, at one leaf, packets that took another path, so
+    /// all paths to a host must end at one leaf.
     ///
     /// # Errors
-    /// Which host is reached through several leaves.
+    /// A host is reached through several leaves.
     pub fn check_network(&self, topology: &Topology) -> Result<(), String> {
         if self.kind != Kind::ConWeave {
             return Ok(());
@@ -277,7 +277,7 @@ fn at_least_one(key: &str, value: u64) -> Result<(), String> {
     if value == 0 { Err(format!("{key} is 0, expected at least 1")) } else { Ok(()) }
 }
 
-/// The candidate with the least cost, drawn from those that are alike.
+/// Returns the candidate with the least cost, drawn at random from equal ones.
 fn least<C: Ord>(candidates: &[LinkId], cost: impl Fn(LinkId) -> C, rng: &mut Rng) -> LinkId {
     let least = candidates.iter().map(|&link| cost(link)).min().expect("there are candidates");
     let best = || candidates.iter().filter(|&&link| cost(link) == least);
@@ -308,7 +308,7 @@ macro_rules! forwarding_models {
         #[non_exhaustive]
         pub enum Forwarding {
             $(#[doc = $about] $kind($module::Forwarding),)+
-            /// One that is not in the table.
+            /// A model that is not in the table.
             External(Box<dyn ExternalForward>),
         }
 
@@ -357,7 +357,7 @@ macro_rules! forwarding_models {
     };
 }
 
-/// A forwarding model from elsewhere.
+/// A forwarding model that another crate defines.
 pub trait ExternalForward: Forward + std::fmt::Debug + Send {}
 impl<T: Forward + std::fmt::Debug + Send> ExternalForward for T {}
 
@@ -373,14 +373,13 @@ forwarding_models! {
     ConWeave => conweave, "conweave", "flows leave paths whose round trip is late; the last leaf puts them in order (Song 2023)";
 }
 
-/// The five-tuple a switch sees. Host `h` has address 10.0.0.0 + `h`, which is also how
-/// [`crate::nic`] names it.
+/// Returns the five-tuple that a switch reads. Host `h` has address 10.0.0.0 + `h`, as in [`crate::nic`].
 pub fn five_tuple(hop: Hop, parcels: &ParcelPool) -> FiveTuple {
     let parcel = parcels.get(hop.packet());
     crate::nic::five_tuple(parcel.source, hop.destination(), parcel.source_port)
 }
 
-/// The hash every forwarding model and the hosts' injection agree on.
+/// Returns the hash that every forwarding model and the hosts' injection use.
 pub fn fabric_hash(config: &ForwardingConfig) -> FabricHash {
     FabricHash::new(config.hash)
 }

@@ -1,11 +1,11 @@
-//! A random link for each packet: what a switch that sprays does, whatever the host chose.
+//! A random link for each packet: a switch that sprays, independent of the host's entropy.
 
 use weft_topo::{LinkId, Topology};
 use weft_units::{Rng, Seed};
 
 use super::{Decision, Forward, ForwardingConfig};
 
-/// One stream of draws for the fabric.
+/// One random stream for the fabric.
 #[derive(Debug)]
 pub struct Forwarding {
     rng: Rng,

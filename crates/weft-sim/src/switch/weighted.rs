@@ -1,9 +1,8 @@
-//! Weighted ECMP: the hash of the five-tuple picks an entry of a table in which each link stands as
-//! often as its weight says (WCMP, Zhou et al. 2014).
+//! Weighted ECMP: the hash of the five-tuple selects an entry of a table that holds each link as often as its weight
+//! (WCMP, Zhou et al. 2014).
 //!
-//! Where weights are not given they follow from the network: a link's is the capacity that leads
-//! from it to the destination's leaf. So a spine that lost half of its cables to that leaf gets half
-//! the flows, as soon as routes know of it.
+//! Weights that are not given follow from the network: a link's weight is the capacity from it to the destination's
+//! leaf. So a spine that lost half of its cables to that leaf gets half the flows once the routes are updated.
 
 use std::collections::BTreeMap;
 
@@ -17,8 +16,8 @@ use super::{Decision, Forward, ForwardingConfig, ecmp};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Weights of a switch's uplinks in port order, from the start again when there are more
-    /// uplinks. Without any they are the capacities downstream.
+    /// Weights of a switch's uplinks in port order, repeated if there are more uplinks. If empty, the weights are the
+    /// downstream capacities.
     pub weights: Vec<u32>,
 }
 
@@ -28,7 +27,7 @@ impl Config {
     }
 }
 
-/// Entries of a table at most; chips have a few thousand for all of them.
+/// Maximum number of entries of a table; chips have a few thousand for all tables.
 const MOST_ENTRIES: u64 = 1024;
 
 /// The tables in use.
@@ -36,7 +35,7 @@ const MOST_ENTRIES: u64 = 1024;
 pub struct Forwarding {
     weights: Vec<u32>,
     hash: ecmp::Forwarding,
-    /// By switch and group of destinations: for each candidate, one past its last entry.
+    /// Tables by switch and group of destinations: for each candidate, the end of its entries.
     tables: Vec<BTreeMap<u32, Vec<usize>>>,
 }
 
@@ -67,7 +66,7 @@ impl Forward for Forwarding {
         let candidates = decision.candidates;
         let group = decision.routes.group(decision.hop.destination());
         if decision.leads_to_host() {
-            // A host's own cables.
+            // These are a host's own cables.
             return self.hash.choose(decision);
         }
         let known = self.tables[decision.switch].get(&group);
@@ -88,8 +87,8 @@ impl Forward for Forwarding {
     }
 }
 
-/// Bits a second that `link`, one of `links`, leads to the destination's leaf. What the switch at its
-/// end has is shared by the links to that switch.
+/// Returns the capacity in bits per second from `link`, one of `links`, to the destination's leaf. Links to the same
+/// switch share that switch's capacity.
 fn capacity(link: LinkId, links: &[LinkId], decision: &Decision<'_>) -> u64 {
     let Decision { topology, routes, hop, .. } = decision;
     let ends = topology.link(link);
@@ -103,7 +102,7 @@ fn capacity(link: LinkId, links: &[LinkId], decision: &Decision<'_>) -> u64 {
     ends.rate.as_bps().min(onward.fold(0, u64::saturating_add) / parallel)
 }
 
-/// For each weight, one past its last entry in a table as small as the weights allow.
+/// Returns, for each weight, the end of its entries in the smallest table that represents the weights.
 fn entries(weights: Vec<u64>) -> Vec<usize> {
     let divisor = weights.iter().copied().fold(0, greatest_common_divisor).max(1);
     let sum: u64 = weights.iter().map(|weight| weight / divisor).sum();

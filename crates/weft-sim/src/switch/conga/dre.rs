@@ -1,4 +1,4 @@
-//! CONGA's discounting rate estimator: how busy a link is.
+//! CONGA's discounting rate estimator: the utilisation of a link.
 
 use weft_topo::LinkId;
 use weft_topo::Topology;
@@ -6,12 +6,12 @@ use weft_topo::Topology;
 use super::Config;
 use crate::time::{SimSpan, SimTime};
 
-/// An estimator for each link. What is sent adds its bytes to a register, which loses the share
-/// `alpha` every `period`; so the register of a busy link comes to `rate * period / alpha`.
+/// An estimator for each link. Each sent packet adds its bytes to a register, which loses the share `alpha` every
+/// `period`; so the register of a busy link converges to `rate * period / alpha`.
 #[derive(Debug)]
 pub(super) struct Estimators {
     period: SimSpan,
-    /// What a period leaves.
+    /// The share of the register that remains after one period.
     kept: f64,
     grades: f64,
     registers: Vec<Register>,
@@ -20,13 +20,13 @@ pub(super) struct Estimators {
 #[derive(Clone, Copy, Debug)]
 struct Register {
     bytes: f64,
-    /// Periods that have passed when it was last brought up to date.
+    /// Number of periods that had passed at the last update.
     periods: u64,
-    /// What it holds when its link is busy all the time.
+    /// The value of the register when its link is always busy.
     full: f64,
 }
 
-/// After so many periods without a byte nothing that counts is left of a full register.
+/// Number of periods without a byte after which a full register is zero in effect.
 const ALL_GONE: u64 = 1_000;
 
 impl Estimators {
@@ -45,14 +45,14 @@ impl Estimators {
         }
     }
 
-    /// Counts a packet and says how busy its link is with it.
+    /// Counts a packet and returns the link's utilisation with it.
     pub(super) fn count(&mut self, link: LinkId, bytes: u16, now: SimTime) -> u8 {
         let register = self.at(link, now);
         register.bytes += f64::from(bytes);
         self.grade(link, now)
     }
 
-    /// How busy a link is: from 0 to the largest number of so many bits.
+    /// Returns a link's utilisation as an integer from 0 to the largest number of `bits` bits.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "below 2^8")]
     pub(super) fn grade(&mut self, link: LinkId, now: SimTime) -> u8 {
         let grades = self.grades;
@@ -60,7 +60,7 @@ impl Estimators {
         (register.bytes / register.full * grades).min(grades - 1.0) as u8
     }
 
-    /// The register as it is now.
+    /// Returns the register, discounted up to `now`.
     fn at(&mut self, link: LinkId, now: SimTime) -> &mut Register {
         let periods = now.as_picos() / self.period.as_picos();
         let register = &mut self.registers[link.index()];

@@ -1,10 +1,9 @@
 //! CONGA: each flowlet takes the path whose busiest link is least busy (Alizadeh et al. 2014).
 //!
-//! Every switch estimates how busy its links are ([`dre`]). A packet carries which uplink its leaf
-//! chose and the largest estimate on its way; the leaf it goes to keeps that and tells the first leaf
-//! on packets of the other direction ([`tables`]). A new flowlet takes the uplink with the least of
-//! the larger of its own estimate and what the other leaf told. Switches past the leaf, where they
-//! have a choice, hash.
+//! Every switch estimates the utilisation of its links ([`dre`]). A packet carries the uplink that its first leaf
+//! chose and the largest estimate on its path; the last leaf stores both and returns them to the first leaf on packets
+//! of the other direction ([`tables`]). A new flowlet takes the uplink with the smallest maximum of its own estimate
+//! and the other leaf's feedback. Other switches, if they have a choice, hash.
 
 use serde::{Deserialize, Serialize};
 use weft_topo::{LinkId, Topology};
@@ -23,15 +22,15 @@ mod tables;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Silence that ends a flowlet.
+    /// Idle time that ends a flowlet.
     pub flowlet_timeout: Duration,
-    /// How often the estimators are discounted.
+    /// Interval between discounts of the estimators.
     pub dre_period: Duration,
-    /// By what share.
+    /// The share that one discount removes.
     pub dre_alpha: f64,
     /// Bits of an estimate.
     pub bits: u8,
-    /// How long a leaf believes what it heard or saw, and remembers a silent flow.
+    /// Time for which a leaf uses a received or measured metric, and remembers an idle flow.
     pub aging: Duration,
 }
 
@@ -63,7 +62,7 @@ impl Config {
     }
 }
 
-/// How congested the way by an uplink is.
+/// The congestion of the path through one uplink.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Metric {
     /// The first leaf's port: the paper's `LBTag`.
@@ -72,27 +71,27 @@ struct Metric {
     congestion: u8,
 }
 
-/// What leaves write on packets.
+/// The label that leaves write on packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tag {
-    /// Who wrote it, as a number among switches.
+    /// The leaf that wrote it, as an index among switches.
     leaf: u32,
-    /// What the packet met so far; control packets are not measured.
+    /// The metric of the packet's path so far; control packets are not measured.
     met: Option<Metric>,
-    /// About a way in the other direction.
+    /// The metric of a path in the other direction.
     feedback: Option<Metric>,
 }
 
-/// What every switch keeps.
+/// The state of all switches.
 #[derive(Debug)]
 pub struct Forwarding {
     flowlet_timeout: SimSpan,
     aging: SimSpan,
     estimators: Estimators,
-    /// By switch; only leaves have any.
+    /// Tables by switch; only leaves use them.
     tables: Vec<Tables>,
     flowlets: Vec<FlowTable<Option<LinkId>>>,
-    /// By link, the number of the port it leaves by.
+    /// The port number by link.
     ports: Vec<u16>,
     hash: ecmp::Forwarding,
     rng: Rng,
@@ -117,7 +116,7 @@ impl Forwarding {
         }
     }
 
-    /// A packet leaves its first leaf.
+    /// Handles a packet at its first leaf.
     fn set_out(&mut self, decision: &Decision<'_>, labels: &mut Labels) -> LinkId {
         let &Decision { now, switch, hop, .. } = decision;
         let leaf = decision.leaf_of(hop.destination());
@@ -136,7 +135,7 @@ impl Forwarding {
         link
     }
 
-    /// The uplink of the packet's flowlet.
+    /// Returns the uplink of the packet's flowlet.
     fn flowlet(&mut self, decision: &Decision<'_>, leaf: u32) -> LinkId {
         let &Decision { now, switch, hop, candidates, parcels, .. } = decision;
         let (idle, known) = self.flowlets[switch].pass(Flow::of(hop, parcels), now);
@@ -155,14 +154,14 @@ impl Forwarding {
         let least = congestion.iter().map(|&(congestion, _)| congestion).min();
         let best = congestion.iter().filter(|&&(congestion, _)| Some(congestion) == least);
         let best: Vec<_> = best.map(|&(_, link)| link).collect();
-        // A flow moves only to gain by it.
+        // A flow moves only if another uplink is better.
         let old = old.filter(|link| best.contains(link));
         let link = old.unwrap_or_else(|| best[self.rng.index(best.len())]);
         *known = Some(link);
         link
     }
 
-    /// A packet passes a switch between leaves.
+    /// Handles a packet at a switch between leaves.
     fn pass_on(&mut self, decision: &Decision<'_>, labels: &mut Labels) -> LinkId {
         let hop = decision.hop;
         let link = self.hash.choose(decision);
@@ -176,7 +175,7 @@ impl Forwarding {
         link
     }
 
-    /// A packet reached its last leaf.
+    /// Handles a packet at its last leaf.
     fn take_note(&mut self, decision: &Decision<'_>, labels: &Labels) {
         let Label::Conga(tag) = labels.get(decision.hop.packet()) else { return };
         let tables = &mut self.tables[decision.switch];

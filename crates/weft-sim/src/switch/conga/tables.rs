@@ -1,16 +1,16 @@
-//! What CONGA's leaves know of the paths between them.
+//! The congestion tables of CONGA's leaves.
 
 use std::collections::BTreeMap;
 
 use super::Metric;
 use crate::time::{SimSpan, SimTime};
 
-/// What one leaf knows.
+/// The tables of one leaf.
 #[derive(Debug, Default)]
 pub(super) struct Tables {
-    /// By leaf and own uplink, how congested the way there is: Congestion-To-Leaf.
+    /// Congestion of the path there, by leaf and own uplink: Congestion-To-Leaf.
     to: BTreeMap<(u32, u16), Heard>,
-    /// By leaf, how congested the ways from there are: Congestion-From-Leaf.
+    /// Congestion of the paths from there, by leaf: Congestion-From-Leaf.
     from: BTreeMap<u32, From>,
 }
 
@@ -20,11 +20,11 @@ struct Heard {
     at: SimTime,
 }
 
-/// The ways from one leaf, by its uplinks.
+/// The metrics of paths from one leaf, by that leaf's uplinks.
 #[derive(Debug, Default)]
 struct From {
     ways: BTreeMap<u16, Seen>,
-    /// The uplink that was told last.
+    /// The uplink that was fed back last.
     told: u16,
 }
 
@@ -32,25 +32,24 @@ struct From {
 struct Seen {
     congestion: u8,
     at: SimTime,
-    /// Whether the other leaf has yet to be told.
+    /// `true` until the metric has been fed back to the other leaf.
     is_news: bool,
 }
 
 impl Tables {
-    /// How congested the way to `leaf` by `uplink` is; not at all, as far as is known, when nothing
-    /// was heard within `aging`.
+    /// Returns the congestion of the path to `leaf` by `uplink`; zero if no feedback arrived within `aging`.
     pub(super) fn congestion_to(&self, leaf: u32, uplink: u16, now: SimTime, aging: SimSpan) -> u8 {
         let heard = self.to.get(&(leaf, uplink)).filter(|heard| now.since(heard.at) <= aging);
         heard.map_or(0, |heard| heard.congestion)
     }
 
-    /// `leaf` told about a way to it.
+    /// Stores feedback from `leaf` about a path to it.
     pub(super) fn hear(&mut self, leaf: u32, metric: Metric, now: SimTime) {
         let Metric { uplink, congestion } = metric;
         self.to.insert((leaf, uplink), Heard { congestion, at: now });
     }
 
-    /// A packet from `leaf` came with what it met on its way.
+    /// Stores the metric that a packet from `leaf` measured on its path.
     pub(super) fn see(&mut self, leaf: u32, metric: Metric, now: SimTime) {
         let Metric { uplink, congestion } = metric;
         let seen = self.from.entry(leaf).or_default().ways.entry(uplink);
@@ -59,7 +58,7 @@ impl Tables {
         *seen = Seen { congestion, at: now, is_news };
     }
 
-    /// What to tell `leaf` next about the ways from it: in turn, and news first.
+    /// Returns the next feedback for `leaf` about the paths from it: round robin, changed metrics first.
     pub(super) fn tell(&mut self, leaf: u32, now: SimTime, aging: SimSpan) -> Option<Metric> {
         let from = self.from.get_mut(&leaf)?;
         from.ways.retain(|_, seen| now.since(seen.at) <= aging);

@@ -1,4 +1,4 @@
-//! Decisions checked by hand, on the wire's terms: a leaf's uplinks are its ports 16 to 23.
+//! CONGA's decisions, checked by hand. A leaf's uplinks are its ports 16 to 23.
 
 use weft_topo::NodeId;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::switch::Kind;
 use crate::switch::bench::{Bench, micros};
 
-/// Makes an uplink as busy as a number of full-size packets do.
+/// Loads an uplink with a number of full-size packets.
 fn load(bench: &mut Bench, port: u16, packets: u32) {
     for _ in 0..packets {
         bench.send(micros(0), 0, 16, port);
@@ -43,7 +43,7 @@ fn a_flowlet_stays_and_moves_after_a_gap_only_to_gain_by_it() {
 #[test]
 fn the_way_carries_its_worst_link_and_the_other_leaf_sends_it_back() {
     let mut bench = Bench::new(Kind::Conga);
-    // Other leaves keep the first spine busy towards the leaf of host 16.
+    // Other leaves load the first spine's link towards the leaf of host 16.
     let spine = NodeId(136);
     let down = bench.topology.ports(spine)[1];
     assert_eq!(bench.topology.link(down).to, NodeId(129));
@@ -55,20 +55,20 @@ fn the_way_carries_its_worst_link_and_the_other_leaf_sends_it_back() {
         let way = bench.carry(micros(0), hop);
         busy += u32::from(way[1] == down);
     }
-    // A flow of host 0 that goes by that spine meets it, and its own leaf knows nothing of it.
+    // A flow of host 0 through that spine meets the load, of which its own leaf has no feedback.
     let through = (0..).find(|&port| bench.uplink(micros(0), 0, 16, 5_000 + port) == 0).unwrap();
     let hop = bench.packet(0, 16, 5_000 + through);
     bench.carry(micros(0), hop);
     let Label::Conga(tag) = bench.labels.get(hop.packet()) else { panic!("no label") };
     assert_eq!(tag.met.map(|met| met.uplink), Some(16));
     assert!(tag.met.is_some_and(|met| met.congestion >= 2), "{tag:?}");
-    // A packet the other way tells the leaf of host 0; control packets do as well.
+    // A packet in the other direction brings the feedback to the leaf of host 0; so do control packets.
     let back = bench.packet(16, 0, 9).as_control();
     bench.carry(micros(1), back);
     let chosen: Vec<_> =
         (0..100).map(|port| bench.uplink(micros(2), 1, 17, 6_000 + port)).collect();
     assert!(!chosen.contains(&0), "{chosen:?}");
-    // It is forgotten after 500 us.
+    // The feedback expires after 500 us.
     let later: Vec<_> =
         (0..100).map(|port| bench.uplink(micros(502), 1, 17, 7_000 + port)).collect();
     assert!(later.contains(&0), "{later:?}");

@@ -1,4 +1,4 @@
-//! The last leaf: answers, and holds what overtook.
+//! The last leaf: sends replies and holds packets that arrived before the TAIL.
 
 use std::collections::BTreeMap;
 
@@ -8,33 +8,33 @@ use crate::switch::flow::{Flow, FlowTable};
 use crate::switch::{Decision, Label, Order};
 use crate::time::{SimSpan, SimTime};
 
-/// What one leaf keeps of what it receives.
+/// The state of one leaf for the packets that it receives.
 #[derive(Debug)]
 pub(super) struct Destination {
     flush_slack: SimSpan,
     default_wait: SimSpan,
     flows: FlowTable<Receiving>,
-    /// The queues of flows that were rerouted.
+    /// The queues of rerouted flows.
     held: BTreeMap<Flow, Held>,
 }
 
 #[derive(Debug, Default)]
 struct Receiving {
     epoch: SimTime,
-    /// Whether the TAIL of this epoch has come, or was given up.
+    /// `true` once the TAIL of this epoch has arrived or is no longer awaited.
     is_cleared: bool,
-    /// When the latest packet of the old path left the first leaf, and when it came.
+    /// The departure time at the first leaf and the arrival time of the latest packet of the old path.
     latest: Option<(SimTime, SimTime)>,
-    /// When the TAIL left the first leaf, once that is known.
+    /// The departure time of the TAIL at the first leaf, once it is known.
     tail_at: SimTime,
 }
 
 #[derive(Debug)]
 struct Held {
     packets: Vec<Hop>,
-    /// When they are let go, TAIL or not.
+    /// The time at which the held packets are released without a TAIL.
     flush_at: SimTime,
-    /// The earliest timer that has been asked for.
+    /// The earliest timer that has been requested.
     wake_at: SimTime,
 }
 
@@ -48,7 +48,7 @@ impl Destination {
         }
     }
 
-    /// A data packet is here: orders it to be sent on, or holds it.
+    /// Handles a data packet: orders it to be forwarded, or holds it.
     pub(super) fn arrive(
         &mut self,
         decision: &Decision<'_>,
@@ -70,7 +70,7 @@ impl Destination {
         let overtook = header.is_rerouted && !receiving.is_cleared;
         receiving.is_cleared |= header.mark == Mark::Tail;
         if is_new_epoch {
-            // What an earlier epoch left comes first.
+            // Packets held in an earlier epoch are released first.
             self.release(flow, orders);
         }
         answer(decision, header, orders);
@@ -134,7 +134,8 @@ impl Receiving {
         }
     }
 
-    /// As long after the latest packet of the old path as the TAIL was sent after that one.
+    /// Returns the expected arrival of the TAIL: its departure interval after the old path's latest packet, added to
+    /// the arrival of that one.
     fn expected_tail(&self, now: SimTime, default_wait: SimSpan) -> SimTime {
         match self.latest {
             Some((sent_at, received_at)) => received_at + self.tail_at.since(sent_at),
@@ -144,7 +145,7 @@ impl Receiving {
 }
 
 impl Held {
-    /// Sets when the packets are let go, and asks for a timer if none is early enough.
+    /// Sets the release time of the held packets, and requests a timer if none is early enough.
     fn let_go_at(&mut self, at: SimTime, flow: Flow, now: SimTime, orders: &mut Vec<Order>) {
         self.flush_at = at;
         if at < self.wake_at {
@@ -154,7 +155,7 @@ impl Held {
     }
 }
 
-/// Tells the first leaf what this packet tells this one.
+/// Orders the reply or notification that this packet requires to its first leaf.
 fn answer(decision: &Decision<'_>, header: &Header, orders: &mut Vec<Order>) {
     let hop = decision.hop;
     let parcel = decision.parcels.get(hop.packet());

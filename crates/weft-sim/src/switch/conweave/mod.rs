@@ -1,14 +1,13 @@
-//! ConWeave: the first leaf moves flows off paths whose round trip is late, the last leaf hides that
-//! from the hosts (Song et al. 2023).
+//! ConWeave: the first leaf moves flows off paths with a late round trip, and the last leaf hides the reordering from
+//! the hosts (Song et al. 2023).
 //!
-//! The first leaf names a stretch of a flow on one path an *epoch* and asks the last leaf to answer its
-//! first packet ([`source`]). An answer in time begins the next epoch. Without one the flow moves:
-//! the packet at hand is the TAIL of the old path, those that follow are marked as rerouted. The last
-//! leaf holds rerouted packets until the TAIL has come, or should have, and then says so with CLEAR
-//! ([`destination`]). Packets that come marked by ECN make it tell the first leaf, which then moves
-//! nothing to that path for a while.
+//! The first leaf calls a part of a flow on one path an *epoch* and asks the last leaf to reply to its first packet
+//! ([`source`]). A reply in time begins the next epoch. Without one the flow moves: the current packet is the TAIL of
+//! the old path, and those that follow are marked as rerouted. The last leaf holds rerouted packets until the TAIL has
+//! arrived or is overdue, and then sends CLEAR ([`destination`]). ECN-marked packets make it notify the first leaf,
+//! which then moves no flow to that path for a while.
 //!
-//! Leaves choose the uplink; switches past them, where they have a choice, hash.
+//! Leaves choose the uplink; other switches, if they have a choice, hash.
 
 use serde::{Deserialize, Serialize};
 use weft_topo::{LinkId, Topology};
@@ -27,17 +26,17 @@ mod source;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// How much later than in an empty network an answer may come before the flow moves.
+    /// Time that a reply may exceed the idle network's round trip before the flow moves.
     pub reply_slack: Duration,
-    /// How long nothing moves to a path that was congested.
+    /// Time for which no flow moves to a path that was congested.
     pub path_pause: Duration,
-    /// Silence after which a flow begins a new epoch wherever it likes.
+    /// Idle time after which a flow begins a new epoch on any path.
     pub expiry: Duration,
-    /// How much later than expected the TAIL may come before held packets are let go.
+    /// Time that the TAIL may exceed its expected arrival before held packets are released.
     pub flush_slack: Duration,
-    /// When the TAIL is expected if nothing of its epoch was seen.
+    /// Expected wait for the TAIL if no packet of its epoch arrived.
     pub default_wait: Duration,
-    /// Silence after which a switch forgets a flow.
+    /// Idle time after which a switch forgets a flow.
     pub aging: Duration,
 }
 
@@ -68,43 +67,42 @@ impl Config {
     }
 }
 
-/// What leaves write on packets.
+/// The label that leaves write on packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tag {
-    /// On data, for the last leaf.
+    /// A header on data, for the last leaf.
     Data(Header),
-    /// To the first leaf: what it asked about arrived.
+    /// A reply to the first leaf: the requested packet arrived.
     Reply {
-        /// The epoch it asked in.
+        /// The epoch of the request.
         epoch: SimTime,
-        /// It was the TAIL: this is CLEAR.
+        /// `true` if the packet was the TAIL: this is CLEAR.
         is_clear: bool,
     },
-    /// To the first leaf: the way by this uplink is congested.
+    /// A notification to the first leaf: the path by this uplink is congested.
     Notify {
         /// The uplink.
         uplink: LinkId,
     },
 }
 
-/// What the first leaf writes on data.
+/// The header that the first leaf writes on data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The way it takes.
+    /// The uplink of the packet's path.
     uplink: LinkId,
-    /// The epoch, named by when it began. A flow that was forgotten is thus in a later one than ever
-    /// before.
+    /// The epoch, named by its start time. So a flow that was forgotten begins a later epoch than any before.
     epoch: SimTime,
-    /// Whether it left after the TAIL, on the new path.
+    /// `true` if it left after the TAIL, on the new path.
     is_rerouted: bool,
     mark: Mark,
-    /// When it left the first leaf.
+    /// The departure time at the first leaf.
     sent_at: SimTime,
-    /// When the TAIL did, if it has.
+    /// The departure time of the TAIL, if it has left.
     tail_at: SimTime,
 }
 
-/// What else a data packet is.
+/// The role of a data packet in its epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mark {
     None,
@@ -114,10 +112,10 @@ enum Mark {
     Tail,
 }
 
-/// What every switch keeps.
+/// The state of all switches.
 #[derive(Debug)]
 pub struct Forwarding {
-    /// By switch; only leaves use them.
+    /// Sources by switch; only leaves use them.
     sources: Vec<Source>,
     destinations: Vec<Destination>,
     hash: ecmp::Forwarding,

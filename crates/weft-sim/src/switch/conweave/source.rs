@@ -1,4 +1,4 @@
-//! The first leaf: which uplink a flow takes, and when it leaves it.
+//! The first leaf: the choice of a flow's uplink, and the decision to leave it.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use crate::switch::Decision;
 use crate::switch::flow::{Flow, FlowTable};
 use crate::time::{SimSpan, SimTime};
 
-/// What one leaf keeps of what it sends.
+/// The state of one leaf for the packets that it sends.
 #[derive(Debug)]
 pub(super) struct Source {
     reply_slack: SimSpan,
     path_pause: SimSpan,
     expiry: SimSpan,
     flows: FlowTable<Sending>,
-    /// By leaf and uplink, until when nothing moves there.
+    /// The end of each pause, by leaf and uplink: no flow moves there before.
     paused: BTreeMap<(u32, LinkId), SimTime>,
     rng: Rng,
 }
@@ -28,12 +28,12 @@ struct Sending {
     epoch: SimTime,
     /// `None` before the first packet.
     uplink: Option<LinkId>,
-    /// Whether the TAIL of this epoch has been sent.
+    /// `true` once the TAIL of this epoch has been sent.
     is_rerouted: bool,
     tail_at: SimTime,
-    /// When the answer must have come; the far future if none is awaited.
+    /// The deadline of the reply; the far future if none is awaited.
     answer_by: SimTime,
-    /// Whether the next packet begins a new epoch on the same path.
+    /// `true` if the next packet begins a new epoch on the same path.
     is_settled: bool,
 }
 
@@ -62,7 +62,7 @@ impl Source {
         }
     }
 
-    /// Decides about a data packet of a host.
+    /// Returns the header of a host's data packet.
     pub(super) fn send(&mut self, decision: &Decision<'_>) -> Header {
         let &Decision { now, hop, candidates, parcels, .. } = decision;
         let (idle, flow) = self.flows.pass(Flow::of(hop, parcels), now);
@@ -71,7 +71,7 @@ impl Source {
         let is_late = flow.answer_by < now;
         let mut path = || {
             let leaf = decision.leaf_of(hop.destination());
-            // Where both draws are paused the flow stays, if it has where.
+            // If both draws are paused, the flow stays on its uplink, if it has one.
             draw(&mut self.rng, candidates, |link| {
                 self.paused.get(&(leaf, link)).is_none_or(|&until| until <= now)
             })
@@ -95,7 +95,7 @@ impl Source {
         }
     }
 
-    /// Another leaf says something about a flow from here.
+    /// Handles a reply or notification from another leaf about a flow of this one.
     pub(super) fn hear(&mut self, decision: &Decision<'_>, tag: Tag) {
         let &Decision { now, hop, parcels, .. } = decision;
         let parcel = parcels.get(hop.packet());
@@ -128,13 +128,13 @@ impl Sending {
     }
 }
 
-/// The first of two random uplinks that is good.
+/// Returns the first of two random uplinks that satisfies `is_good`.
 fn draw(rng: &mut Rng, among: &[LinkId], is_good: impl Fn(LinkId) -> bool) -> Option<LinkId> {
     let both = [(); 2].map(|()| among[rng.index(among.len())]);
     both.into_iter().find(|&link| is_good(link))
 }
 
-/// The cables' latency from this leaf to the destination's and back.
+/// Returns the propagation delay from this leaf to the destination's leaf and back.
 fn round_trip(decision: &Decision<'_>) -> SimSpan {
     let Decision { topology, routes, hop, .. } = decision;
     let (mut at, mut way) = (hop.node(), Duration::ZERO);

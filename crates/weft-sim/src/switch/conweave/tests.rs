@@ -1,5 +1,5 @@
-//! The protocol step by step. Cables take 1 us, so leaves are 4 us apart there and back, and answers
-//! are due after 8 us.
+//! The protocol, step by step. Cables take 1 us, so the round trip between leaves is 4 us, and replies are due after 8
+//! us.
 
 use weft_topo::NodeId;
 
@@ -20,7 +20,7 @@ impl Conversation {
         Self { bench: Bench::new(Kind::ConWeave) }
     }
 
-    /// A data packet passes its first leaf and the spine; gives it where it reaches the last leaf.
+    /// Sends a data packet over its first leaf and the spine; returns it before the last leaf.
     fn send(&mut self, at: u64) -> Hop {
         let hop = self.bench.packet(0, TO.0, 7);
         let hop = self.bench.step(micros(at), hop);
@@ -34,25 +34,25 @@ impl Conversation {
         }
     }
 
-    /// The mark of a packet that goes no further.
+    /// Returns the header's mark of a packet that goes no further.
     fn mark(&mut self, at: u64) -> Mark {
         let hop = self.send(at);
         self.header(hop).mark
     }
 
-    /// It reaches the last leaf; gives what that does.
+    /// Delivers it to the last leaf; returns that leaf's orders.
     fn arrive(&mut self, at: u64, hop: Hop) -> Vec<Order> {
         assert_eq!(self.bench.attend(micros(at), hop), Fate::Hold);
         self.bench.orders.drain(..).collect()
     }
 
-    /// What the last leaf emitted reaches the first.
+    /// Delivers a packet that the last leaf emitted to the first leaf.
     fn hear(&mut self, at: u64, order: Order) {
         let hop = self.bench.emitted(order);
         assert_eq!(self.bench.attend(micros(at), hop), Fate::Take);
     }
 
-    /// The last leaf saw marks on the way by this uplink.
+    /// Delivers the last leaf's notification of ECN marks on the path by this uplink.
     fn notify(&mut self, at: u64, uplink: LinkId) {
         let label = Label::ConWeave(Tag::Notify { uplink });
         self.hear(at, Order::Emit { source: TO, destination: NodeId(0), port: 7, label });
@@ -87,7 +87,7 @@ fn an_answer_in_time_begins_the_next_epoch_on_the_same_path() {
     assert!(headers.iter().all(|header| header.uplink == headers[0].uplink));
 }
 
-/// A flow whose first packet was not answered: that packet, the TAIL, and one rerouted.
+/// Returns the packets of a flow whose first packet got no reply: that packet, the TAIL, and a rerouted one.
 fn reroute(flow: &mut Conversation) -> [Hop; 3] {
     let first = flow.send(0);
     let uplink = flow.header(first).uplink;
@@ -112,7 +112,7 @@ fn what_overtakes_the_tail_waits_for_it() {
     let orders = flow.arrive(14, tail);
     assert!(is_reply(orders[0], true), "{orders:?}");
     assert_eq!(orders[1..], [tail, rerouted, another].map(Order::Send));
-    // CLEAR settles the flow on its new path.
+    // CLEAR ends the reroute: the flow stays on its new path.
     flow.hear(16, orders[0]);
     let next = flow.send(17);
     assert_eq!(flow.header(next).mark, Mark::Request);
@@ -125,7 +125,7 @@ fn a_tail_that_does_not_come_is_waited_for_as_long_as_it_should_take() {
     let [first, _, rerouted] = reroute(&mut flow);
     flow.arrive(2, first);
     let orders = flow.arrive(12, rerouted);
-    // Sent 9 us after the packet that came at 2 us; 16 us are added.
+    // It was sent 9 us after the packet that arrived at 2 us; 16 us are added.
     assert_eq!(flow.timer(27, orders[0]), [Order::Send(rerouted)]);
     let later = flow.send(28);
     assert_eq!(flow.arrive(30, later), [Order::Send(later)]);
@@ -137,7 +137,7 @@ fn packets_of_the_old_path_put_the_end_of_the_wait_off() {
     let [first, _, rerouted] = reroute(&mut flow);
     let orders = flow.arrive(12, rerouted);
     assert_eq!(orders, [Order::Wake { at: micros(12 + 200 + 16), token: token(&orders) }]);
-    // It took 18 us; so will the TAIL of 9 us.
+    // The packet took 18 us; the TAIL of 9 us is expected to take as long.
     let orders = flow.arrive(18, first);
     let wake = *orders.last().unwrap();
     assert_eq!(flow.timer(18 + 9 + 16, wake), [Order::Send(rerouted)]);
@@ -153,7 +153,7 @@ fn nothing_overtakes_into_the_next_epoch() {
     let mut flow = Conversation::new();
     let [_, _, rerouted] = reroute(&mut flow);
     flow.arrive(12, rerouted);
-    // Silence ends the epoch at the first leaf while its last packet is held.
+    // The first leaf ends the epoch of an idle flow while the last leaf holds its last packet.
     let next = flow.send(311);
     assert_eq!(flow.header(next).mark, Mark::Request);
     let orders = flow.arrive(313, next);
@@ -174,7 +174,7 @@ fn marked_packets_have_nothing_moved_to_their_path_for_16_us() {
         let uplinks = (first..first + 800).map(|port| flow.bench.send(micros(at), 1, 17, port));
         uplinks.filter(|&chosen| chosen == uplink).count()
     };
-    // Both of two draws are this path, and then it is drawn again, once in 512.
+    // If both draws are this path, a third follows, which is this path once in 512.
     assert!(uses(&mut flow, 19, 0) < 10);
     assert!((70..130).contains(&uses(&mut flow, 20, 1000)));
 }
