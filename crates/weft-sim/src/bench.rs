@@ -1,11 +1,11 @@
-//! What a process may ask the kernel about itself, for benchmarks. Nothing in a run depends on it.
+//! Kernel counters about this process, for benchmarks. Nothing in a run depends on them.
 
 use std::fs;
 
-/// Processor time this process has used, user and system, nanoseconds; zero where the kernel does
-/// not say. Unlike wall-clock time it does not count what other processes do meanwhile.
+/// Returns the processor time this process has used, user and system, nanoseconds, or zero if the kernel does not
+/// report it. Unlike wall-clock time it excludes other processes.
 pub fn process_cpu_nanos() -> u64 {
-    // The first field of schedstat is time spent on the processor, nanoseconds, for each thread.
+    // The first field of schedstat is a thread's time on the processor, nanoseconds.
     let Ok(tasks) = fs::read_dir("/proc/self/task") else { return 0 };
     tasks
         .filter_map(|task| fs::read_to_string(task.ok()?.path().join("schedstat")).ok())
@@ -13,7 +13,7 @@ pub fn process_cpu_nanos() -> u64 {
         .sum()
 }
 
-/// The most memory this process ever had resident, bytes; zero where the kernel does not say.
+/// Returns the process's peak resident memory, bytes, or zero if the kernel does not report it.
 pub fn peak_resident_bytes() -> u64 {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let kilobytes = status

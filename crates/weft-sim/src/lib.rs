@@ -23,12 +23,11 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! [`world`] is the loop: it pops events and calls hosts' engines and the [`fabric`], which is every
-//! link and switch. [`workload`] says what hosts send, [`fault`] what goes wrong, [`check`] watches
-//! invariants, [`measure`] watches the rest. [`compare`] runs balancers on the same arrivals,
-//! [`experiment`] varies scenarios and holds them to a paper's claims, [`swarm`] draws worlds at
-//! random. It knows no insides of the transport, no clock
-//! and no thread but those of [`batch`], which runs whole simulations side by side.
+//! [`world`] is the event loop: it pops events and calls hosts' engines and the [`fabric`], which is every link and
+//! switch. [`workload`] defines the hosts' traffic and [`fault`] the faults; [`check`] watches invariants, [`measure`]
+//! takes the measurements. [`compare`] runs balancers on the same arrivals, [`experiment`] varies scenarios and
+//! compares them with a paper's claims, [`swarm`] draws random worlds. The crate knows no internals of the transport,
+//! no clock, and no threads but those of [`batch`], which runs whole simulations side by side.
 #![deny(unsafe_code)]
 #![deny(clippy::disallowed_methods, clippy::disallowed_types)]
 

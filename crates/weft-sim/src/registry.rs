@@ -1,4 +1,4 @@
-//! What every registry of the simulator shares: a row's name is how it is parsed and printed.
+//! The common part of the simulator's registries: a row's name is how it is parsed and printed.
 
 /// Declares an enum of names from a table of rows: variant, name, one-line description.
 macro_rules! named_kinds {
@@ -11,13 +11,13 @@ macro_rules! named_kinds {
         pub enum $enum { $(#[doc = $about] $kind),+ }
 
         impl $enum {
-            /// Every one, in the order of the table.
+            /// All values, in the order of the table.
             pub const ALL: &[Self] = &[$(Self::$kind),+];
 
-            /// Its name in scenarios and on the command line.
+            /// Returns the name in scenarios and on the command line.
             pub const fn name(self) -> &'static str { match self { $(Self::$kind => $name),+ } }
 
-            /// What it does, in one line.
+            /// Returns a one-line description.
             pub const fn about(self) -> &'static str { match self { $(Self::$kind => $about),+ } }
         }
 

@@ -1,8 +1,7 @@
-//! Who talks to whom: channels (connections, seen from outside) and the messages on them.
+//! Channels (connections, seen from outside) and the messages on them.
 //!
-//! Engines know connection ids and tokens; workloads know channels and tags. This is where one is
-//! found from the other, and where a message's times are kept until it is both delivered and
-//! acknowledged.
+//! Engines know connection ids and tokens; workloads know channels and tags. This module maps one to the other, and
+//! keeps a message's times until it is both delivered and acknowledged.
 
 use weft_topo::NodeId;
 use weft_transport::{CloseReason, ConnectionId};
@@ -13,37 +12,37 @@ mod channel;
 
 pub use channel::{Channel, ChannelId, ChannelState, Side};
 
-/// Names a message that is on its way.
+/// The identifier of a message in progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MessageId(pub u32);
 
-/// What a workload asked to be carried.
+/// A workload's request to carry a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Order {
-    /// On which channel.
+    /// The channel.
     pub channel: ChannelId,
-    /// From which of its ends.
+    /// The end of the channel that sends.
     pub from: Side,
-    /// Bytes.
+    /// The message's length, bytes.
     pub length: u32,
-    /// Comes back to the workload with what happened to the message.
+    /// The workload's tag, returned in every notice about the message.
     pub tag: u64,
-    /// Whether its completion time belongs in the report.
+    /// `true` if its completion time belongs in the report.
     pub recorded: bool,
 }
 
-/// A message that is on its way.
+/// A message in progress.
 #[derive(Clone, Copy, Debug)]
 pub struct MessageRecord {
-    /// What was asked.
+    /// The request.
     pub order: Order,
-    /// The workload that asked.
+    /// The workload that sent it.
     pub workload: u32,
-    /// When it was given to the engine, or to wait for the handshake.
+    /// The time at which it was passed to the engine, or queued for the handshake.
     pub submitted: SimTime,
-    /// When it was placed whole, and everything before it.
+    /// The time at which the whole message, and everything before it, was placed.
     pub delivered: Option<SimTime>,
-    /// When its sender knew that.
+    /// The time at which its sender learned of the delivery.
     pub sent: Option<SimTime>,
 }
 
@@ -54,107 +53,106 @@ pub struct FinishedFlow {
     pub workload: u32,
     /// The workload's name for it.
     pub tag: u64,
-    /// Who sent it.
+    /// The host that sent it.
     pub source: NodeId,
-    /// Who received it.
+    /// The host that received it.
     pub destination: NodeId,
-    /// Bytes.
+    /// The message's length, bytes.
     pub length: u32,
-    /// When it was submitted.
+    /// The time of submission.
     pub submitted: SimTime,
-    /// When it was delivered.
+    /// The time of delivery.
     pub delivered: SimTime,
-    /// When its sender heard so.
+    /// The time at which the sender learned of the delivery.
     pub sent: SimTime,
 }
 
-/// What a workload is told.
+/// A notification for a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {
     /// A message it sent has been delivered, in order.
     Delivered {
-        /// What was asked.
+        /// The request.
         order: Order,
     },
-    /// Its sender knows.
+    /// The sender of a message knows that it was delivered.
     Sent {
-        /// What was asked.
+        /// The request.
         order: Order,
     },
-    /// A channel is no more. What was on it and has not been reported as delivered never will be.
+    /// A channel has closed. Messages on it that were not reported as delivered never will be.
     Closed {
-        /// Which.
+        /// The channel.
         channel: ChannelId,
-        /// Why, as the end that noticed first sees it; `None` where a host restarted.
+        /// The reason, as the end that noticed first sees it; `None` where a host restarted.
         reason: Option<CloseReason>,
     },
-    /// The time it asked for has come.
+    /// The requested wake-up time has come.
     Woken {
-        /// What it asked with.
+        /// The token of the request.
         token: u64,
     },
 }
 
-/// A channel event that contradicts what was sent. It is the transport's fault; the ordering check
-/// reports it.
+/// A channel event that contradicts the messages sent. It is a fault of the transport; the ordering check reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Contradiction {
-    /// A message was delivered that nobody sent, twice, or out of turn.
+    /// A message was delivered that nobody sent, or delivered twice, or out of order.
     #[error("{channel:?} delivered message {got} of {length} bytes to {to:?}, expected {expected}")]
     Delivery {
-        /// On which channel.
+        /// The channel.
         channel: ChannelId,
-        /// To which end.
+        /// The receiving end.
         to: Side,
-        /// Its number.
+        /// The message's number.
         got: u32,
-        /// Its length.
+        /// The message's length, bytes.
         length: u32,
-        /// The number that was next.
+        /// The expected number.
         expected: u32,
     },
-    /// A message was reported sent that is not on its way.
+    /// A message was reported sent that is not in progress.
     #[error("{channel:?} reported token {token} as sent, which is not on its way")]
     Completion {
-        /// On which channel.
+        /// The channel.
         channel: ChannelId,
         /// The token.
         token: u64,
     },
-    /// A tenant's frame came twice, after one that was sent later, or not as it was sent.
+    /// A tenant's frame arrived twice, after one that was sent later, or damaged.
     #[error("{channel:?} brought frame {serial} to {to:?} twice, late or damaged")]
     Frame {
-        /// On which channel.
+        /// The channel.
         channel: ChannelId,
-        /// To which end.
+        /// The receiving end.
         to: Side,
-        /// Its number.
+        /// The frame's number.
         serial: u32,
     },
     /// A message was reported sent before its receiver had it.
     #[error("{channel:?} reported a message as sent that was not delivered")]
     SentBeforeDelivered {
-        /// On which channel.
+        /// The channel.
         channel: ChannelId,
     },
 }
 
-/// Every channel, and every message on its way.
+/// All channels, and all messages in progress.
 #[derive(Debug, Default)]
 pub struct Traffic {
     channels: Vec<Channel>,
     messages: Vec<Option<MessageRecord>>,
     free: Vec<MessageId>,
-    /// What finished and was to be recorded, in the order it did.
+    /// The recorded messages that finished, in order of completion.
     pub finished: Vec<FinishedFlow>,
-    /// Recorded messages on channels that closed under them.
+    /// Number of recorded messages that were in progress on channels that closed.
     pub abandoned: u64,
-    /// Recorded messages submitted, by workload.
+    /// Number of recorded messages submitted, by workload.
     recorded: Vec<u64>,
 }
 
 impl Traffic {
-    /// Adds a channel that both ends still have to learn of.
+    /// Adds a channel that neither end knows yet.
     pub fn add(&mut self, workload: u32, hosts: [NodeId; 2]) -> ChannelId {
         let id = u32::try_from(self.channels.len()).expect("fewer than 2^32 channels in a run");
         self.channels.push(Channel {
@@ -170,22 +168,22 @@ impl Traffic {
         ChannelId(id)
     }
 
-    /// A channel; `None` for a number that names none, as a damaged packet's might.
+    /// Returns a channel, or `None` for a number that names none, as a damaged packet's might.
     pub fn channel(&self, id: ChannelId) -> Option<&Channel> {
         self.channels.get(id.0 as usize)
     }
 
-    /// A channel, to be changed.
+    /// Returns a channel for modification.
     pub fn channel_mut(&mut self, id: ChannelId) -> Option<&mut Channel> {
         self.channels.get_mut(id.0 as usize)
     }
 
-    /// Every channel.
+    /// Returns every channel.
     pub fn channels(&self) -> impl Iterator<Item = (ChannelId, &Channel)> {
         (0..).map(ChannelId).zip(&self.channels)
     }
 
-    /// Which end of a channel `host`'s `connection` is.
+    /// Returns the end of a channel that is `host`'s `connection`.
     pub fn side_of(&self, id: ChannelId, host: NodeId, connection: ConnectionId) -> Option<Side> {
         let channel = self.channel(id)?;
         [Side::Opener, Side::Peer].into_iter().find(|side| {
@@ -194,7 +192,7 @@ impl Traffic {
         })
     }
 
-    /// Notes a message.
+    /// Adds a message.
     pub fn begin(&mut self, order: Order, workload: u32, now: SimTime) -> MessageId {
         let index = workload as usize;
         if index >= self.recorded.len() {
@@ -215,16 +213,15 @@ impl Traffic {
         id
     }
 
-    /// A message on its way.
+    /// Returns a message in progress.
     pub fn message(&self, id: MessageId) -> Option<&MessageRecord> {
         self.messages.get(id.0 as usize)?.as_ref()
     }
 
-    /// The engine at end `to` delivered a message; what was asked, if it was the one whose turn it
-    /// was.
+    /// Records a delivery by the engine at end `to`; returns the request if the message was the next in order.
     ///
     /// # Errors
-    /// It was not.
+    /// The message was not the next in order.
     pub fn deliver(
         &mut self,
         id: ChannelId,
@@ -258,11 +255,11 @@ impl Traffic {
         Some((queues.next_delivery[from], message.order.length))
     }
 
-    /// Likewise where messages may overtake one another and have no numbers: the oldest of this length, for
-    /// those of one length do not.
+    /// Records a delivery where messages may overtake one another and have no numbers: it is the oldest of this
+    /// length, because messages of one length stay in order.
     ///
     /// # Errors
-    /// None of this length was on its way.
+    /// No message of this length was in progress.
     pub fn deliver_one_of(
         &mut self,
         id: ChannelId,
@@ -290,10 +287,10 @@ impl Traffic {
         Ok(record)
     }
 
-    /// The engine that sent a message knows that it was delivered.
+    /// Records that the sending engine knows of a message's delivery.
     ///
     /// # Errors
-    /// It is not on its way, or was not delivered.
+    /// The message is not in progress, or was not delivered.
     pub fn complete(
         &mut self,
         id: ChannelId,
@@ -316,7 +313,7 @@ impl Traffic {
         Ok(record)
     }
 
-    /// Forgets a message that is delivered and acknowledged, and records it if that was asked.
+    /// Removes a message that is delivered and acknowledged, and records it if that was requested.
     fn finish(&mut self, message: MessageId) {
         let Some(record) = self.messages[message.0 as usize] else { return };
         let (Some(delivered), Some(sent)) = (record.delivered, record.sent) else { return };
@@ -340,8 +337,8 @@ impl Traffic {
         }
     }
 
-    /// A channel is no more; false when that was known. Messages on it are given up, also those
-    /// that were delivered and whose acknowledgement is lost with the channel.
+    /// Closes a channel; returns `false` if it was closed already. Messages on it are abandoned, also those that were
+    /// delivered and whose acknowledgement is lost with the channel.
     pub fn close(&mut self, id: ChannelId, reason: Option<CloseReason>) -> bool {
         let channel = &mut self.channels[id.0 as usize];
         if channel.state == ChannelState::Closed {
@@ -366,12 +363,12 @@ impl Traffic {
         true
     }
 
-    /// Recorded messages that a workload submitted.
+    /// Returns the number of recorded messages that a workload submitted.
     pub fn recorded_by(&self, workload: usize) -> u64 {
         self.recorded.get(workload).copied().unwrap_or(0)
     }
 
-    /// Messages that are on their way on open channels.
+    /// Returns the number of messages in progress on open channels.
     pub fn in_progress(&self) -> usize {
         self.messages.len() - self.free.len()
     }

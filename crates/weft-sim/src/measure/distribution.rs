@@ -1,30 +1,30 @@
-//! A set of numbers in a few: exact percentiles by nearest rank.
+//! A summary of a set of numbers: exact percentiles by nearest rank.
 
 use serde::Serialize;
 
-/// What a set of numbers looks like. All zero when the set is empty.
+/// A summary of a set of numbers. All fields are zero when the set is empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Distribution {
-    /// How many there are.
+    /// Number of values.
     pub count: usize,
-    /// The smallest.
+    /// The smallest value.
     pub min: f64,
-    /// Their mean.
+    /// The mean.
     pub mean: f64,
-    /// Half are no larger.
+    /// The 50th percentile.
     pub p50: f64,
-    /// 95 % are no larger.
+    /// The 95th percentile.
     pub p95: f64,
-    /// 99 % are no larger.
+    /// The 99th percentile.
     pub p99: f64,
-    /// 99.9 % are no larger.
+    /// The 99.9th percentile.
     pub p999: f64,
-    /// The largest.
+    /// The largest value.
     pub max: f64,
 }
 
 impl Distribution {
-    /// The distribution of `values`, which are sorted on the way.
+    /// Returns the distribution of `values`, and sorts them.
     #[expect(clippy::cast_precision_loss, reason = "a count of numbers in memory")]
     pub fn of(values: &mut [f64]) -> Self {
         values.sort_unstable_by(f64::total_cmp);

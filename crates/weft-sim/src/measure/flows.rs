@@ -1,4 +1,4 @@
-//! How long flows took, and how long beside the time each would have taken alone.
+//! Flow completion times, and slowdowns over the time each flow takes alone.
 
 use serde::{Deserialize, Serialize};
 use weft_topo::{NodeId, Routes, Topology};
@@ -10,82 +10,81 @@ use crate::nic;
 use crate::time::{SimSpan, SimTime};
 use crate::traffic::FinishedFlow;
 
-/// The flows of one workload. Times and slowdowns are of those that finished and started after the
-/// warm-up.
+/// The flows of one workload. Times and slowdowns cover the flows that finished and started after the warm-up.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct FlowReport {
-    /// Flows that were submitted.
+    /// Number of flows that were submitted.
     pub started: u64,
-    /// Flows that were delivered and acknowledged.
+    /// Number of flows that were delivered and acknowledged.
     pub finished: u64,
-    /// Their bytes.
+    /// The bytes of those flows.
     pub bytes: u64,
-    /// From submission to the sender's knowing, microseconds (ns-3's and htsim's flow completion
+    /// The time from submission to acknowledgement at the sender, microseconds (ns-3's and htsim's flow completion
     /// time).
     pub fct_us: Distribution,
-    /// From submission to delivery at the receiver, microseconds.
+    /// The time from submission to delivery at the receiver, microseconds.
     pub delivery_us: Distribution,
-    /// `fct_us` over [`ideal_time`], at least 1.
+    /// The ratio of `fct_us` to [`ideal_time`], at least 1.
     pub slowdown: Distribution,
-    /// Slowdown by size of flow, every bin, with zeros where it has none; a flow of exactly an edge's
-    /// size belongs below it.
+    /// Slowdown by size of flow, with every bin, zeros where a bin is empty; a flow of exactly an edge's size belongs
+    /// below it.
     pub by_size: Vec<SizeBin>,
 }
 
 /// Flows of similar size.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct SizeBin {
-    /// Bytes of the largest; the smallest are above the bin before.
+    /// The largest flow, bytes; the smallest are above the bin before.
     pub up_to_bytes: u64,
-    /// How many.
+    /// Number of flows.
     pub flows: usize,
-    /// Their mean slowdown.
+    /// The mean slowdown.
     pub mean: f64,
-    /// Half are slowed no more.
+    /// The 50th percentile of the slowdown.
     pub p50: f64,
-    /// The 95th percentile of it.
+    /// The 95th percentile of the slowdown.
     pub p95: f64,
-    /// The 99th percentile of it.
+    /// The 99th percentile of the slowdown.
     pub p99: f64,
-    /// The 99.9th percentile of it.
+    /// The 99.9th percentile of the slowdown.
     pub p999: f64,
 }
 
-/// Bin edges of the reference results of ConWeave's simulator.
+/// The bin edges of the reference results of ConWeave's simulator, bytes.
 pub const REFERENCE_BINS: [u64; 6] = [1_000, 4_000, 10_000, 32_000, 104_000, 500_000];
 
-/// The time a flow is held against.
+/// The ideal time that flows are compared with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum IdealTime {
-    /// [`ideal_time`].
+    /// The time of [`ideal_time`].
     #[default]
     Exact,
-    /// [`base_round_trip_time`], of ConWeave's simulator.
+    /// The time of [`base_round_trip_time`], as in ConWeave's simulator.
     BaseRoundTrip,
 }
 
-/// What flows are held against.
+/// The parameters of the ideal times of flows.
 #[derive(Clone, Copy, Debug)]
 pub struct Yardstick<'a> {
     /// The network as it was built.
     pub topology: &'a Topology,
-    /// Its routes.
+    /// The network's routes.
     pub routes: &'a Routes,
-    /// Payload of a full packet.
+    /// The payload of a full packet, bytes.
     pub mtu: u16,
-    /// Flows that start earlier do not count.
+    /// The warm-up: flows that start earlier do not count.
     pub warm_up: SimTime,
-    /// Bytes of the largest flow of each size bin but the last, ascending.
+    /// The largest flow of each size bin but the last, ascending, bytes.
     pub bins: &'a [u64],
-    /// The time a flow takes alone.
+    /// The definition of the time a flow takes alone.
     pub ideal: IdealTime,
     /// Bytes of a frame around a message's payload.
     pub overhead: u16,
 }
 
 impl FlowReport {
-    /// The report about `finished` of `started` flows.
+    /// Returns the report about `finished` of `started` flows.
     pub fn new(started: u64, finished: &[&FinishedFlow], yardstick: &Yardstick<'_>) -> Self {
         let counted = finished.iter().filter(|flow| flow.submitted >= yardstick.warm_up);
         let counted: Vec<&FinishedFlow> = counted.copied().collect();
@@ -107,7 +106,7 @@ impl FlowReport {
 }
 
 impl Yardstick<'_> {
-    /// What a flow took over [`ideal_time`]; at least 1.
+    /// Returns a flow's completion time divided by its ideal time; at least 1.
     pub fn slowdown(&self, flow: &FinishedFlow) -> f64 {
         let ideal = match self.ideal {
             IdealTime::Exact => ideal_time(flow, self),
@@ -117,7 +116,7 @@ impl Yardstick<'_> {
     }
 }
 
-/// From submission to the sender's knowing, microseconds.
+/// Returns the time from submission to acknowledgement, microseconds.
 fn took(flow: &FinishedFlow) -> f64 {
     flow.sent.since(flow.submitted).as_micros_f64()
 }
@@ -141,7 +140,7 @@ fn by_size(counted: &[&FinishedFlow], slowdowns: &[f64], edges: &[u64]) -> Vec<S
         .collect()
 }
 
-/// The distribution of the values of each size bin; there is one bin more than edges.
+/// Returns the distribution of the values of each size bin; there is one bin more than edges.
 pub fn binned(values: impl Iterator<Item = (u64, f64)>, edges: &[u64]) -> Vec<Distribution> {
     let mut bins: Vec<Vec<f64>> = vec![Vec::new(); edges.len() + 1];
     for (bytes, value) in values {
@@ -150,9 +149,9 @@ pub fn binned(values: impl Iterator<Item = (u64, f64)>, edges: &[u64]) -> Vec<Di
     bins.iter_mut().map(|values| Distribution::of(values)).collect()
 }
 
-/// The time a flow takes alone: its first packet's way through an idle network, the rest of its
-/// bytes and headers behind it at the rate of the sender's ports together, and the last
-/// acknowledgement's way back. `None` where no path leads.
+/// Returns the time a flow takes alone: its first packet through an idle network, then the rest of its bytes and
+/// headers at the rate of the sender's ports together, then the last acknowledgement's way back. `None` where no path
+/// leads.
 ///
 pub fn ideal_time(flow: &FinishedFlow, yardstick: &Yardstick<'_>) -> Option<SimSpan> {
     let &Yardstick { topology, routes, mtu, overhead, .. } = yardstick;
@@ -177,13 +176,13 @@ pub fn base_round_trip_time(flow: &FinishedFlow, yardstick: &Yardstick<'_>) -> O
     Some(SimSpan::from(way + back) + at_line_rate(bytes, source, topology))
 }
 
-/// Bytes of a flow with the headers of its packets.
+/// Returns the bytes of a flow with the headers of its packets.
 fn bytes_on_wire(flow: &FinishedFlow, yardstick: &Yardstick<'_>) -> u64 {
     let packets = u64::from(flow.length.div_ceil(yardstick.mtu.into()).max(1));
     u64::from(flow.length) + packets * u64::from(yardstick.overhead)
 }
 
-/// How long bytes take at the rate of a host's ports together.
+/// Returns the time that bytes take at the rate of a host's ports together.
 fn at_line_rate(bytes: u64, host: NodeId, topology: &Topology) -> SimSpan {
     let picos = |pace: Pace| pace.span(bytes).as_picos();
     let together = topology.ports(host).iter();
@@ -245,15 +244,15 @@ mod tests {
         // Four hops of 1 us and 1,078 bytes each way, the way back with 78 bytes; 100 Gb/s.
         let one = ideal(flow(127, 1000));
         assert!((one - (8.0 + 4.0 * 0.08624 + 4.0 * 0.00624)).abs() < 0.002, "{one}");
-        // Nine more packets of 1,078 bytes; and within the rack, half the hops.
+        // Nine more packets of 1,078 bytes; within the rack there are half the hops.
         let ten = ideal(flow(127, 10_000));
         assert!((ten - one - 9.0 * 0.08624).abs() < 0.002, "{ten}");
         let near = ideal(flow(1, 1000));
         assert!((near - one / 2.0).abs() < 0.002, "{near}");
     }
 
-    /// By hand from ConWeave's scripts, in us: 4 hops of 1 us and 80 ns there and of 1 us back, then
-    /// 1,048 bytes a packet at 100 Gb/s.
+    /// Computed by hand from ConWeave's scripts, in us: 4 hops of 1 us and 80 ns there and of 1 us back, then 1,048
+    /// bytes a packet at 100 Gb/s.
     #[test]
     fn conweaves_simulator_counts_the_base_round_trip_and_then_every_byte() {
         let topology = LeafSpine::default().build().unwrap();
@@ -283,7 +282,7 @@ mod tests {
         assert!((report.by_size[0].mean - 20.0 / 8.37).abs() < 0.01, "{:?}", report.by_size);
         assert_eq!(report.fct_us.max, 20.0);
         assert_eq!(report.delivery_us.max, 9.0);
-        // The largest would take 59 us alone; nothing is faster than alone.
+        // The largest takes 59 us alone; no flow is faster than alone.
         assert_eq!(report.slowdown.min, 1.0);
 
         let late = FinishedFlow { submitted: SimTime::from_picos(2_000_000), ..flow(127, 5000) };

@@ -1,4 +1,4 @@
-//! Payload that reached its receivers, over the run's time.
+//! Goodput: payload that reached its receivers, over the run's time.
 
 use serde::Serialize;
 
@@ -8,14 +8,14 @@ use crate::time::SimSpan;
 /// Goodput of the hosts that received anything, Gb/s.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct Goodput {
-    /// Of each receiving host.
+    /// The goodput of each receiving host.
     pub per_host_gbps: Distribution,
-    /// Of all together.
+    /// The goodput of all hosts together.
     pub total_gbps: f64,
 }
 
 impl Goodput {
-    /// The goodput of hosts that received `bytes` each within `elapsed`.
+    /// Returns the goodput of hosts that received `bytes` each within `elapsed`.
     #[expect(clippy::cast_precision_loss, reason = "bytes of a simulation")]
     pub fn new(bytes: &[u64], elapsed: SimSpan) -> Self {
         let nanos = elapsed.as_secs_f64() * 1e9;

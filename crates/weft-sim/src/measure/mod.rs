@@ -1,5 +1,5 @@
-//! What a run is asked about: completion times, queues, port load, goodput, and sums of counters.
-//! Nothing here acts on the network.
+//! The measurements of a run: completion times, queues, port load, goodput, and sums of counters. This module only
+//! reads the network.
 
 mod distribution;
 mod flows;

@@ -1,4 +1,4 @@
-//! How long ports were paused (priority flow control).
+//! The pauses of ports (priority flow control).
 
 use std::collections::BTreeMap;
 
@@ -12,15 +12,15 @@ use crate::time::SimTime;
 /// Pauses of all ports.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PfcReport {
-    /// Frames that asked for a pause, repeats included.
+    /// PAUSE frames that requested a pause, with refreshes.
     pub frames: u64,
-    /// Frames that ended one early.
+    /// PAUSE frames that ended a pause early.
     pub resumes: u64,
-    /// Time paused, summed over all ports, microseconds.
+    /// The time paused, summed over all ports, microseconds.
     pub paused_us: f64,
-    /// Ports that were paused when the run ended: some, for ever, after a deadlock.
+    /// Number of ports that were paused when the run ended; after a deadlock some are, for ever.
     pub paused_at_end: usize,
-    /// The same by tier and direction of the paused port: `host-up`, `leaf-up`, `spine-down`, …
+    /// Pauses by tier and direction of the paused port: `host-up`, `leaf-up`, `spine-down`, …
     pub tiers: BTreeMap<String, TierPauses>,
     /// Every port that was ever paused.
     pub ports: Vec<PortPauses>,
@@ -29,31 +29,31 @@ pub struct PfcReport {
 /// Pauses of the ports of one tier and direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct TierPauses {
-    /// Ports that were ever paused.
+    /// Number of ports that were ever paused.
     pub ports: usize,
-    /// Frames that asked them to.
+    /// PAUSE frames that these ports received.
     pub frames: u64,
-    /// Time they were, summed, microseconds.
+    /// The time paused, summed over these ports, microseconds.
     pub paused_us: f64,
-    /// Time the one was that was paused longest, microseconds.
+    /// The time of the port that was paused longest, microseconds.
     pub max_paused_us: f64,
 }
 
 /// Pauses of one port.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct PortPauses {
-    /// The node whose port it is.
+    /// The node that has the port.
     pub from: u32,
-    /// The node that asked.
+    /// The node that requested the pauses.
     pub to: u32,
-    /// How often it asked.
+    /// PAUSE frames that the port received.
     pub frames: u64,
-    /// Time the port was paused, microseconds.
+    /// The time paused, microseconds.
     pub paused_us: f64,
 }
 
 impl PfcReport {
-    /// What happened until now; `None` where nobody pauses.
+    /// Returns the pauses until now, or `None` without priority flow control.
     pub fn new(fabric: &Fabric, now: SimTime) -> Option<Self> {
         fabric.is_lossless().then(|| {
             let mut report = Self::default();

@@ -1,5 +1,5 @@
-//! How evenly the uplinks of the leaves are loaded (STELLAR, section 7.2; figure 12), and how full
-//! the links of each tier are.
+//! The balance of load among the uplinks of the leaves (STELLAR, section 7.2; figure 12), and the load of the links of
+//! each tier.
 
 use std::collections::BTreeMap;
 
@@ -11,48 +11,48 @@ use super::queues::kind_of_port;
 use crate::fabric::Fabric;
 use crate::time::{SimSpan, SimTime};
 
-/// Load of the leaves' ports, everything on the wire counted.
+/// Load of the leaves' ports, counting all bytes on the wire.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PortReport {
     /// Load of each uplink of a leaf that sent anything up, as a share of its rate.
     pub uplink_load: Distribution,
-    /// For each such leaf: (most loaded - least loaded uplink) over the port's rate.
+    /// The difference between the most and the least loaded uplink of each such leaf, over the port's rate.
     pub imbalance: Distribution,
     /// Load of each link down to a host that carried anything, as a share of its rate.
     pub downlink_load: Distribution,
     /// Load of all links, by tier and direction: `host-up`, `leaf-up`, `leaf-down`, `spine-down`, ….
     pub tiers: BTreeMap<String, TierLoad>,
-    /// The slower uplinks, where they are not all alike.
+    /// The slower uplinks, if the rates differ.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub slow_uplinks: Option<SlowUplinks>,
 }
 
-/// How full the links of one tier and direction are, idle ones included.
+/// Load of the links of one tier and direction, including idle ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct TierLoad {
-    /// How many links.
+    /// Number of links.
     pub links: usize,
-    /// Mean share of their rate.
+    /// The mean load, as a share of their rate.
     pub mean: f64,
-    /// That of the fullest.
+    /// The load of the most loaded link.
     pub max: f64,
 }
 
-/// Uplinks of leaves that are slower than the fastest ones, together: what a good balancer avoids
-/// (Hopper, section 4.2).
+/// Uplinks of leaves that are slower than the fastest ones, together: the links a good balancer avoids (Hopper,
+/// section 4.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct SlowUplinks {
-    /// How many.
+    /// Number of links.
     pub links: usize,
-    /// Mean load, as a share of their rate.
+    /// The mean load, as a share of their rate.
     pub load: f64,
-    /// Mean load of the fastest uplinks.
+    /// The mean load of the fastest uplinks.
     pub fast_load: f64,
-    /// Their part of the bytes that all uplinks carried.
+    /// The share of these links in the bytes that all uplinks carried.
     pub share: f64,
 }
 
-/// Watches the ports from a moment on.
+/// A measurement of the ports from one moment on.
 #[derive(Debug)]
 pub struct PortWatch {
     since: SimTime,
@@ -61,13 +61,13 @@ pub struct PortWatch {
 }
 
 impl PortWatch {
-    /// Begins now.
+    /// Starts the measurement.
     pub fn new(fabric: &Fabric, now: SimTime) -> Self {
         let before = fabric.topology.link_ids().map(|link| fabric.link(link).bytes).collect();
         Self { since: now, before }
     }
 
-    /// What was sent since.
+    /// Returns the load of the ports since the start.
     pub fn report(&self, fabric: &Fabric, now: SimTime) -> PortReport {
         let carried = |link: LinkId| fabric.link(link).bytes - self.before[link.index()];
         PortReport::new(&fabric.topology, carried, now.since(self.since))
@@ -75,7 +75,7 @@ impl PortWatch {
 }
 
 impl PortReport {
-    /// The load of ports that `carried` so many bytes in `elapsed`.
+    /// Returns the load of ports that `carried` these bytes in `elapsed`.
     pub fn new(topology: &Topology, carried: impl Fn(LinkId) -> u64, elapsed: SimSpan) -> Self {
         let load = |link: LinkId| share(topology, link, carried(link), elapsed);
         let (mut loads, mut imbalances) = (Vec::new(), Vec::new());
@@ -101,7 +101,7 @@ impl PortReport {
     }
 }
 
-/// All links by tier and direction.
+/// Returns all links by tier and direction.
 fn tiers(topology: &Topology) -> BTreeMap<String, Vec<LinkId>> {
     let mut tiers: BTreeMap<String, Vec<LinkId>> = BTreeMap::new();
     for link in topology.link_ids() {
@@ -110,7 +110,7 @@ fn tiers(topology: &Topology) -> BTreeMap<String, Vec<LinkId>> {
     tiers
 }
 
-/// The uplinks of each leaf.
+/// Returns the uplinks of each leaf.
 fn uplinks_of_leaves(topology: &Topology) -> impl Iterator<Item = Vec<LinkId>> {
     let leaves = topology.switch_ids().filter(|&switch| topology.tier(switch) == 1);
     leaves.map(|leaf| {
@@ -119,7 +119,7 @@ fn uplinks_of_leaves(topology: &Topology) -> impl Iterator<Item = Vec<LinkId>> {
     })
 }
 
-/// `None` where all uplinks are alike.
+/// Returns the slower uplinks, or `None` if all have the same rate.
 #[expect(clippy::cast_precision_loss, reason = "bytes of a run")]
 fn slow_uplinks(
     topology: &Topology,

@@ -1,5 +1,4 @@
-//! How full the switches' ports are: looked at in regular intervals, and at every packet for the
-//! deepest ever.
+//! The queue depths of switch ports: sampled at regular intervals; the maximum is updated at every packet.
 
 use std::collections::BTreeMap;
 
@@ -12,37 +11,37 @@ use crate::time::SimTime;
 /// The ports of one kind: `leaf-up`, `leaf-down`, `spine-down`, …
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct QueueReport {
-    /// Ports that sent anything.
+    /// Number of ports that sent anything.
     pub ports: usize,
-    /// Mean depth over those ports and all samples, bytes.
+    /// The mean depth over those ports and all samples, bytes.
     pub mean_bytes: f64,
-    /// Deepest queue any packet found since the run began, itself included, bytes.
+    /// The deepest queue any packet found since the run began, itself included, bytes.
     pub max_bytes: u64,
-    /// Deepest queue of all samples, which leave out what was before they began, bytes.
+    /// The deepest queue of all samples, which exclude the time before sampling began, bytes.
     pub sampled_max_bytes: u64,
     /// Packets marked by these ports.
     pub marked: u64,
     /// Packets these ports had no room for.
     pub refused: u64,
-    /// Depth over time.
+    /// The depth over time.
     pub series: Vec<QueuePoint>,
 }
 
 /// The depth in one interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct QueuePoint {
-    /// When it was looked at, microseconds.
+    /// The time of the sample, microseconds.
     pub time_us: f64,
-    /// Mean over the ports that sent anything during the run, bytes.
+    /// The mean over the ports that sent anything during the run, bytes.
     pub mean_bytes: f64,
-    /// The deepest of them, bytes.
+    /// The deepest of these queues, bytes.
     pub max_bytes: u64,
 }
 
-/// A series longer than this is merged to half before it is reported.
-const MOST_POINTS: usize = 1000;
+/// The largest number of points of a series; longer ones are merged before they are reported.
+const MAX_POINTS: usize = 1000;
 
-/// Looks at every switch port, again and again.
+/// Samples every switch port repeatedly.
 #[derive(Debug)]
 pub struct QueueWatch {
     kinds: BTreeMap<String, Kind>,
@@ -61,7 +60,7 @@ struct Sample {
     max: u64,
 }
 
-/// What a port is to the fabric: `host-up`, `leaf-up`, `leaf-down`, `spine-down`, …
+/// Returns a port's kind in the fabric: `host-up`, `leaf-up`, `leaf-down`, `spine-down`, …
 pub(super) fn kind_of_port(topology: &Topology, link: LinkId) -> String {
     let ends = topology.link(link);
     let (here, there) = (topology.tier(ends.from), topology.tier(ends.to));
@@ -75,7 +74,7 @@ pub(super) fn kind_of_port(topology: &Topology, link: LinkId) -> String {
 }
 
 impl QueueWatch {
-    /// Watches the switches of `topology`.
+    /// Returns a watch of the switches of `topology`.
     pub fn new(topology: &Topology) -> Self {
         let mut kinds: BTreeMap<String, Kind> = BTreeMap::new();
         for link in topology.link_ids() {
@@ -87,7 +86,7 @@ impl QueueWatch {
         Self { kinds }
     }
 
-    /// Looks once.
+    /// Takes one sample.
     pub fn sample(&mut self, fabric: &Fabric, now: SimTime) {
         for kind in self.kinds.values_mut() {
             let depths = kind.ports.iter().map(|&link| fabric.queued_bytes(link, now));
@@ -96,7 +95,7 @@ impl QueueWatch {
         }
     }
 
-    /// What was seen, by kind of port.
+    /// Returns the measured depths, by kind of port.
     pub fn report(&self, fabric: &Fabric) -> BTreeMap<String, QueueReport> {
         self.kinds.iter().map(|(name, kind)| (name.clone(), kind.report(fabric))).collect()
     }
@@ -108,7 +107,7 @@ impl Kind {
         let links = || self.ports.iter().map(|&link| (link, fabric.link(link)));
         let active = links().filter(|(_, state)| state.bytes > 0).count();
         let mean = |sum: u64, samples: usize| sum as f64 / (active.max(1) * samples.max(1)) as f64;
-        let width = self.samples.len().div_ceil(MOST_POINTS).max(1);
+        let width = self.samples.len().div_ceil(MAX_POINTS).max(1);
         let point = |samples: &[Sample]| QueuePoint {
             time_us: samples[0].at.since(SimTime::EPOCH).as_micros_f64(),
             mean_bytes: mean(samples.iter().map(|sample| sample.sum).sum(), samples.len()),

@@ -1,4 +1,4 @@
-//! A connection between two hosts as everything but the engines sees it, and the order of what is on it.
+//! A connection between two hosts as seen from outside the engines, and the order of the messages on it.
 
 use std::collections::VecDeque;
 
@@ -7,11 +7,11 @@ use weft_transport::{CloseReason, ConnectionId};
 
 use super::MessageId;
 
-/// Names a channel of a run.
+/// The identifier of a channel of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ChannelId(pub u32);
 
-/// Which end of a channel: the one that opened it, or the other.
+/// An end of a channel: the one that opened it, or the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The host that opened the channel.
@@ -21,12 +21,12 @@ pub enum Side {
 }
 
 impl Side {
-    /// The position in an array of two.
+    /// Returns the index in an array of two.
     pub const fn index(self) -> usize {
         self as usize
     }
 
-    /// The end across.
+    /// Returns the opposite end.
     #[must_use]
     pub const fn other(self) -> Self {
         match self {
@@ -36,14 +36,14 @@ impl Side {
     }
 }
 
-/// Where a channel stands.
+/// The state of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChannelState {
     /// The handshake is under way.
     Opening,
-    /// Both ends know it.
+    /// Both ends know the channel.
     Open,
-    /// It is no more.
+    /// The channel is closed.
     Closed,
 }
 
@@ -52,46 +52,46 @@ pub enum ChannelState {
 pub struct Channel {
     /// The workload that opened it.
     pub workload: u32,
-    /// Where it stands.
+    /// The channel's state.
     pub state: ChannelState,
-    /// Its hosts, by [`Side`].
+    /// The channel's hosts, by [`Side`].
     pub hosts: [NodeId; 2],
-    /// Its connection ids, by [`Side`], where they are known.
+    /// The channel's connection ids, by [`Side`], where they are known.
     pub connections: [Option<ConnectionId>; 2],
-    /// Its messages, none once it is closed: of millions of flows most are over.
+    /// The channel's messages; `None` once it is closed, because most of millions of flows are.
     pub(super) queues: Option<Box<Queues>>,
-    /// Why it closed, as the end that noticed first saw it; `None` where a host restarted, or a messaging
+    /// The reason for the close, as the end that noticed first saw it; `None` where a host restarted, or a messaging
     /// context has reasons of its own.
     pub closed_because: Option<CloseReason>,
-    /// Whether it was open once.
+    /// `true` if the channel has been open.
     pub was_open: bool,
-    /// Messages on it that are not finished.
+    /// Number of messages on it that are not finished.
     pub(super) unfinished: u32,
 }
 
 /// Messages on a channel, by [`Side`].
 #[derive(Debug, Default)]
 pub(super) struct Queues {
-    /// Submitted and not yet delivered, oldest first.
+    /// Messages that are submitted and not yet delivered, oldest first.
     pub(super) undelivered: [VecDeque<MessageId>; 2],
-    /// Number of the next to be delivered.
+    /// The number of the next message to deliver.
     pub(super) next_delivery: [u32; 2],
-    /// Those that wait for the handshake or for word to reach their sender.
+    /// Messages that wait for the handshake, or until their sender learns of the channel.
     waiting: [Vec<MessageId>; 2],
 }
 
 impl Channel {
-    /// Whether a side sent something that was not delivered yet.
+    /// Returns `true` if a side sent a message that is not yet delivered.
     pub fn has_undelivered(&self, from: Side) -> bool {
         self.queues.as_ref().is_some_and(|queues| !queues.undelivered[from.index()].is_empty())
     }
 
-    /// Messages of a side that wait for the handshake or for word to reach their sender.
+    /// Returns a side's messages that wait for the handshake, or until their sender learns of the channel.
     pub(crate) fn waiting(&self, side: Side) -> &[MessageId] {
         self.queues.as_ref().map_or(&[], |queues| &queues.waiting[side.index()])
     }
 
-    /// Likewise, to be changed.
+    /// Returns the same messages for modification.
     pub(crate) fn waiting_mut(&mut self, side: Side) -> &mut Vec<MessageId> {
         &mut self.queues().waiting[side.index()]
     }
@@ -100,7 +100,7 @@ impl Channel {
         self.queues.get_or_insert_default()
     }
 
-    /// Messages on it that were not both delivered and acknowledged yet.
+    /// Returns the number of messages on it that are not yet both delivered and acknowledged.
     pub fn unfinished(&self) -> u32 {
         self.unfinished
     }

@@ -1,5 +1,5 @@
-//! A flow from each host to another; each host receives one. The traffic that asks most of a
-//! fabric's load balancing and least of its receivers (STELLAR, section 7.2; figure 9).
+//! A flow from each host to another; each host receives one. This traffic loads a fabric's load balancing most and its
+//! receivers least (STELLAR, section 7.2; figure 9).
 
 use serde::{Deserialize, Serialize};
 use weft_units::{ByteCount, Duration};
@@ -7,20 +7,20 @@ use weft_units::{ByteCount, Duration};
 use super::{Flows, HostSet, Recipe, Setting, Workload, WorkloadError, message_size};
 use crate::time::{SimSpan, SimTime};
 
-/// A permutation.
+/// The settings of the `permutation` workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Who takes part.
+    /// The hosts that take part.
     pub hosts: HostSet,
     /// Bytes of each flow.
     pub size: ByteCount,
-    /// When all flows start.
+    /// The start of all flows, from the start of the run.
     pub start: Duration,
 }
 
 impl Default for Config {
-    /// 2 MB, as in the permutations by which public simulators are compared.
+    /// Returns flows of 2 MB, as in the permutations that compare public simulators.
     fn default() -> Self {
         Self { hosts: HostSet::all(), size: ByteCount(2_000_000), start: Duration::ZERO }
     }

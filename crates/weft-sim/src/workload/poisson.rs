@@ -1,12 +1,11 @@
-//! Flows that arrive at random, from everybody to anybody, at a load that is asked for: the traffic
-//! of the published comparisons of load balancers.
+//! Flows that arrive at random between random hosts, at a given load: the traffic of the published comparisons of load
+//! balancers.
 //!
-//! Each host opens flows with exponentially distributed gaps, each to another host drawn evenly, of
-//! sizes drawn from a distribution. Gaps have the mean at which the flows' payload, headers left out,
-//! fills the asked share of the host's ports: `mean size / (load × rate)`. That is the definition of
-//! the traffic generator of HPCC's and ConWeave's simulators. ConWeave's scripts then name the load by
-//! the leaves' uplinks: on a fabric oversubscribed 2:1 what they call 50 % is 25 % of the host links;
-//! `load_of = "uplinks"` is that.
+//! Each host opens flows with exponentially distributed gaps, each to another host drawn uniformly, of sizes drawn
+//! from a distribution. The mean gap is the one at which the flows' payload, without headers, fills the given share of
+//! the host's ports: `mean size / (load × rate)`. The traffic generator of HPCC's and ConWeave's simulators has the
+//! same definition. ConWeave's scripts then name the load by the leaves' uplinks: on a fabric oversubscribed 2:1,
+//! their 50 % is 25 % of the host links; `load_of = "uplinks"` selects this.
 
 use serde::{Deserialize, Serialize};
 use weft_topo::{LinkId, NodeId, Topology};
@@ -16,28 +15,28 @@ use super::sizes::Sizes;
 use super::{Connections, Flow, Flows, HostSet, Recipe, Setting, Workload, WorkloadError};
 use crate::time::SimTime;
 
-/// Poisson arrivals.
+/// The settings of the `poisson` workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Who sends and receives.
+    /// The hosts that send and receive.
     pub hosts: HostSet,
-    /// A published distribution of flow sizes, a file of one, or one size for all.
+    /// The flow sizes: a published distribution, a distribution's file, or one size for all.
     pub sizes: String,
     /// Share of the links to fill with payload, above 0 and at most 1.
     pub load: f64,
-    /// Of which links.
+    /// The links that `load` is a share of.
     pub load_of: LoadOf,
-    /// When arrivals begin.
+    /// The start of arrivals, from the start of the run.
     pub start: Duration,
-    /// How long they go on.
+    /// The duration of arrivals.
     pub duration: Duration,
-    /// Which flows share a connection.
+    /// The flows that share a connection.
     pub connections: Connections,
 }
 
 impl Default for Config {
-    /// 3 ms at half load, as long as the reference results of ns-3 (`docs/scenarios.md`).
+    /// Returns 3 ms at half load, as long as the reference results of ns-3 (`docs/scenarios.md`).
     fn default() -> Self {
         Self {
             hosts: HostSet::all(),
@@ -55,15 +54,15 @@ impl Default for Config {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum LoadOf {
-    /// Those of each host.
+    /// The links of each host.
     #[default]
     HostLinks,
-    /// Those from the leaves up, as if all traffic left its leaf.
+    /// The links from the leaves up, as if all traffic left its leaf.
     Uplinks,
 }
 
-/// More flows than this are a mistake in the duration or the sizes.
-const MOST_FLOWS: f64 = 50e6;
+/// The largest number of flows; more are a mistake in the duration or the sizes.
+const MAX_FLOWS: f64 = 50e6;
 
 impl Recipe for Config {
     fn build(&self, setting: &Setting<'_>) -> Result<Box<dyn Workload>, WorkloadError> {
@@ -78,10 +77,10 @@ impl Recipe for Config {
 }
 
 impl Config {
-    /// Every arrival, host by host.
+    /// Returns every arrival, host by host.
     ///
     /// # Errors
-    /// As of [`Recipe::build`].
+    /// The errors of [`Recipe::build`].
     pub fn flows(&self, setting: &Setting<'_>) -> Result<Vec<Flow>, WorkloadError> {
         let Setting { topology, seed, folder } = *setting;
         let hosts = self.hosts.resolve(topology.hosts(), 2)?;
@@ -107,7 +106,7 @@ impl Config {
         Ok(flows)
     }
 
-    /// The load as a share of the host links.
+    /// Returns the load as a share of the host links.
     fn load_of_hosts(&self, topology: &Topology) -> Result<f64, WorkloadError> {
         self.check()?;
         if self.load_of == LoadOf::HostLinks {
@@ -125,12 +124,12 @@ impl Config {
     fn check_count(&self, flows: f64) -> Result<(), WorkloadError> {
         let (key, expected) = ("duration", "one with at most 50 million flows");
         let got = format!("{}, with {flows:.0} flows at this load", self.duration);
-        let fits = flows <= MOST_FLOWS;
+        let fits = flows <= MAX_FLOWS;
         if fits { Ok(()) } else { Err(WorkloadError::OutOfRange { key, got, expected }) }
     }
 }
 
-/// Rate of all links from the leaves up, over that of all host links.
+/// Returns the rate of all links from the leaves up, divided by that of all host links.
 fn uplinks_per_host_link(topology: &Topology) -> f64 {
     let leaves = topology.switch_ids().filter(|&switch| topology.tier(switch) == 1);
     let up = |leaf: NodeId| {
@@ -157,7 +156,7 @@ fn moment(picos: f64) -> SimTime {
     SimTime::from_picos(picos as u64)
 }
 
-/// A gap with this mean. The logarithm is `libm`'s, so that every machine draws the same.
+/// Returns a random gap with this mean. The logarithm is `libm`'s, so that every machine draws the same.
 pub(super) fn exponential(rng: &mut Rng, mean: f64) -> f64 {
     -libm::log(1.0 - rng.unit()) * mean
 }
@@ -177,7 +176,7 @@ mod tests {
         config.flows(&setting).map_err(|error| error.to_string())
     }
 
-    /// Payload offered, as a share of the 128 host links of 100 Gb/s.
+    /// Returns the offered payload, as a share of the 128 host links of 100 Gb/s.
     fn offered(config: &Config) -> f64 {
         let bytes: f64 = flows(config).unwrap().iter().map(|flow| f64::from(flow.length)).sum();
         bytes * 8.0 / (128.0 * 100e9 * picos(config.duration) / 1e12)
@@ -198,7 +197,7 @@ mod tests {
 
     #[test]
     fn three_milliseconds_at_a_quarter_have_as_many_flows_as_the_reference_trace() {
-        // 29,198 flows of 42.2 KB in the mean.
+        // 29,198 flows with a mean of 42.2 KB.
         let flows = flows(&Config { load: 0.25, ..Config::default() }).unwrap();
         assert!((flows.len() as f64 / 29_198.0 - 1.0).abs() < 0.02, "{}", flows.len());
     }
@@ -212,7 +211,7 @@ mod tests {
         let gaps: Vec<f64> = starts.windows(2).map(|pair| pair[1] - pair[0]).collect();
         let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
         let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
-        // 80,000 bits at 50 Gb/s; an exponential deviates by its mean.
+        // 80,000 bits at 50 Gb/s; the standard deviation of an exponential is its mean.
         assert!((mean / 1.6e6 - 1.0).abs() < 0.06, "{mean}");
         assert!((variance.sqrt() / mean - 1.0).abs() < 0.06, "{}", variance.sqrt() / mean);
         let to = |host: u32| flows.iter().filter(|flow| flow.destination == NodeId(host)).count();

@@ -1,12 +1,12 @@
 //! Ring all-reduce with its real dependencies (Patarasuk and Yuan 2009; NCCL's ring).
 //!
-//! N ranks cut their data into N chunks. In each of 2(N-1) steps every rank sends one chunk to its
-//! successor, and it may begin step k+1 only when the chunk of step k has arrived from its
-//! predecessor: that chunk is what it sends on. Reduction itself takes no time here.
+//! N ranks cut their data into N chunks. In each of 2(N-1) steps every rank sends one chunk to its successor, and it
+//! may begin step k+1 only when the chunk of step k has arrived from its predecessor: it forwards that chunk.
+//! Reduction itself takes no time here.
 //!
-//! A chunk may be cut into slices, each of which is passed on as it arrives (NCCL's pipelining): with
-//! two or more, a port does not stand idle for a round of latency after every step. With several queue pairs between
-//! two ranks slices are dealt to them in turn, as NCCL deals messages, so that each is a flow with a path of its own.
+//! A chunk may be cut into slices, each of which is forwarded as it arrives (NCCL's pipelining): with two or more, a
+//! port is not idle for a round of latency after every step. With several queue pairs between two ranks slices are
+//! dealt to them in turn, as NCCL deals messages, so that each is a flow with a path of its own.
 
 use serde::{Deserialize, Serialize};
 use weft_topo::NodeId;
@@ -17,31 +17,30 @@ use crate::time::{SimSpan, SimTime};
 use crate::traffic::{ChannelId, Notice, Order, Side};
 use crate::world::Session;
 
-/// A ring all-reduce.
+/// The settings of the `ring-all-reduce` workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The ranks.
     pub hosts: HostSet,
-    /// The order of their servers around the ring. A server is as many hosts in a row as there are
-    /// rings.
+    /// The order of the servers around the ring. A server is as many consecutive hosts as there are rings.
     pub order: RingOrder,
-    /// Rings the hosts are dealt to in turn: with one for each rail of a server, a rail stays
-    /// among itself. Each ring reduces `size` bytes of its own.
+    /// Number of rings the hosts are dealt to in turn: with one per rail of a server, traffic stays on its rail. Each
+    /// ring reduces `size` bytes of its own.
     pub rings: u32,
     /// Bytes each rank contributes.
     pub size: ByteCount,
-    /// Slices of each chunk, 1 to 256; each is passed on as it arrives.
+    /// Slices of each chunk, 1 to 256; each is forwarded as it arrives.
     pub slices: u32,
     /// Connections from a rank to its successor, 1 to 64, to which slices are dealt in turn.
     pub queue_pairs: u32,
-    /// All-reduces, one after another; zero goes on until the other workloads are done.
+    /// Number of all-reduces, one after another; zero continues until the other workloads are done.
     pub iterations: u32,
-    /// When the first starts.
+    /// The start of the first all-reduce, from the start of the run.
     pub start: Duration,
-    /// With `pause`, no all-reduce starts later than this after the first of a burst.
+    /// Duration of a burst: no all-reduce starts later than this after the first of its burst. Requires `pause`.
     pub active: Duration,
-    /// How long a burst is followed by silence; zero never pauses.
+    /// Idle time after a burst; zero never pauses.
     pub pause: Duration,
 }
 
@@ -62,31 +61,31 @@ impl Default for Config {
     }
 }
 
-/// Which server follows which.
+/// The order of servers around a ring.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum RingOrder {
-    /// As they are listed.
+    /// The order of the list.
     #[default]
     Listed,
-    /// A random order, as a scheduler that does not know the topology gives.
+    /// A random order, as from a scheduler that does not know the topology.
     Shuffled,
-    /// One of the first half of the list, one of the second, and so on. With the halves in two
-    /// segments every hop crosses the layer above: the order that asks most of it.
+    /// Servers alternate between the first and the second half of the list. With the halves in two segments every hop
+    /// crosses the layer above: this order loads that layer most.
     Alternating,
 }
 
-/// One finished collective, or a round of several.
+/// A completed collective, or a round of several.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Iteration {
-    /// When it started, microseconds of simulated time.
+    /// The start, microseconds of simulated time.
     pub start_us: f64,
-    /// How long the slowest rank took, microseconds.
+    /// The time of the slowest rank, microseconds.
     pub time_us: f64,
-    /// What each rank sent by time, Gb/s: of an all-reduce 2(N-1)/N times its size, as nccl-tests
-    /// reports it.
+    /// The bus bandwidth: bytes each rank sent over the time, Gb/s; for an all-reduce 2(N-1)/N times its size, as
+    /// nccl-tests reports it.
     pub bus_gbps: f64,
-    /// What the time went into, where it was a model's training.
+    /// The shares of the time, for a model's training.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shares: Option<Shares>,
 }
@@ -124,7 +123,7 @@ impl Config {
 }
 
 impl RingOrder {
-    /// The servers of `rails` hosts each in this order, a server's hosts in theirs.
+    /// Returns the servers of `rails` hosts each in this order, with the order of hosts in a server kept.
     fn apply(self, hosts: &[NodeId], rails: u32, seed: Seed) -> Vec<NodeId> {
         let mut servers: Vec<&[NodeId]> = hosts.chunks(rails as usize).collect();
         match self {
@@ -144,19 +143,19 @@ impl RingOrder {
 struct AllReduce {
     config: Config,
     rings: Vec<Ring>,
-    /// Bytes of a slice.
+    /// The bytes of a slice.
     slice: u32,
-    /// Slices that have to arrive before this all-reduce is over.
+    /// Number of slices that must arrive before this all-reduce is complete.
     outstanding: u64,
     started: SimTime,
-    /// When this burst began.
+    /// The start of this burst.
     burst: SimTime,
     finished: Vec<Iteration>,
-    /// A channel closed: this all-reduce will never finish.
+    /// `true` if a channel closed: this all-reduce will never finish.
     broken: bool,
 }
 
-/// The ranks of one ring, and how far each is.
+/// The ranks of one ring, and their progress.
 #[derive(Debug)]
 struct Ring {
     hosts: Vec<NodeId>,
@@ -174,7 +173,7 @@ impl Ring {
     }
 }
 
-/// Which ring, which rank sends, which step, and which slice of its chunk: a message's tag.
+/// A message's tag: ring, sending rank, step, and slice of the chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Slice {
     ring: u16,
@@ -184,7 +183,7 @@ struct Slice {
 }
 
 impl Slice {
-    /// Ring above rank above step above number: 12, 20, 24 and 8 bits.
+    /// Returns the tag: ring above rank above step above number: 12, 20, 24 and 8 bits.
     fn to_tag(self) -> u64 {
         let (ring, rank, step) = (u64::from(self.ring), u64::from(self.rank), u64::from(self.step));
         ring << 52 | rank << 32 | step << 8 | u64::from(self.number)
@@ -228,7 +227,7 @@ impl AllReduce {
         session.send(Order { channel, from, length, tag, recorded: false });
     }
 
-    /// A rank received its predecessor's slice: it sends it on, if there is a next step.
+    /// Handles a slice from a rank's predecessor: the rank forwards it, if there is a next step.
     fn received(&mut self, slice: Slice, session: &mut Session<'_>) {
         self.outstanding -= 1;
         let ring = &self.rings[usize::from(slice.ring)];
@@ -259,7 +258,7 @@ impl AllReduce {
         }
     }
 
-    /// Begins the next all-reduce, or sleeps to the next burst.
+    /// Begins the next all-reduce, or waits for the next burst.
     fn next(&mut self, session: &mut Session<'_>) {
         let burst_over = session.now().since(self.burst) >= SimSpan::from(self.config.active);
         if self.config.pause > Duration::ZERO && burst_over {
@@ -363,8 +362,8 @@ mod tests {
 
     #[test]
     fn slices_hide_the_latency_of_a_step() {
-        // A chunk of 1 MB takes 82 us with its headers, and a step 2 us of latency more; 100 Gb/s
-        // carry 98.1 of payload, less what ACKs take.
+        // A chunk of 1 MB takes 82 us with its headers, and a step 2 us of latency more; 100 Gb/s carry 98.1 of
+        // payload, less the ACKs' share.
         let (one, four) = (bus_gbps(1), bus_gbps(4));
         assert!((93.0..96.0).contains(&one), "{one}");
         assert!((96.5..98.1).contains(&four), "{four}");
@@ -389,7 +388,7 @@ mod tests {
             assert!(report.finished);
             report.workloads[0].bus_gbps.mean
         };
-        // One flow has one uplink of 25 Gb/s; eight with a queue pair each are on several.
+        // One flow has one uplink of 25 Gb/s; eight with a queue pair each use several.
         let (one, eight) = (bus_gbps(1), bus_gbps(8));
         assert!(one < 25.0 && eight > 1.5 * one, "{one} {eight}");
     }

@@ -1,9 +1,9 @@
-//! Collectives on rings of hosts, several at a time: what training workloads are made of.
+//! Collectives on rings of hosts, several at a time: the parts of training workloads.
 //!
-//! N ranks cut their data into N parts. In each step every rank sends one part to its successor, and
-//! it may begin step k+1 only when the part of step k has arrived from its predecessor. All-gather and
-//! reduce-scatter take N-1 steps, all-reduce is one after the other (Patarasuk and Yuan 2009). A part
-//! may be sent in chunks, each passed on as it arrives. Reduction itself takes no time here.
+//! N ranks cut their data into N parts. In each step every rank sends one part to its successor, and it may begin step
+//! k+1 only when the part of step k has arrived from its predecessor. All-gather and reduce-scatter take N-1 steps,
+//! all-reduce is one after the other (Patarasuk and Yuan 2009). A part may be sent in chunks, each forwarded as it
+//! arrives. Reduction itself takes no time here.
 
 use serde::{Deserialize, Serialize};
 use weft_topo::NodeId;
@@ -24,7 +24,7 @@ named_kinds! {
 }
 
 impl Operation {
-    /// Steps around a ring of so many ranks.
+    /// Returns the number of steps around a ring of `ranks` ranks.
     pub const fn steps(self, ranks: usize) -> u64 {
         let around = ranks as u64 - 1;
         match self {
@@ -34,23 +34,23 @@ impl Operation {
     }
 }
 
-/// Which hosts form a group.
+/// The hosts that form a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Grouping {
-    /// Those that are listed one after another: the same leaf, if it is large enough.
+    /// Consecutive hosts of the list: the same leaf, if it is large enough.
     Neighbours,
-    /// Those that are as far from each other in the list as can be: as a rule other leaves, as the
-    /// ranks of data-parallel groups are.
+    /// Hosts that are as far from each other in the list as possible: mostly on other leaves, as the ranks of
+    /// data-parallel groups are.
     #[default]
     Strided,
 }
 
 impl Grouping {
-    /// The hosts in groups of `ranks`, all of them where that is zero.
+    /// Returns the hosts in groups of `ranks`, or in one group if that is zero.
     ///
     /// # Errors
-    /// They cannot be divided so, or a group would have one rank.
+    /// The number of hosts is not a multiple of `ranks`, or a group would have one rank.
     pub(super) fn divide(
         self,
         hosts: &[NodeId],
@@ -72,18 +72,18 @@ impl Grouping {
     }
 }
 
-/// What one rank sends in one step, in chunks.
+/// The data that one rank sends in one step, in chunks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part {
     /// Bytes of each chunk but the last.
     chunk: u32,
-    /// Bytes of the last.
+    /// Bytes of the last chunk.
     last: u32,
     chunks: u16,
 }
 
 impl Part {
-    /// A part of `bytes` in chunks of at most `chunk` bytes; zero is one chunk.
+    /// Returns a part of `bytes` in chunks of at most `chunk` bytes; zero is one chunk.
     ///
     /// # Errors
     /// A chunk is larger than a message, or there are too many.
@@ -103,7 +103,7 @@ impl Part {
         }
     }
 
-    /// All its bytes.
+    /// Returns the bytes of all chunks.
     pub(super) fn bytes(self) -> u64 {
         u64::from(self.chunk) * u64::from(self.chunks - 1) + u64::from(self.last)
     }
@@ -113,11 +113,11 @@ impl Part {
     }
 }
 
-/// Groups of hosts, each busy with at most one collective.
+/// Groups of hosts, each with at most one collective in progress.
 #[derive(Debug, Default)]
 pub(super) struct Rings {
     rings: Vec<Ring>,
-    /// Messages sent so far.
+    /// Number of messages sent so far.
     sent: u64,
 }
 
@@ -133,11 +133,11 @@ struct Ring {
 struct Running {
     steps: u64,
     part: Part,
-    /// Chunks that have to arrive before it is over.
+    /// Number of chunks that must arrive before the collective is complete.
     outstanding: u64,
 }
 
-/// Which ring, which rank sends, which step, and which chunk: a message's tag.
+/// A message's tag: ring, sending rank, step, and chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Piece {
     ring: u16,
@@ -164,11 +164,11 @@ impl Piece {
     }
 }
 
-/// Ranks of a group and groups of a workload, so that a step fits its 16 bits of the tag.
+/// The largest number of ranks of a group and of groups of a workload, so that a step fits its 16 bits of the tag.
 const MOST: usize = 1 << 15;
 
 impl Rings {
-    /// These groups.
+    /// Returns rings of these groups.
     ///
     /// # Errors
     /// There are too many, or one is too large.
@@ -183,28 +183,28 @@ impl Rings {
         Ok(Self { rings: groups.into_iter().map(ring).collect(), sent: 0 })
     }
 
-    /// How many groups there are.
+    /// Returns the number of groups.
     pub(super) fn len(&self) -> usize {
         self.rings.len()
     }
 
-    /// Ranks of a group.
+    /// Returns the number of ranks of a group.
     pub(super) fn ranks(&self, ring: usize) -> usize {
         self.rings[ring].hosts.len()
     }
 
-    /// The first rank of a group.
+    /// Returns the first rank of a group.
     pub(super) fn leader(&self, ring: usize) -> NodeId {
         self.rings[ring].hosts[0]
     }
 
-    /// Messages sent so far. A workload that counts what it hears was acknowledged knows by this when
-    /// nothing is under way any more.
+    /// Returns the number of messages sent so far. A workload that counts acknowledged messages compares the two: if
+    /// they are equal, nothing is in flight.
     pub(super) fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// The group that a channel belongs to.
+    /// Returns the group that a channel belongs to.
     pub(super) fn of_channel(&self, channel: ChannelId) -> Option<usize> {
         self.rings.iter().position(|ring| ring.channels.contains(&channel))
     }
@@ -218,7 +218,7 @@ impl Rings {
         }
     }
 
-    /// Has a group begin a collective.
+    /// Begins a group's collective.
     pub(super) fn begin(
         &mut self,
         ring: usize,
@@ -251,8 +251,8 @@ impl Rings {
         });
     }
 
-    /// A rank received its predecessor's chunk and sends it on, if there is a next step. Gives the
-    /// group whose collective is over with it.
+    /// Handles a chunk from a rank's predecessor: the rank forwards it, if there is a next step. Returns the group if
+    /// its collective is now complete.
     pub(super) fn received(&mut self, tag: u64, session: &mut Session<'_>) -> Option<usize> {
         let piece = Piece::from_tag(tag);
         let index = usize::from(piece.ring);

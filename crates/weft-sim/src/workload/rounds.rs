@@ -1,6 +1,5 @@
-//! Rounds of flows between chosen pairs, with a barrier after each: the traffic of Hopper's testbed
-//! (section 4.2), where each client sends to its server and a round begins when all have finished the
-//! one before.
+//! Rounds of flows between chosen pairs, with a barrier after each: the traffic of Hopper's testbed (section 4.2),
+//! where each client sends to its server and a round begins when all flows of the previous one have finished.
 //!
 //! Every flow has a connection of its own, which begins on a path of its own.
 
@@ -15,17 +14,17 @@ use crate::time::{SimSpan, SimTime};
 use crate::traffic::{ChannelId, Notice, Order, Side};
 use crate::world::Session;
 
-/// Rounds of flows.
+/// The settings of the `rounds` workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Who sends to whom: source and destination of each pair.
+    /// The source and destination of each pair.
     pub pairs: Vec<[u32; 2]>,
-    /// How many rounds.
+    /// Number of rounds.
     pub rounds: u32,
     /// Bytes of each pair's flows in each round; all start at once.
     pub sizes: Vec<ByteCount>,
-    /// How long everybody computes before each round.
+    /// The time that all hosts compute before each round.
     pub compute: Duration,
 }
 
@@ -68,12 +67,13 @@ struct Rounds {
     pairs: Vec<(NodeId, NodeId)>,
     sizes: Vec<u32>,
     began: SimTime,
-    /// The latest end of a flow: hosts are served one after another, and the last may be behind.
+    /// The latest end of a flow: hosts are simulated one after another, so the last one processed may not be the
+    /// latest.
     latest: SimTime,
-    /// The channels of flows of this round that are under way.
+    /// The channels of this round's unfinished flows.
     under_way: Vec<ChannelId>,
     finished: Vec<Iteration>,
-    /// A channel closed before its flow was over: this round will never finish.
+    /// `true` if a channel closed before its flow was complete: this round will never finish.
     broken: bool,
 }
 
@@ -99,7 +99,7 @@ impl Rounds {
         }
     }
 
-    /// The barrier.
+    /// Ends a round at the barrier.
     #[expect(clippy::cast_precision_loss, reason = "sizes of a report")]
     fn finish(&mut self, session: &mut Session<'_>) {
         let took = self.latest.since(self.began);

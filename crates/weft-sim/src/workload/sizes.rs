@@ -1,4 +1,4 @@
-//! Flow sizes drawn from a distribution: a published one, a file's, or one size for all.
+//! Flow sizes drawn from a distribution: a published one, one from a file, or one size for all.
 
 use std::path::Path;
 
@@ -16,7 +16,7 @@ macro_rules! published {
         }
 
         impl Published {
-            /// Its text, in the format that [`Sizes::parse`] reads.
+            /// Returns the distribution's text, in the format that [`Sizes::parse`] reads.
             const fn text(self) -> &'static str {
                 match self {
                     $(Self::$kind => include_str!(concat!("../../data/", $name, ".txt"))),+
@@ -40,7 +40,7 @@ pub struct Sizes {
     points: Vec<Point>,
 }
 
-/// So large a share of the flows has at most so many bytes.
+/// A point of the distribution: this share of the flows has at most this many bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Point {
     bytes: f64,
@@ -48,11 +48,11 @@ struct Point {
 }
 
 impl Sizes {
-    /// What a scenario means by `sizes`: a published distribution's name, one size such as `64KB`, or
+    /// Returns the distribution for a scenario's `sizes`: a published distribution's name, one size such as `64KB`, or
     /// a file in `folder`.
     ///
     /// # Errors
-    /// It is none of these, or the file is not a distribution.
+    /// The text is none of these, or the file is not a distribution.
     pub fn find(sizes: &str, folder: &Path) -> Result<Self, WorkloadError> {
         if let Ok(published) = sizes.parse::<Published>() {
             return Ok(Self::published(published));
@@ -69,23 +69,23 @@ impl Sizes {
         Self::parse(&text, &file)
     }
 
-    /// A distribution that ships.
+    /// Returns a published distribution.
     pub fn published(kind: Published) -> Self {
         Self::parse(kind.text(), Path::new(kind.name())).expect("what ships is tested")
     }
 
-    /// One size for all.
+    /// Returns a distribution with one size.
     pub fn fixed(bytes: u32) -> Self {
         let bytes = f64::from(bytes);
         Self { points: vec![Point { bytes, share: 0.0 }, Point { bytes, share: 1.0 }] }
     }
 
-    /// Reads lines of a size in bytes and the percentage of flows that are no larger, from 0 to 100;
-    /// or, with 1 on the last line, the share. Neither may fall. A size that stands twice is one that
-    /// many flows have exactly. Errors name the text `file`.
+    /// Parses lines of a size in bytes and the percentage of flows that are no larger, from 0 to 100; if the last line
+    /// has 1, the share from 0 to 1. Neither column may decrease. A size on two lines is one that many flows have
+    /// exactly. Errors name the text `file`.
     ///
     /// # Errors
-    /// A line is not what it should be, or the last does not reach 100 or 1.
+    /// A line is malformed, or the last does not reach 100 or 1.
     pub fn parse(text: &str, file: &Path) -> Result<Self, WorkloadError> {
         let wrong = |line: usize, expected: String, found: &str| {
             let (file, found) = (file.into(), found.into());
@@ -122,7 +122,7 @@ impl Sizes {
         Ok(Self { points })
     }
 
-    /// The mean size in bytes, with sizes evenly spread from each point to the next.
+    /// Returns the mean size in bytes, with sizes evenly spread between points.
     pub fn mean(&self) -> f64 {
         let pairs = self.points.windows(2);
         pairs
@@ -130,7 +130,7 @@ impl Sizes {
             .sum()
     }
 
-    /// The size that `share` of the flows do not exceed, by linear interpolation; at least 1.
+    /// Returns the size that `share` of the flows do not exceed, by linear interpolation; at least 1.
     #[expect(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -145,7 +145,7 @@ impl Sizes {
         (bytes as u32).max(1)
     }
 
-    /// A size at random.
+    /// Returns a random size, bytes.
     pub fn draw(&self, rng: &mut Rng) -> u32 {
         self.at(rng.unit())
     }

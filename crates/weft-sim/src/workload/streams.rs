@@ -1,5 +1,5 @@
-//! Connections that each carry messages of one size, one behind the other, with so many under way: what
-//! bandwidth tests do.
+//! Connections that each carry messages of one size, one after another, with a fixed number in flight, as bandwidth
+//! tests do.
 
 use std::collections::BTreeMap;
 
@@ -10,36 +10,36 @@ use crate::time::SimTime;
 use crate::traffic::{ChannelId, Notice, Order, Side};
 use crate::world::Session;
 
-/// What is carried.
+/// The traffic of a set of streams.
 #[derive(Debug)]
 pub(super) struct Plan {
-    /// Who sends to whom.
+    /// The source and destination of each pair.
     pub(super) pairs: Vec<(NodeId, NodeId)>,
-    /// Connections of each pair.
+    /// Number of connections of each pair.
     pub(super) connections: u32,
     /// Bytes of a message.
     pub(super) length: u32,
-    /// Messages of each connection.
+    /// Number of messages of each connection.
     pub(super) messages: u64,
-    /// Of those, how many may be under way.
+    /// The largest number of messages in flight on a connection.
     pub(super) depth: u32,
-    /// When they begin.
+    /// The start of all connections.
     pub(super) start: SimTime,
 }
 
-/// The connections, and how far they came.
+/// The connections, and their progress.
 #[derive(Debug)]
 pub(super) struct Streams {
     plan: Plan,
     streams: BTreeMap<ChannelId, Stream>,
 }
 
-/// Messages of a connection, by how far they came.
+/// The messages of a connection, counted by progress.
 #[derive(Clone, Copy, Debug, Default)]
 struct Stream {
     begun: u64,
     sent: u64,
-    /// It closed before all were sent.
+    /// `true` if the connection closed before all messages were sent.
     broken: bool,
 }
 

@@ -1,8 +1,8 @@
-//! Rounds of training: everybody computes, then collectives one after another, then a barrier.
+//! Rounds of training: all hosts compute, then run collectives one after another, then meet at a barrier.
 //!
-//! This is the traffic of a synchronous training job as Hopper's testbed has it (section 4.2): no host
-//! begins a round before all have finished the one before. A collective begins when the one before it
-//! is over everywhere. Its default is an all-reduce of 64 MB over all hosts, a bucket of gradients.
+//! This is the traffic of a synchronous training job as in Hopper's testbed (section 4.2): no host begins a round
+//! before all have finished the previous one. A collective begins when the previous one is complete at all hosts. The
+//! default is an all-reduce of 64 MB over all hosts, a bucket of gradients.
 
 use serde::{Deserialize, Serialize};
 use weft_units::{ByteCount, Duration};
@@ -13,19 +13,19 @@ use crate::time::{SimSpan, SimTime};
 use crate::traffic::Notice;
 use crate::world::Session;
 
-/// Training rounds.
+/// The settings of the `training` workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The ranks.
     pub hosts: HostSet,
-    /// How many rounds.
+    /// Number of rounds.
     pub rounds: u32,
-    /// How long everybody computes before the collectives of each round.
+    /// The time that all hosts compute before the collectives of each round.
     pub compute: Duration,
-    /// When the first round starts.
+    /// The start of the first round, from the start of the run.
     pub start: Duration,
-    /// What each round exchanges, in order.
+    /// The collectives of each round, in order.
     #[serde(rename = "collective")]
     pub collectives: Vec<Collective>,
 }
@@ -34,15 +34,15 @@ pub struct Config {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Collective {
-    /// Which operation.
+    /// The operation.
     pub operation: Operation,
-    /// Bytes that are reduced or gathered, all ranks' parts together.
+    /// The bytes that are reduced or gathered, summed over all ranks' parts.
     pub size: ByteCount,
-    /// Ranks of each group; zero is one group of all.
+    /// Ranks of each group; zero puts all hosts in one group.
     pub ranks: u32,
-    /// Which hosts form a group.
+    /// The hosts that form a group.
     pub groups: Grouping,
-    /// What a rank sends in a step is cut into messages of at most so many bytes; zero never.
+    /// The largest message, bytes; a step's bytes are cut into messages of this size. Zero never cuts.
     pub chunk: ByteCount,
 }
 
@@ -97,26 +97,26 @@ impl Recipe for Config {
 struct Training {
     config: Config,
     phases: Vec<Phase>,
-    /// The phase of the round that is on.
+    /// The current phase of the round.
     phase: usize,
-    /// When this round's collectives began.
+    /// The start of this round's collectives.
     began: SimTime,
-    /// The latest delivery: hosts are served one after another, and the last to be may be behind.
+    /// The latest delivery: hosts are simulated one after another, so the last one processed may not be the latest.
     latest: SimTime,
     finished: Vec<Iteration>,
-    /// Messages whose senders know that they arrived.
+    /// Number of messages that have been acknowledged.
     acknowledged: u64,
-    /// A channel closed: this round will never finish.
+    /// `true` if a channel closed: this round will never finish.
     broken: bool,
 }
 
-/// A collective, with the groups it is among.
+/// A collective, with the groups that take part.
 #[derive(Debug)]
 struct Phase {
     operation: Operation,
     part: Part,
     rings: Rings,
-    /// Groups that have not finished it.
+    /// Number of groups that have not finished it.
     busy: usize,
 }
 
@@ -128,7 +128,7 @@ impl Phase {
         }
     }
 
-    /// Bits each rank sends.
+    /// Returns the bits each rank sends.
     #[expect(clippy::cast_precision_loss, reason = "sizes of a report")]
     fn bits(&self) -> f64 {
         (self.operation.steps(self.rings.ranks(0)) * self.part.bytes() * 8) as f64
@@ -153,7 +153,7 @@ impl Training {
         }
     }
 
-    /// The barrier.
+    /// Ends a round at the barrier.
     fn finish(&mut self, session: &mut Session<'_>) {
         let took = self.latest.since(self.began);
         let bits: f64 = self.phases.iter().map(Phase::bits).sum();

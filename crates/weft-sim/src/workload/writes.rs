@@ -1,5 +1,5 @@
-//! RDMA WRITEs as bandwidth tests do them (perftest's `ib_write_bw`; STELLAR, figures 8 and 14): each
-//! connection carries messages of one size, one behind the other, with so many under way.
+//! RDMA WRITEs as in bandwidth tests (perftest's `ib_write_bw`; STELLAR, figures 8 and 14): each connection carries
+//! messages of one size, one after another, with a fixed number in flight.
 
 use serde::{Deserialize, Serialize};
 use weft_units::ByteCount;
@@ -8,19 +8,19 @@ use super::streams::{Plan, Streams};
 use super::{Recipe, Setting, Workload, WorkloadError, at_least_one, checked_pair, message_size};
 use crate::time::SimTime;
 
-/// Streams of messages between chosen hosts.
+/// The settings of the `writes` workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
-    /// Who sends to whom: source and destination of each pair.
+    /// The source and destination of each pair.
     pub pairs: Vec<[u32; 2]>,
-    /// Connections of each pair.
+    /// Number of connections of each pair.
     pub connections: u32,
     /// Bytes of a message.
     pub size: ByteCount,
-    /// Bytes each connection carries in all, in whole messages, at least one.
+    /// Bytes of each connection, in whole messages, at least one.
     pub total: ByteCount,
-    /// Messages of a connection that may be under way.
+    /// The largest number of messages in flight on a connection.
     pub depth: u32,
 }
 

@@ -1,12 +1,11 @@
-//! What the ranks of a stage do, in order: computation, collectives and messages, as a program of
-//! three lanes that wait for each other where data depend on each other.
+//! The program of the ranks of a stage: computation, collectives and messages, in three lanes that wait for each other
+//! where data depend on each other.
 //!
-//! The first lane computes, in the order of one forward, one backward (1F1B; Narayanan et al. 2021,
-//! section 2.2), and exchanges what computation waits for: tensor-parallel all-reduces, two in each
-//! direction of a layer, tokens that go to experts and back, what other stages hand on. The second
-//! reduces gradients, a layer at a time, as soon as the last micro-batch's backward pass is through it, or
-//! all of them after it. The third gathers parameters where they are sharded, a layer ahead of the
-//! computation.
+//! The first lane computes, in the order of one forward, one backward (1F1B; Narayanan et al. 2021, section 2.2), and
+//! performs the exchanges that computation waits for: tensor-parallel all-reduces, two in each direction of a layer,
+//! tokens to experts and back, messages from other stages. The second reduces gradients, a layer at a time, as soon as
+//! the last micro-batch's backward pass is through it, or all of them after it. The third gathers parameters where
+//! they are sharded, a layer ahead of the computation.
 
 use super::exchange::{Exchange, Exchanges, Planner};
 use super::grid::{Grid, Groups};
@@ -14,46 +13,46 @@ use super::model::{Load, Sharding};
 use crate::time::SimSpan;
 use crate::workload::WorkloadError;
 
-/// What computes, what reduces, what gathers.
+/// Number of lanes: computation, reduction, gathering.
 pub(super) const LANES: usize = 3;
 
-/// What a rank does next in a lane.
+/// A rank's operation in a lane.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Op {
-    /// Computes for so long.
+    /// Computes for this time.
     Compute(SimSpan),
-    /// Takes part in an exchange, named by its place in [`Plan::exchanges`].
+    /// Takes part in an exchange, given by its index in [`Plan::exchanges`].
     Exchange(usize),
-    /// Says that it has come so far.
+    /// Sets a record that other lanes can wait for.
     Record(usize),
-    /// Waits until another lane has.
+    /// Waits until another lane has set a record.
     Await(usize),
 }
 
-/// Everything that the ranks of a job do in an iteration.
+/// The work of all ranks of a job in an iteration.
 #[derive(Debug)]
 pub(super) struct Plan {
     pub grid: Grid,
     pub groups: Vec<Groups>,
     pub exchanges: Vec<Exchange>,
-    /// By stage and lane.
+    /// The programs by stage and lane.
     pub programs: Vec<[Vec<Op>; LANES]>,
-    /// How many times a rank says how far it has come.
+    /// Number of records of a rank.
     pub records: usize,
-    /// How long an iteration takes where messages take no time: the first micro-batch through all
-    /// stages, then the others one behind the other.
+    /// The time of an iteration if messages take no time: the first micro-batch through all stages, then the others
+    /// one after another.
     pub critical_path: SimSpan,
 }
 
-/// A turn of a stage.
+/// A pass of a stage: forward or backward, of one micro-batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
     Forward,
     Backward,
 }
 
-/// The turns of a stage: as many forward passes as stages lie behind it, then one backward after
-/// each forward, then the backward passes that are left.
+/// Returns the passes of a stage: as many forward passes as there are later stages, then one backward after each
+/// forward, then the remaining backward passes.
 fn one_forward_one_backward(stage: u32, stages: u32, micro_batches: u32) -> Vec<Turn> {
     let ahead = (stages - 1 - stage).min(micro_batches);
     let mut turns = vec![Turn::Forward; ahead as usize];
@@ -65,7 +64,7 @@ fn one_forward_one_backward(stage: u32, stages: u32, micro_batches: u32) -> Vec<
 }
 
 impl Plan {
-    /// The plan of a job in which each rank does `load`, whose layers can be dealt to the stages.
+    /// Returns the plan of a job in which each rank does `load`, whose layers can be dealt to the stages.
     ///
     /// # Errors
     /// A group is too large for a schedule.
@@ -80,7 +79,7 @@ impl Plan {
         let exchanges = planner.exchanges(grid, load, per_stage, gpus_per_server)?;
         let parts = u64::from(per_stage) * u64::from(load.micro_batches);
         let halves = SimSpan::from(load.compute).as_picos() / (6 * parts);
-        // Half of a layer: attention or feed-forward. Backward is twice forward.
+        // Half of a layer: attention or feed-forward. Backward takes twice as long as forward.
         let times = [halves, 2 * halves].map(SimSpan::from_picos);
         let stage = |stage| {
             let turns = one_forward_one_backward(stage, grid.pipeline, load.micro_batches);
@@ -101,7 +100,7 @@ impl Plan {
     }
 }
 
-/// One stage's program in the making.
+/// The program of one stage under construction.
 struct Stage<'a> {
     stage: u32,
     grid: Grid,
@@ -109,7 +108,7 @@ struct Stage<'a> {
     overlap: bool,
     per_stage: u32,
     exchanges: Exchanges,
-    /// Half of a layer, forward and backward.
+    /// The time of half a layer, forward and backward.
     times: [SimSpan; 2],
     turns: Vec<Turn>,
     records: usize,
@@ -128,7 +127,7 @@ impl Stage<'_> {
                 self.gather_ahead(&progress, &mut compute, &mut gather);
                 self.layer(turn, &mut compute);
                 progress.push(self.record(&mut compute));
-                // Whoever keeps no parameters of other ranks keeps no gradients for them either.
+                // A rank that does not keep other ranks' parameters does not keep gradients for them either.
                 let reduces = is_last || self.load.sharding == Sharding::Parameters;
                 if turn == Turn::Backward && reduces {
                     reduce.push(Op::Await(self.records - 1));
@@ -157,8 +156,7 @@ impl Stage<'_> {
         self.records - 1
     }
 
-    /// Parameters of the next layer are gathered when the layer before the one that is computed is
-    /// done with.
+    /// Gathers the parameters of the next layer once the layer before the current one is complete.
     fn gather_ahead(&mut self, progress: &[usize], compute: &mut Vec<Op>, gather: &mut Vec<Op>) {
         if self.load.sharding != Sharding::Parameters {
             return;
@@ -171,7 +169,7 @@ impl Stage<'_> {
         compute.push(Op::Await(gathered));
     }
 
-    /// One layer in one direction.
+    /// Adds one layer in one direction.
     fn layer(&self, turn: Turn, lane: &mut Vec<Op>) {
         let compute = Op::Compute(self.times[usize::from(turn == Turn::Backward)]);
         let reduce = self.exchanges.reduce.map(Op::Exchange);
@@ -184,7 +182,7 @@ impl Stage<'_> {
         lane.extend(reduce);
     }
 
-    /// What it has to wait for before a turn.
+    /// Adds the receives that a pass waits for.
     fn hear(&self, turn: Turn, lane: &mut Vec<Op>) {
         let Some([_, from_before, _, from_behind]) = self.exchanges.handed_on else { return };
         match turn {
@@ -194,7 +192,7 @@ impl Stage<'_> {
         }
     }
 
-    /// What it hands on after a turn.
+    /// Adds the sends after a pass.
     fn tell(&self, turn: Turn, lane: &mut Vec<Op>) {
         let Some([to_behind, _, to_before, _]) = self.exchanges.handed_on else { return };
         match turn {

@@ -1,4 +1,4 @@
-//! Where a rank is in its program, and what has come for it.
+//! A rank's position in its program, and the messages received for it.
 
 use std::collections::BTreeMap;
 
@@ -7,23 +7,23 @@ use weft_topo::NodeId;
 use super::program::LANES;
 use crate::time::SimTime;
 
-/// Where a message belongs at its receiver, who counts those that came for each.
+/// A message's destination at its receiver, which counts arrivals for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Inlet {
     pub lane: u8,
-    /// A place in the plan's groups, or one of the two below.
+    /// An index in the plan's groups, or one of the two constants below.
     pub groups: u8,
-    /// The sender's place in its group.
+    /// The sender's index in its group.
     pub from: u16,
     pub slice: u8,
 }
 
-/// What comes from the stage before, and from the one behind.
+/// The inlets of messages from the previous and from the next stage.
 pub(super) const FORWARD: u8 = 254;
 pub(super) const BACKWARD: u8 = 255;
 
 impl Inlet {
-    /// Rank above lane, groups, sender and slice: 24, 4, 8, 16 and 8 bits.
+    /// Returns the tag: rank above lane, groups, sender and slice: 24, 4, 8, 16 and 8 bits.
     pub(super) const fn to_tag(self, rank: u32) -> u64 {
         (rank as u64) << 36
             | (self.lane as u64) << 32
@@ -49,11 +49,11 @@ pub(super) struct Rank {
     pub host: NodeId,
     pub server: u32,
     pub lanes: [Lane; LANES],
-    /// What was recorded in this iteration.
+    /// The records set in this iteration.
     pub records: Vec<bool>,
-    /// Messages that came and were not waited for yet.
+    /// Messages that have arrived and are not yet consumed.
     pub inbox: BTreeMap<Inlet, u32>,
-    /// When what it sends inside of its server has left.
+    /// The time at which its messages inside the server have left.
     pub local_free: SimTime,
     pub done: bool,
 }
@@ -61,9 +61,9 @@ pub(super) struct Rank {
 #[derive(Debug, Default)]
 pub(super) struct Lane {
     pub next: usize,
-    /// Since when it is busy with an operation.
+    /// The start of the current operation.
     pub since: Option<SimTime>,
-    /// How far each slice of an exchange is.
+    /// The progress of each slice of an exchange.
     pub slices: Vec<Cursor>,
 }
 
@@ -86,14 +86,14 @@ impl Rank {
         }
     }
 
-    /// Goes back to the beginning of its program.
+    /// Returns to the beginning of the program.
     pub(super) fn begin(&mut self) {
         self.lanes = Default::default();
         self.records.fill(false);
         self.done = false;
     }
 
-    /// Takes a message that has come; false where none has.
+    /// Consumes a message that has arrived; returns `false` if there is none.
     pub(super) fn take(&mut self, inlet: Inlet) -> bool {
         match self.inbox.get_mut(&inlet) {
             Some(count) if *count > 0 => {

@@ -14,8 +14,8 @@ use crate::traffic::{ChannelId, Notice, Order};
 use crate::workload::Iteration;
 use crate::world::{Session, Stage};
 
-/// A network in which nothing is in the way: what a host sends leaves it one behind the other at
-/// `rate`, none of which takes no time, and is there `latency` later.
+/// An uncongested network: a host's messages leave one after another at `rate`, or at once without a rate, and arrive
+/// `latency` later.
 #[derive(Debug)]
 struct Ideal {
     now: SimTime,
@@ -23,7 +23,7 @@ struct Ideal {
     latency: SimSpan,
     channels: Vec<NodeId>,
     free: BTreeMap<NodeId, SimTime>,
-    /// What happens when, in the order it was decided where the time is the same.
+    /// Future events; those of equal time in the order they were scheduled.
     happens: BinaryHeap<Reverse<(SimTime, usize)>>,
     notices: Vec<Notice>,
 }
@@ -96,7 +96,7 @@ fn topology() -> Topology {
     LeafSpine { leaves: 4, spines: 2, hosts_per_leaf: 16, ..LeafSpine::default() }.build().unwrap()
 }
 
-/// Server links that take no time.
+/// Returns server links that take no time.
 fn instant() -> ServerConfig {
     let rate = BitRate::bps(u64::MAX).unwrap();
     ServerConfig { rate, latency: Duration::ZERO, ..ServerConfig::default() }
@@ -115,7 +115,7 @@ fn iterate(config: &Config, network: &mut Ideal) -> Iteration {
     job.iterations()[0]
 }
 
-/// Some job of at most 128 ranks.
+/// Returns a random job of at most 128 ranks.
 fn random_config(rng: &mut Rng) -> Config {
     let mut pick = |from: &[u32]| from[rng.index(from.len())];
     let (tensor, pipeline) = (pick(&[1, 2, 3, 4, 8, 16]), pick(&[1, 2, 3, 4]));
@@ -165,8 +165,8 @@ fn without_a_network_to_wait_for_an_iteration_takes_its_critical_path() {
         let config = random_config(&mut rng);
         let load = config.load.clone().unwrap();
         let iteration = iterate(&config, &mut Ideal::new(None, SimSpan::ZERO));
-        // 360 us of computation in so many micro-batches, after each other as the stages are: each
-        // half of a layer is cut to whole picoseconds.
+        // 360 us of computation are divided among the micro-batches, which pass the stages one after another: each
+        // half of a layer is truncated to whole picoseconds.
         let (count, stages) = (f64::from(load.micro_batches), f64::from(config.pipeline));
         let expected = 360.0 * (count + stages - 1.0) / count;
         assert!((iteration.time_us - expected).abs() < 1e-3, "{config:?}: {iteration:?}");
@@ -176,7 +176,7 @@ fn without_a_network_to_wait_for_an_iteration_takes_its_critical_path() {
     }
 }
 
-/// A job that only exchanges gradients, once and for nothing else.
+/// Returns a job that only exchanges gradients, once, without computation.
 fn only(load: Load) -> Config {
     let load = Load { compute: Duration::ZERO, layers: 1, micro_batches: 1, ..load };
     Config {
@@ -193,7 +193,7 @@ fn only(load: Load) -> Config {
     }
 }
 
-/// 10 GB/s, 80 us for 800 KB.
+/// Returns a network of 10 GB/s: 80 us for 800 KB.
 fn network() -> Ideal {
     Ideal::new(BitRate::gbps(80), SimSpan::ZERO)
 }
@@ -201,7 +201,7 @@ fn network() -> Ideal {
 #[test]
 fn without_computation_an_iteration_takes_its_communication() {
     let size = ByteCount(800_000);
-    // A GPU of 8 in each of 4 servers of one NIC: three steps of 200 KB scatter, three of 100 KB gather.
+    // One GPU in each of 4 servers of one NIC: three steps of 200 KB scatter, three of 100 KB gather.
     let alone = ServerConfig { hosts: 1, gpus_per_host: 1, ..instant() };
     let gradients = Load { gradients: size, ..Load::default() };
     let ring = Config { data: 4, server: alone.clone(), ..only(gradients.clone()) };
@@ -226,8 +226,8 @@ fn without_computation_an_iteration_takes_its_communication() {
     let mut stages = Config { pipeline: 3, server: alone, ..only(stages) };
     stages.load.as_mut().unwrap().layers = 3;
     assert_eq!(time(&stages), 4.0 * 80.0);
-    // Two GPUs a NIC in two servers: 400 KB each go to the other server, over one NIC, scattered once
-    // and gathered once as 200 KB; inside of a server nothing takes time.
+    // Two GPUs per NIC in two servers: 400 KB each go to the other server, over one NIC, scattered once and gathered
+    // once as 200 KB; inside a server nothing takes time.
     let two = ServerConfig { hosts: 1, gpus_per_host: 2, ..instant() };
     let both = Config { data: 4, server: two, ..only(gradients) };
     assert_eq!(time(&both), 2.0 * 20.0 + 2.0 * 10.0);
@@ -246,8 +246,8 @@ fn gradients_are_reduced_while_the_backward_pass_goes_on() {
     let server = ServerConfig { hosts: 1, gpus_per_host: 1, ..instant() };
     let config = Config { data: 2, server, ..only(load.clone()) };
     let config = Config { load: Some(load), ..config };
-    // 80 us forward, 160 us backward in four layers of 40, and a layer's gradients in 20: those of the
-    // first three are sent beside computation.
+    // 80 us forward, 160 us backward in four layers of 40, and a layer's gradients in 20: those of the first three
+    // overlap with computation.
     let overlapped = iterate(&config, &mut network());
     assert!((overlapped.time_us - 260.0).abs() < 1e-3, "{overlapped:?}");
     let shares = overlapped.shares.unwrap();
@@ -257,8 +257,8 @@ fn gradients_are_reduced_while_the_backward_pass_goes_on() {
     assert!((one_by_one.time_us - 320.0).abs() < 1e-3, "{one_by_one:?}");
 }
 
-/// The passes of a rank, forward and backward, each from its first computation to its last: `parts`
-/// of a pass follow each other, and backward ones take twice as long.
+/// Returns the passes of a rank, forward and backward, each from its first computation to its last: the `parts` of a
+/// pass follow each other, and backward ones take twice as long.
 fn passes(
     log: &[(u32, SimTime, SimTime)],
     rank: u32,
@@ -286,7 +286,7 @@ fn no_micro_batch_is_computed_before_its_input_is_there() {
         let load = config.load.clone().unwrap();
         let parts = 2 * (load.layers / config.pipeline) as usize;
         let size = config.tensor * config.data;
-        // Neighbouring stages are in one server where they are small; then nothing delays them.
+        // Small neighbouring stages are in one server; then nothing delays them.
         let apart = |rank: u32| rank / 8 != (rank + size) / 8;
         for rank in 0..size * (config.pipeline - 1) {
             let before = passes(&job.log, rank, parts);

@@ -61,7 +61,7 @@ fn what_is_no_distribution_is_named_with_its_line() {
     assert!(error.contains("did you mean \"ali-storage\"?"), "{error}");
 }
 
-/// `ai-collectives.txt` again, from the counts it was derived from.
+/// Recomputes `ai-collectives.txt` from the counts it was derived from.
 #[test]
 fn the_ring_steps_follow_from_the_collectives_of_the_training_jobs() {
     let counts = include_str!("../../../data/ai-collectives.csv");
