@@ -14,14 +14,14 @@ use crate::scenario::Scenario;
 /// One run to do.
 #[derive(Clone, Debug)]
 pub struct Job {
-    /// What to run.
+    /// The scenario to run.
     pub scenario: Scenario,
-    /// With which seed.
+    /// The seed of the run.
     pub seed: Seed,
 }
 
-/// Does every job on up to `workers` threads. `progress` hears how many are done, from whichever
-/// thread finished one.
+/// Runs every job on up to `workers` threads. `progress` is called with the number of finished jobs, on the thread
+/// that finished one.
 pub fn run_all(
     jobs: &[Job],
     workers: usize,
@@ -30,8 +30,8 @@ pub fn run_all(
     run_each(jobs, workers, progress, |_, report| report)
 }
 
-/// Likewise, but keeps of each report only what `keep` makes of it, on the thread that ran it: of
-/// many runs with many flows each, not all is held at once.
+/// Like [`run_all`], but keeps of each report only the result of `keep`, called on the thread that ran it: many
+/// reports with many flows are not all held at once.
 pub fn run_each<T: Send>(
     jobs: &[Job],
     workers: usize,
@@ -44,8 +44,8 @@ pub fn run_each<T: Send>(
     })
 }
 
-/// Calls `work` with every index below `count`, on up to `workers` threads, and gives the results
-/// in order of index. What one worker can do is done on the caller's thread, whose memory may be better
+/// Calls `work` with every index below `count`, on up to `workers` threads, and returns the results in order of index.
+/// A single worker runs on the caller's thread, whose memory may be faster
 /// ([`prefer_huge_pages`](crate::memory::prefer_huge_pages)).
 pub(crate) fn for_each_index<T: Send>(
     count: usize,

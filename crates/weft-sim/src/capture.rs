@@ -1,5 +1,5 @@
-//! What hosts sent and received, as a file for Wireshark: the same bytes that the agent would have put
-//! on a wire, without payloads, at simulated times.
+//! A capture of the packets that hosts sent and received, as a file for Wireshark: the bytes that the agent would have
+//! put on a wire, without payloads, at simulated times.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -43,17 +43,17 @@ impl Capture {
         Self { seen: Vec::new(), limit, left_out: 0 }
     }
 
-    /// Packets that are kept.
+    /// Returns the number of packets kept.
     pub fn len(&self) -> usize {
         self.seen.len()
     }
 
-    /// Whether nothing was sent.
+    /// Returns `true` if no packet was captured.
     pub fn is_empty(&self) -> bool {
         self.seen.is_empty()
     }
 
-    /// Packets past the limit.
+    /// Returns the number of packets past the limit.
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
@@ -87,9 +87,9 @@ impl Capture {
     /// Writes the file, in order of time; every host is an interface.
     ///
     /// # Errors
-    /// What `out` says.
+    /// An error of `out`.
     pub fn write(mut self, out: impl Write, scenario: &str) -> io::Result<()> {
-        // Nodes are served one after the other, each a little ahead of the next.
+        // Nodes are served one after another, so packets are not recorded in order of time.
         self.seen.sort_by_key(|seen| seen.at);
         let mut writer = Writer::new(out, &format!("simulation of {scenario}"))?;
         let mut interfaces = BTreeMap::new();

@@ -1,17 +1,17 @@
-//! Packets as bytes, where hosts encrypt, and what the payload in them is.
+//! Packets as bytes, if hosts encrypt, and the pattern of their payload.
 
 use weft_units::Seed;
 
 use crate::packet::ParcelId;
 use crate::traffic::{ChannelId, Side};
 
-/// The datagrams in flight: what follows their UDP headers. They are kept apart from the parcels: where hosts do not
-/// encrypt, nobody has any, and packets are values.
+/// The datagrams in flight: the bytes after their UDP headers. They are stored apart from the packet slots: if hosts
+/// do not encrypt, there are none, and packets are values.
 #[derive(Debug, Default)]
 pub struct Datagrams(Vec<Vec<u8>>);
 
 impl Datagrams {
-    /// The datagram of a parcel, to be filled by its sender: whoever had the place before left its own.
+    /// Returns a packet's datagram for its sender to fill; the previous packet in the slot may have left its own.
     pub fn of(&mut self, packet: ParcelId) -> &mut Vec<u8> {
         if self.0.len() <= packet.index() {
             self.0.resize_with(packet.index() + 1, Vec::new);
@@ -19,17 +19,17 @@ impl Datagrams {
         &mut self.0[packet.index()]
     }
 
-    /// The datagram of a parcel; `None` of one that a switch made, or where packets are values.
+    /// Returns a packet's datagram; `None` if a switch made the packet, or packets are values.
     pub fn get_mut(&mut self, packet: ParcelId) -> Option<&mut Vec<u8>> {
         self.0.get_mut(packet.index()).filter(|datagram| !datagram.is_empty())
     }
 
-    /// Takes it from a parcel that has arrived.
+    /// Takes the datagram of a packet that has arrived.
     pub fn take(&mut self, packet: ParcelId) -> Vec<u8> {
         self.0.get_mut(packet.index()).map(std::mem::take).unwrap_or_default()
     }
 
-    /// The parcel of a switch has none, whoever had its place before.
+    /// Removes the datagram that the previous packet in a switch's slot may have left.
     pub fn clear(&mut self, packet: ParcelId) {
         if let Some(datagram) = self.0.get_mut(packet.index()) {
             datagram.clear();
@@ -37,13 +37,13 @@ impl Datagrams {
     }
 }
 
-/// The bytes that messages consist of where they are looked at: every channel, direction and message has its own, so
-/// that whatever is placed shows where it is from.
+/// The bytes of a message, if they are checked: every channel, direction and message has its own pattern, so that
+/// misplaced bytes show their origin.
 #[derive(Clone, Copy, Debug)]
 pub struct Contents(Seed);
 
 impl Contents {
-    /// What one end of a channel sends in its message of this number.
+    /// Returns the pattern of one end's message of this number.
     pub fn new(channel: ChannelId, from: Side, message: u32) -> Self {
         let end = u64::from(channel.0) << 1 | from as u64;
         Self(Seed(end).child("message", message.into()))
@@ -54,12 +54,12 @@ impl Contents {
         (offset..).zip(out).for_each(|(at, byte)| *byte = self.byte(at));
     }
 
-    /// Whether these are the bytes from `offset` on.
+    /// Returns `true` if `bytes` are those from `offset` on.
     pub fn are(self, offset: u32, bytes: &[u8]) -> bool {
         (offset..).zip(bytes).all(|(at, &byte)| byte == self.byte(at))
     }
 
-    /// Of eight bytes in a row each depends on where the eight begin.
+    /// Returns one byte. Each of eight consecutive bytes depends on the offset of the eight.
     fn byte(self, at: u32) -> u8 {
         let word = (self.0.0 ^ u64::from(at / 8)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         word.rotate_left(29).to_le_bytes()[at as usize % 8]

@@ -1,5 +1,5 @@
-//! Everything that can happen to one node of the simulated world. What concerns more than one is in
-//! the world's [agenda](crate::world).
+//! The events of single nodes of the simulated world. Events that concern several nodes are the world's [global
+//! events](crate::world).
 
 use weft_topo::{LinkId, NodeId};
 use weft_transport::ConnectionId;
@@ -9,7 +9,7 @@ use crate::packet::Hop;
 use crate::time::{SimSpan, SimTime};
 use crate::traffic::ChannelId;
 
-/// The nodes' future.
+/// The queue of all nodes' future events.
 #[derive(Debug)]
 pub struct Events(EventQueue<Packed>);
 
@@ -25,13 +25,13 @@ impl Events {
         self.0.schedule(at, Packed::from(event));
     }
 
-    /// Schedules what happens most: a packet's arrival.
+    /// Schedules the most frequent event: a packet's arrival.
     #[inline(always)]
     pub fn schedule_arrival(&mut self, at: SimTime, hop: Hop) {
         self.0.schedule(at, Packed(hop.to_words()));
     }
 
-    /// The same for a packet that a switch sends on, which comes back to it in a later turn at the soonest.
+    /// Schedules the arrival of a packet that a switch forwards; at the same switch it is in a later turn.
     #[inline(always)]
     pub fn schedule_onward(&mut self, at: SimTime, hop: Hop) {
         self.0.schedule_elsewhere(at, Packed(hop.to_words()));
@@ -43,7 +43,7 @@ impl Events {
         self.0.take_turn()
     }
 
-    /// The arrival at a switch that [`Self::take_turn`] named: nothing else happens to it.
+    /// Returns the arrival at a switch that [`Self::take_turn`] named: such switches have no other events.
     #[inline(always)]
     pub fn arrival(&self, name: u64) -> (SimTime, Hop) {
         let (at, packed) = self.0.named(name);
@@ -78,8 +78,8 @@ impl Events {
         self.0.pop().map(|(at, packed)| (at, Event::from(packed)))
     }
 
-    /// Like [`Self::pop`], at a switch to which nothing but packets happens: none has ports that hold
-    /// queues, or a forwarding model that keeps timers.
+    /// Like [`Self::pop`], at a switch that has arrivals only: no port holds queues, and the forwarding model has no
+    /// timers.
     #[inline]
     pub fn pop_arrival(&mut self) -> Option<(SimTime, Hop)> {
         self.0.pop().map(|(at, packed)| (at, Hop::from_words(packed.0)))
@@ -116,8 +116,7 @@ impl Events {
     }
 }
 
-/// One thing that happens at one node. What a switch does on its own, [`Event::Timer`] and
-/// [`Event::Port`], is only asked for where the fabric says so: see
+/// An event at one node. A switch has [`Event::Timer`] and [`Event::Port`] only if the fabric requires it: see
 /// [`Fabric::only_forwards`](crate::fabric::Fabric::only_forwards).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -146,57 +145,57 @@ pub enum Event {
     Wake {
         /// The host.
         host: NodeId,
-        /// Which workload.
+        /// The workload's number.
         workload: u32,
-        /// What it asked for.
+        /// The token of its request.
         token: u64,
     },
-    /// A host is to do something with a channel of its.
+    /// A host acts on one of its channels.
     Act {
         /// The host.
         host: NodeId,
         /// The channel.
         channel: ChannelId,
-        /// What.
+        /// The action.
         act: Act,
     },
     /// A switch's forwarding model asked to be woken.
     Timer {
         /// The switch.
         switch: NodeId,
-        /// What it asked for.
+        /// The token of its request.
         token: u64,
     },
-    /// Something happens to a port that holds queues.
+    /// A port that holds queues has an event.
     Port {
         /// The node whose port it is.
         node: NodeId,
         /// The link it sends on; for [`PortEvent::Refresh`], the one it receives from.
         link: LinkId,
-        /// What.
+        /// The event.
         what: PortEvent,
     },
 }
 
-/// What happens to a port that holds queues; see [`port`](crate::port).
+/// An event of a port that holds queues; see [`port`](crate::port).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PortEvent {
-    /// It may send again: the last packet has left, or a pause is over.
+    /// The port may send again: its last packet has left, or a pause is over.
     Wake,
-    /// A pause frame came: it sends no data for so long. Zero ends a pause.
+    /// A pause frame arrived: the port sends no data for this span. Zero ends a pause.
     Pause(SimSpan),
-    /// Time to say again that the neighbour must pause.
+    /// The neighbour's pause must be refreshed.
     Refresh,
 }
 
-/// What a workload has a host do.
+/// An action of a host on behalf of a workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Act {
-    /// Begin the handshake.
+    /// Starts the handshake.
     Connect,
-    /// Give the engine what waits on the channel.
+    /// Submits the channel's waiting messages to the engine.
     Submit,
-    /// End it.
+    /// Closes the channel.
     Close,
 }
 
@@ -204,8 +203,8 @@ impl Act {
     const ALL: [Self; 3] = [Self::Connect, Self::Submit, Self::Close];
 }
 
-/// An event in three words, as the queue holds it. As in a [`Hop`], the second word's lower half is the
-/// node and the last word's top byte says which event it is.
+/// An event in three words, as the queue stores it. As in a [`Hop`], the second word's lower half is the node, and the
+/// last word's top byte is the event's tag.
 #[derive(Clone, Copy, Debug, Default)]
 struct Packed([u64; 3]);
 

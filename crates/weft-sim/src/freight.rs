@@ -1,14 +1,14 @@
-//! The contents of packets, where hosts look at them: VXLAN and RDMA headers, and payload.
+//! The contents of packets, if hosts read them: VXLAN and RDMA headers, and payload.
 
 use weft_wire::{RdmaHeader, VxlanHeader};
 
 use crate::packet::ParcelId;
 
-/// What follows the transport's headers in one packet.
+/// The part of one packet after the transport's headers.
 #[derive(Clone, Debug, Default)]
 pub struct Freight {
-    /// The VXLAN header, between overlays' hosts. Where it says that a tenant's frame follows, the frame is the
-    /// payload, and the transport's headers are none.
+    /// The VXLAN header, between the hosts of an overlay. If it announces a tenant's frame, the frame is the payload,
+    /// and there are no transport headers.
     pub vxlan: Option<VxlanHeader>,
     /// The RDMA header, if one was announced.
     pub rdma: Option<RdmaHeader>,
@@ -16,13 +16,13 @@ pub struct Freight {
     pub payload: Vec<u8>,
 }
 
-/// The freight of packets in flight. It is kept apart from the parcels: where hosts are transports and
-/// nothing more, nobody has any, and packets only say how long their payload would be.
+/// The contents of packets in flight. They are stored apart from the packet slots: plain transports have none, and
+/// their packets only hold the length of the payload.
 #[derive(Debug, Default)]
 pub struct Freights(Vec<Freight>);
 
 impl Freights {
-    /// What a packet carries, to be filled by its sender: whoever had its parcel's place before left its own.
+    /// Returns a packet's contents for its sender to fill; the previous packet in the slot may have left its own.
     pub fn of(&mut self, packet: ParcelId) -> &mut Freight {
         if self.0.len() <= packet.index() {
             self.0.resize_with(packet.index() + 1, Freight::default);
@@ -30,7 +30,7 @@ impl Freights {
         &mut self.0[packet.index()]
     }
 
-    /// Gives a copy what the original carries.
+    /// Copies the original's contents to its copy.
     pub fn copy(&mut self, original: ParcelId, copy: ParcelId) {
         if !self.0.is_empty() {
             *self.of(copy) = self.of(original).clone();

@@ -1,15 +1,14 @@
-//! Packets: the part every hop reads travels in the event, the rest waits in a pool.
+//! Packets: the fields that every hop reads are in the event, and the rest is in a pool.
 //!
-//! A switch needs a packet's destination, its hash and its size; they are the [`Hop`], 24 bytes
-//! inside the event, so that forwarding touches no memory of its own for the packet. The headers
-//! are the [`Parcel`], written when the packet is injected and read when it is delivered.
+//! A switch needs a packet's destination, hash and size; they are the [`Hop`], 24 bytes inside the event, so that
+//! forwarding reads no other memory for the packet. The headers are the [`Parcel`], written when the packet is
+//! injected and read when it is delivered.
 
 use weft_topo::{LinkId, NodeId};
 use weft_units::{prefetch, prefetch_all};
 use weft_wire::Packet;
 
-/// The two ECN bits, as far as they matter here (RFC 3168). The transport's packets are all
-/// ECN-capable.
+/// The two ECN bits, as far as the simulator uses them (RFC 3168). The transport's packets are all ECN-capable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Ecn {
     /// No congestion experienced yet.
@@ -19,25 +18,25 @@ pub enum Ecn {
     CongestionExperienced,
 }
 
-/// What a port that holds queues tells packets apart by; the first goes before the second.
+/// The class of a packet at a port that holds queues; `Control` is sent before `Data`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// ACKs, set-up, answers: few and small, never paused.
     Control,
-    /// Payload, and probes, which are to see what payload sees.
+    /// Payload, and probes, which must wait as payload does.
     Data,
 }
 
-/// A packet on its way over one link: what the switch at the far end needs.
+/// A packet on a link: the fields that the switch at the far end needs.
 ///
 /// Three words that are taken apart by shifts. As a struct of small fields it has the same size, but
 /// the compiler stores the fields one by one and loads them in words, which the processor cannot
 /// forward; those stalls took a quarter of the simulator's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hop {
-    /// Packet below link.
+    /// Packet id (low half) and link.
     freight: u64,
-    /// Node below destination.
+    /// Node (low half) and destination.
     way: u64,
     /// Hash (32 bits), size (16), switches passed (4), epoch (4), tag (8).
     state: u64,
@@ -47,12 +46,12 @@ const SIZE: u32 = 32;
 const SWITCHES: u32 = 48;
 const EPOCH: u32 = 52;
 const TAG: u32 = 56;
-/// The wire's hop count has four bits.
+/// Maximum number of switches passed: the wire's hop count has four bits.
 const MOST_SWITCHES: u64 = 15;
 const EXPERIENCED: u64 = 1;
 const CONTROL: u64 = 2;
 
-/// Links that go down count their epochs modulo this.
+/// Modulus of a link's epoch.
 pub const EPOCHS: u8 = 16;
 
 const fn halves(low: u32, high: u32) -> u64 {
@@ -66,9 +65,8 @@ const fn low(word: u64) -> u32 {
 }
 
 impl Hop {
-    /// A packet that its source is about to send. `hash` is the part of the switches' hash that
-    /// they all share, see [`FabricHash::base`](weft_topo::hash::FabricHash::base); `size` is bytes
-    /// on the wire, with every header.
+    /// Returns a packet that its source is about to send. `hash` is the part of the hash that all switches share, see
+    /// [`FabricHash::base`](weft_topo::hash::FabricHash::base); `size` is bytes on the wire, with every header.
     #[inline]
     pub fn new(
         packet: ParcelId,
@@ -84,70 +82,70 @@ impl Hop {
         }
     }
 
-    /// Its headers.
+    /// Returns the id of its headers.
     #[inline]
     pub const fn packet(self) -> ParcelId {
         ParcelId(low(self.freight))
     }
 
-    /// The link it is on.
+    /// Returns the link that it is on.
     #[inline]
     pub const fn link(self) -> LinkId {
         LinkId(low(self.freight >> 32))
     }
 
-    /// Where that link ends.
+    /// Returns the node at the end of that link.
     #[inline]
     pub const fn node(self) -> NodeId {
         NodeId(low(self.way))
     }
 
-    /// The host it is for.
+    /// Returns the destination host.
     #[inline]
     pub const fn destination(self) -> NodeId {
         NodeId(low(self.way >> 32))
     }
 
-    /// The part of the switches' hash that they all share.
+    /// Returns the part of the hash that all switches share.
     #[inline]
     pub const fn hash(self) -> u32 {
         low(self.state)
     }
 
-    /// Bytes on the wire.
+    /// Returns its bytes on the wire.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "takes a word apart")]
     pub const fn size(self) -> u16 {
         (self.state >> SIZE) as u16
     }
 
-    /// Switches passed, at most 15, which is all the wire's hop count has room for.
+    /// Returns the number of switches passed, at most 15, the maximum of the wire's hop count.
     #[inline]
     pub const fn switches(self) -> u8 {
         (self.state >> SWITCHES & MOST_SWITCHES) as u8
     }
 
-    /// The epoch of its link when it was sent, modulo [`EPOCHS`]. A link that goes down begins
-    /// another, so packets that were on it are recognised when they would arrive. Sixteen flaps
-    /// within one flight would be taken for none.
+    /// Returns the epoch of its link when it was sent, modulo [`EPOCHS`]. A link that goes down begins another, so
+    /// packets that were on it are recognised when they would arrive. Sixteen flaps during one flight would not be
+    /// noticed.
     #[inline]
     pub const fn epoch(self) -> u8 {
         (self.state >> EPOCH & 0xf) as u8
     }
 
-    /// Whether a switch marked it.
+    /// Returns `true` if a switch marked it.
     #[inline]
     pub const fn ecn(self) -> Ecn {
         if self.state >> TAG & EXPERIENCED == 0 { Ecn::Capable } else { Ecn::CongestionExperienced }
     }
 
-    /// Which of a port's queues it belongs in, where ports hold queues.
+    /// Returns its class at ports that hold queues.
     #[inline]
     pub const fn class(self) -> Class {
         if self.state >> TAG & CONTROL == 0 { Class::Data } else { Class::Control }
     }
 
-    /// The same packet on `link`, which ends at `node`, in an epoch of that link.
+    /// Returns the same packet on `link`, which ends at `node`, in an epoch of that link.
     #[inline]
     #[must_use]
     pub const fn on(self, link: LinkId, node: NodeId, epoch: u8) -> Self {
@@ -158,7 +156,7 @@ impl Hop {
         }
     }
 
-    /// The same packet, one switch further.
+    /// Returns the same packet with one more switch passed.
     #[inline]
     #[must_use]
     pub const fn past_switch(self) -> Self {
@@ -166,29 +164,29 @@ impl Hop {
         Self { state: self.state + (more << SWITCHES), ..self }
     }
 
-    /// The same packet, marked.
+    /// Returns the same packet, marked.
     #[inline]
     #[must_use]
     pub const fn marked(self) -> Self {
         Self { state: self.state | EXPERIENCED << TAG, ..self }
     }
 
-    /// The same packet in the class that goes before data.
+    /// Returns the same packet in the control class.
     #[inline]
     #[must_use]
     pub const fn as_control(self) -> Self {
         Self { state: self.state | CONTROL << TAG, ..self }
     }
 
-    /// A copy of the packet with its own headers.
+    /// Returns a copy of the packet with its own headers.
     #[must_use]
     pub const fn copied(self, packet: ParcelId) -> Self {
         Self { freight: self.freight >> 32 << 32 | packet.0 as u64, ..self }
     }
 
-    /// The largest tag a hop has in its words; larger ones are other events'.
+    /// The largest tag of a hop; larger tags mark other events.
     pub(crate) const LAST_TAG: u64 = EXPERIENCED | CONTROL;
-    /// Where the tag begins in the last word.
+    /// The position of the tag in the last word, in bits.
     pub(crate) const TAG_BITS: u32 = TAG;
 
     #[inline]
@@ -202,21 +200,21 @@ impl Hop {
     }
 }
 
-/// Names a [`Parcel`] in the pool.
+/// The id of a [`Parcel`] in the pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ParcelId(u32);
 
 impl ParcelId {
-    /// The position in an array with one entry a place in the pool.
+    /// Returns the index into an array with one entry for each place of the pool.
     pub const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// What happened to a packet's bytes on the way.
+/// The condition of a packet's bytes on arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Integrity {
-    /// They are as sent, or were changed so that nobody can tell.
+    /// The bytes are as sent, or were changed in a way that the receiver cannot detect.
     Sound,
     /// The UDP checksum will not match.
     BadChecksum,
@@ -224,7 +222,7 @@ pub enum Integrity {
     Malformed,
 }
 
-/// A packet's headers as values, and what of the world only its ends care for.
+/// A packet's headers as values, and the fields that only its two ends need.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))] // What a data packet needs is in the first cache line, and in no other.
 pub struct Parcel {
@@ -234,7 +232,7 @@ pub struct Parcel {
     pub source_port: u16,
     /// Bytes of payload.
     pub payload_len: u16,
-    /// Whether its bytes survived.
+    /// The condition of its bytes.
     pub integrity: Integrity,
     /// The transport's headers.
     pub packet: Packet,
@@ -252,10 +250,10 @@ impl Default for Parcel {
     }
 }
 
-/// Parcels of a page.
+/// Number of packet slots in a page.
 const PAGE: usize = 1 << 10;
 
-/// Every packet in flight.
+/// The pool of all packets in flight.
 ///
 /// It grows by a page and nothing moves: one array that doubled would be copied each time, and twice as much
 /// memory cleared by the system.
@@ -266,7 +264,7 @@ pub struct ParcelPool {
 }
 
 impl ParcelPool {
-    /// A place for a parcel, with whatever was there before.
+    /// Returns a free place, with its previous contents.
     #[inline]
     pub fn reserve(&mut self) -> ParcelId {
         // The place freed last is the one most likely to be in the cache.
@@ -282,7 +280,7 @@ impl ParcelPool {
         id(first)
     }
 
-    /// Keeps `parcel` until it is taken out.
+    /// Stores `parcel` and returns its id.
     #[inline]
     pub fn insert(&mut self, parcel: Parcel) -> ParcelId {
         let id = self.reserve();
@@ -290,13 +288,13 @@ impl ParcelPool {
         id
     }
 
-    /// What `id` names.
+    /// Returns the entry of `id`.
     #[inline]
     pub fn get(&self, id: ParcelId) -> &Parcel {
         &self.pages[id.index() / PAGE][id.index() % PAGE]
     }
 
-    /// Begins to fetch what a packet of this class needs: of one with payload, the first cache line.
+    /// Prefetches the entry of a packet of this class: with payload, the first cache line.
     #[inline]
     pub fn prefetch(&self, id: ParcelId, class: Class) {
         match class {
@@ -305,19 +303,19 @@ impl ParcelPool {
         }
     }
 
-    /// What `id` names, to be changed.
+    /// Returns the entry of `id` for changes.
     #[inline]
     pub fn get_mut(&mut self, id: ParcelId) -> &mut Parcel {
         &mut self.pages[id.index() / PAGE][id.index() % PAGE]
     }
 
-    /// Forgets `id`: the packet was delivered or dropped, or there was none.
+    /// Frees `id`: the packet was delivered or dropped, or was never filled in.
     #[inline]
     pub fn remove(&mut self, id: ParcelId) {
         self.free.push(id);
     }
 
-    /// Packets in flight.
+    /// Returns the number of packets in flight.
     pub fn live(&self) -> u64 {
         (self.pages.len() * PAGE - self.free.len()) as u64
     }

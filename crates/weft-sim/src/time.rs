@@ -24,76 +24,76 @@ impl SimTime {
     /// Later than everything.
     pub const FAR_FUTURE: Self = Self(u64::MAX);
 
-    /// A time this many picoseconds after the epoch.
+    /// Returns the time this many picoseconds after the epoch.
     pub const fn from_picos(picos: u64) -> Self {
         Self(picos)
     }
 
-    /// Picoseconds since the epoch.
+    /// Returns the picoseconds since the epoch.
     pub const fn as_picos(self) -> u64 {
         self.0
     }
 
-    /// The earliest time at which an engine's clock, which counts whole nanoseconds, has reached
-    /// `deadline`.
+    /// Returns the earliest time at which an engine's clock, which counts whole nanoseconds, has reached `deadline`.
     pub const fn serving(deadline: Instant) -> Self {
         Self(deadline.as_nanos().saturating_mul(PICOS_PER_NANO))
     }
 
-    /// What an engine's clock reads: rounded down, so that it never sees the future.
+    /// Returns the reading of an engine's clock: rounded down, so that it is never ahead.
     pub const fn engine_clock(self) -> Instant {
         Instant::from_nanos(self.0 / PICOS_PER_NANO)
     }
 
-    /// Time passed since `earlier`; zero if `earlier` is in the future.
+    /// Returns the time since `earlier`; zero if `earlier` is in the future.
     pub const fn since(self, earlier: Self) -> SimSpan {
         SimSpan(self.0.saturating_sub(earlier.0))
     }
 }
 
 impl SimTime {
-    /// Whether this is so late (106 days) that [`Self::since_either`] could not tell it from earlier.
+    /// Returns `true` if the time is so late (106 days) that [`Self::since_either`] could not distinguish it from an
+    /// earlier one.
     #[inline(always)]
     pub const fn is_remote(self) -> bool {
         self.0.cast_signed() < 0
     }
 
-    /// The same as [`Self::since`] where neither time [is remote](Self::is_remote), for where nobody can
-    /// predict which is earlier. LLVM makes branches of saturating subtractions and of masks in a loop
-    /// without loops in it (its pass `x86-cmov-conversion`), but not of shifts.
+    /// The same as [`Self::since`] if neither time [is remote](Self::is_remote), without an unpredictable branch. LLVM
+    /// makes branches of saturating subtractions and of masks in an innermost loop (its pass `x86-cmov-conversion`),
+    /// but not of shifts.
     #[inline(always)]
     pub const fn since_either(self, earlier: Self) -> SimSpan {
         const HALF: u32 = u64::BITS / 2;
         let span = self.0.wrapping_sub(earlier.0);
-        // Half a word's bits where it is negative, which twice shifts out all that it has.
+        // Half a word's bits if the span is negative; shifting twice by it clears the word.
         let out = (span >> (u64::BITS - 1)) * HALF as u64;
         SimSpan(span << out << out)
     }
 }
 
 impl SimSpan {
-    /// No time at all.
+    /// The empty span.
     pub const ZERO: Self = Self(0);
     /// The longest span.
     pub const MAX: Self = Self(u64::MAX);
 
-    /// A span of this many picoseconds.
+    /// Returns a span of this many picoseconds.
     pub const fn from_picos(picos: u64) -> Self {
         Self(picos)
     }
 
-    /// The span in picoseconds.
+    /// Returns the span in picoseconds.
     pub const fn as_picos(self) -> u64 {
         self.0
     }
 
-    /// The span in microseconds, for people.
+    /// Returns the span in microseconds, for output.
     #[expect(clippy::cast_precision_loss, reason = "printed, not computed with")]
     pub fn as_micros_f64(self) -> f64 {
         self.0 as f64 / 1e6
     }
 
-    /// The span in seconds, for rates and people.
+    /// Returns the span in seconds, for rates and output.
     #[expect(clippy::cast_precision_loss, reason = "2^53 ps is 2.5 hours")]
     pub fn as_secs_f64(self) -> f64 {
         self.0 as f64 / 1e12

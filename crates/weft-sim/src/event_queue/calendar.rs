@@ -5,7 +5,7 @@ use weft_units::{prefetch, prefetch_all};
 use super::{AtNode, CHUNK, Chunk, EventQueue, NONE, turn};
 use crate::time::SimTime;
 
-/// Chunks of a list that are fetched early, so that a switch with more does not fill the cache.
+/// Maximum number of chunks of a list that are prefetched, so that a switch with more does not fill the cache.
 const MOST_CHUNKS: usize = 16;
 
 impl<E: Copy + Default + AtNode> EventQueue<E> {
@@ -35,7 +35,7 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         (day & self.day_mask) as usize
     }
 
-    /// Gives a list one more chunk and takes the chunk's first place, which it returns.
+    /// Appends a chunk to a list, takes the chunk's first place, and returns it.
     #[inline(never)]
     fn lengthen(&mut self, list: usize, day: u64, node: u32) -> u32 {
         let end = self.ends[list];
@@ -80,7 +80,7 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
             chunk = self.before[chunk as usize];
         }
         chunks[earlier..].reverse();
-        // One chain, to be freed at once.
+        // All chunks become one chain, which is freed at once.
         self.before[chunks[earlier] as usize] = latest.unwrap_or(NONE);
         self.turn.collect(&self.chunks, earlier, end);
     }
@@ -95,7 +95,7 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         self.turn.late.clear();
     }
 
-    /// Where the list before `chunk` ends.
+    /// Returns the end of the list before `chunk`.
     #[inline]
     fn end_before(&self, chunk: u32) -> u32 {
         match self.before[chunk as usize] {
@@ -104,13 +104,13 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         }
     }
 
-    /// Begins to fetch where a node's events of today are, for [`Self::prefetch`].
+    /// Prefetches the position of a node's current events, for [`Self::prefetch`].
     #[inline]
     pub fn prefetch_list(&self, node: u32) {
         self.today.clone().for_each(|day| prefetch(&self.ends[self.list(day, node)]));
     }
 
-    /// Begins to fetch a node's events of today.
+    /// Prefetches a node's events of the current windows.
     #[inline]
     pub fn prefetch(&self, node: u32) {
         for day in self.today.clone() {
@@ -126,7 +126,7 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         }
     }
 
-    /// A node's events of today, each day's latest scheduled first.
+    /// Returns a node's lists of the current windows, the latest scheduled event of each window first.
     #[inline]
     pub fn of(&self, node: u32) -> impl Iterator<Item = E> + '_ {
         self.today.clone().flat_map(move |day| {

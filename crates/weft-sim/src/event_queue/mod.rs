@@ -1,19 +1,18 @@
-//! Future events, a day at a time and within the day a node at a time.
+//! Future events, in lookahead windows and, within a window, by node.
 //!
-//! Nodes reach each other only through cables. So what one does now means nothing to another before
-//! the shortest cable's latency has passed, and the events of two nodes within such a span may be
-//! handled in either order. Time is therefore cut into *days* no longer than that. Each day every
-//! node that has events is served once, its events in order of time: what it needs is brought from
-//! memory once a day instead of once an event. (Parallel simulators use the same span, which they
-//! call lookahead, to let nodes run ahead of each other: Chandy and Misra 1979.)
+//! Nodes affect each other only through cables, so an event at one node cannot affect another node before the shortest
+//! cable's latency has passed, and the events of two nodes within that span may be handled in either order. Time is
+//! therefore cut into lookahead windows, called *days* here, no longer than that. In each day every node that has
+//! events is served once, its events in order of time: its memory is fetched once a day instead of once an event.
+//! (Parallel simulators use the same span, the lookahead, to let nodes run ahead of each other: Chandy and Misra
+//! 1979.)
 //!
-//! Where every cable joins a node of one *side* to one of the other, the sides take turns, as the red and
-//! the black squares of a chequerboard do: one that is a day behind the other may be served two days at
-//! once, because all that can still reach it comes from the other side and is a day on its way.
+//! If every cable joins a node of one *side* to one of the other (the graph is bipartite), the sides alternate: a side
+//! that is a day behind the other may be served two days at once, because any event that can still reach it comes from
+//! the other side and is a day on its way.
 //!
-//! The calendar has a list for each day and node; scheduling appends to it. When the node's turn comes,
-//! keys to the events are sorted and the events stay where they are. Events past the calendar's last
-//! day wait in a heap.
+//! The calendar has a list for each day and node; scheduling appends to it. In the node's turn, keys to the events are
+//! sorted and the events stay in place. Events past the calendar's last day are in a heap.
 //!
 //! Of one node, events of the same instant come in the order in which they were scheduled.
 
@@ -31,26 +30,26 @@ mod turn;
 
 use turn::Turn;
 
-/// Lists in the calendar, about: days times nodes.
+/// Approximate number of lists in the calendar: days times nodes.
 const LISTS: usize = 1 << 20;
-/// Days in the calendar; powers of two.
+/// Minimum number of days in the calendar; a power of two.
 const FEWEST_DAYS: usize = 64;
 const MOST_DAYS: usize = 512;
-/// Events in a chunk: three cache lines.
+/// Number of events in a chunk: three cache lines.
 const CHUNK: u32 = 8;
-/// The end of a list, and where an empty one ends. The first chunk is never used.
+/// The index that ends a list, and the end of an empty one. The first chunk is never used.
 const NONE: u32 = 0;
-/// A longer day would bring nothing more, and its events would leave the processor's cache.
+/// Maximum length of a day: a longer one saves nothing more, and its events would exceed the processor's cache.
 const LONGEST_DAY: SimSpan = SimSpan::from_picos(4_000_000);
 
-/// Something that happens at a node.
+/// An event of one node.
 ///
-/// Events of a list share their node and all but the lower half of their time; so while an event is in
-/// the calendar, that half stands where its node was.
+/// Events of a list share their node and all but the lower half of their time; so while an event is in the calendar,
+/// that half is stored in place of its node.
 pub trait AtNode {
-    /// The node's number.
+    /// Returns the node's number.
     fn node(self) -> u32;
-    /// The same event with another number in the place of its node's.
+    /// Returns the same event with another number in place of its node's.
     #[must_use]
     fn with_node(self, number: u32) -> Self;
 }
@@ -59,7 +58,7 @@ pub trait AtNode {
 #[repr(align(64))]
 struct Chunk<E>([E; CHUNK as usize]);
 
-/// An event past the last day, with its place in the scheduling order.
+/// An event past the last day, with its rank in the scheduling order.
 #[derive(Debug)]
 struct Waiting<E> {
     at: SimTime,
@@ -87,49 +86,49 @@ impl<E> Ord for Waiting<E> {
 /// Nodes that no cable joins to each other, or all nodes.
 #[derive(Debug)]
 struct Side {
-    /// By day, the nodes that have events.
+    /// The nodes that have events, by day.
     busy: Vec<Vec<u32>>,
-    /// One bit a day: whether any node has.
+    /// One bit for each day: `true` if any node has events.
     occupied: Vec<u64>,
-    /// Everything before that is being served or has been.
+    /// The time up to which events have been or are being served.
     until: SimTime,
 }
 
-/// Future events; see the module's documentation for how.
+/// A queue of future events; the module's documentation describes it.
 #[derive(Debug)]
 pub struct EventQueue<E> {
     /// Days in 2^64 picoseconds, rounded up: dividing by a day's length is a multiplication.
     days_per_eon: u64,
-    /// The days that are being served on one side, or were last.
+    /// The days being served on one side, or served last.
     today: Range<u64>,
-    /// Everything before that is being served or has been, on the side that is further.
+    /// The time up to which events have been or are being served, on the side that is ahead.
     until: SimTime,
-    /// Days in the calendar, less one.
+    /// Number of days in the calendar, less one.
     day_mask: u64,
-    /// By node, its side's place in `sides`.
+    /// The index in `sides` of each node's side.
     side_of: Vec<u8>,
     sides: Vec<Side>,
-    /// By day and node, one past its latest event in `chunks`.
+    /// The end in `chunks` of each list, by day and node.
     ends: Vec<u32>,
     /// The events.
     chunks: Vec<Chunk<E>>,
-    /// By chunk, the same list's chunk before it, or the next free one.
+    /// The previous chunk of the same list by chunk, or the next free chunk.
     before: Vec<u32>,
     free: u32,
-    /// Past the last day.
+    /// Events past the last day.
     far: BinaryHeap<Reverse<Waiting<E>>>,
     sequence: u64,
-    /// Whether today's nodes have events after `until`.
+    /// `true` if the current nodes have events after `until`.
     cut_short: bool,
-    /// Nodes whose turn has not come, next last.
+    /// Nodes still to be served, the next one last.
     waiting: Vec<u32>,
     turn: Turn<E>,
 }
 
 impl<E: Copy + Default + AtNode> EventQueue<E> {
-    /// A queue for nodes none of which affects another within less than `lookahead`. `side_of` says for
-    /// each on which side it is: all on side 0, or on 0 and 1 so that nodes of one side affect each other
-    /// within less than twice that by way of the other side only.
+    /// Returns a queue for nodes that do not affect each other within less than `lookahead`. `side_of` is the side of
+    /// each: all on side 0, or on 0 and 1 so that nodes of one side affect each other within less than twice that only
+    /// through the other side.
     pub fn new(lookahead: SimSpan, side_of: Vec<u8>) -> Self {
         let day = lookahead.min(LONGEST_DAY).as_picos().max(2);
         let days = LISTS / side_of.len().max(1);
@@ -169,13 +168,13 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         SimTime::from_picos(u64::try_from(picos).unwrap_or(u64::MAX))
     }
 
-    /// Nothing after this has been served, nor is being served.
+    /// Returns the time after which nothing has been or is being served.
     pub fn until(&self) -> SimTime {
         self.until
     }
 
-    /// Schedules `event`. What is due before [`Self::until`] at another node than the one whose turn it is
-    /// must come by a cable.
+    /// Schedules `event`. An event due before [`Self::until`] at a node other than the one being served must arrive by
+    /// a cable.
     #[inline(always)] // An event passed through memory is written in pieces and read at once.
     pub fn schedule(&mut self, at: SimTime, event: E) {
         let node = event.node();
@@ -185,7 +184,7 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         self.schedule_elsewhere(at, event);
     }
 
-    /// The same for an event that is not of the node whose turn it is, or not of this turn.
+    /// Schedules an event of another node or a later turn.
     #[inline(always)]
     pub fn schedule_elsewhere(&mut self, at: SimTime, event: E) {
         let side = || &self.sides[usize::from(self.side_of[event.node() as usize])];
@@ -204,13 +203,13 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         self.far.push(Reverse(Waiting { at, sequence: self.sequence, event }));
     }
 
-    /// Whether nothing is left to happen, while nobody is being served.
+    /// Returns `true` if no event is left. Not to be called while a node is being served.
     pub fn is_empty(&self) -> bool {
         self.next_day().is_none()
     }
 
-    /// Goes on to the next events due before `limit`: those of the side that is behind, up to a day after
-    /// the other, whose nodes [`Self::next_node`] then gives. False where there are none.
+    /// Advances to the next events due before `limit`: those of the side that is behind, up to a day after the other;
+    /// [`Self::next_node`] then returns its nodes. Returns `false` if there are none.
     pub fn begin(&mut self, limit: SimTime) -> bool {
         debug_assert!(self.waiting.is_empty() && self.turn.is_over(), "all were served");
         let next = self.next_day().map_or(limit, |day| self.dawn(day).min(limit));
@@ -232,7 +231,7 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         true
     }
 
-    /// The nodes of a side that have events today wait for their turns.
+    /// Collects the nodes of a side that have events in the current days.
     fn gather(&mut self, side: usize) {
         for day in self.today.clone() {
             let (slot, first) = (self.slot(day), self.list(self.today.start, 0));
@@ -248,7 +247,7 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         }
     }
 
-    /// The first day from today on that has events.
+    /// Returns the first day from the current one on that has events.
     fn next_day(&self) -> Option<u64> {
         let far = || self.far.peek().map(|Reverse(first)| self.day(first.at));
         self.sides.iter().filter_map(|side| self.next_occupied(side)).min().or_else(far)
@@ -260,7 +259,7 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         if day == was.start {
             return;
         }
-        // Days have become free behind this one; fill them before anybody appends to them.
+        // Days behind this one are free; the heap's events fill them before new ones are appended.
         while let Some(Reverse(first)) = self.far.peek()
             && self.day(first.at) - day <= self.day_mask
         {
@@ -269,7 +268,7 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         }
     }
 
-    /// The first day from today on that has events of a side in the calendar.
+    /// Returns the first day from the current one on that has events of a side in the calendar.
     fn next_occupied(&self, side: &Side) -> Option<u64> {
         let start = self.slot(self.today.start);
         let (word, bit) = (start / 64, start % 64);
@@ -285,7 +284,7 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         Some(self.today.start + ((found as u64).wrapping_sub(start as u64) & self.day_mask))
     }
 
-    /// The next node to be served: [`Self::pop`] gives its events.
+    /// Returns the next node to serve, whose events [`Self::pop`] returns.
     #[inline(never)]
     pub fn next_node(&mut self) -> Option<u32> {
         debug_assert!(self.turn.is_over(), "the last one was served");
@@ -302,33 +301,33 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         Some(node)
     }
 
-    /// Puts back what is due later today.
+    /// Puts back the events that are due later in the current days.
     #[cold]
     fn postpone(&mut self) {
         let later = self.turn.cut_short(self.until, &self.chunks);
         later.into_iter().for_each(|(at, event)| self.append(self.day(at), at, event));
     }
 
-    /// The node whose turn comes after so many others.
+    /// Returns the node to be served after this number of others.
     #[inline]
     pub fn upcoming(&self, others: usize) -> Option<u32> {
         self.waiting.iter().rev().nth(others).copied()
     }
 
-    /// The soonest event of the node whose turn it is.
+    /// Returns the earliest event of the node being served.
     #[inline]
     pub fn pop(&mut self) -> Option<(SimTime, E)> {
         self.turn.pop(&self.chunks)
     }
 
-    /// Names of all events of the node whose turn it is, soonest first. Nothing may be added to the turn
+    /// Returns the keys of all events of the node being served, earliest first. No event may be added to the turn
     /// before [`Self::end_turn`].
     #[inline]
     pub fn take_turn(&mut self) -> Vec<u64> {
         std::mem::take(&mut self.turn.keys)
     }
 
-    /// An event that [`Self::take_turn`] named, and its time.
+    /// Returns an event that [`Self::take_turn`] named, with its time.
     #[inline(always)]
     pub fn named(&self, name: u64) -> (SimTime, E) {
         self.turn.named_before(name, &self.chunks)

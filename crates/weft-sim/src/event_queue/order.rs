@@ -1,20 +1,20 @@
-//! Puts the keys of a turn in order, almost without comparing them.
+//! Sorts the keys of a turn, nearly without comparisons.
 //!
-//! Which of two packets comes first nobody can predict, nor can a processor, and a wrong guess costs as
-//! much as some fifty instructions; sorting by comparisons guessed wrong once for each packet. But times
-//! within a day are spread evenly. So the keys are counted into four times as many bins as there are
-//! keys, in which few have company, and only those are compared.
+//! The order of two packets is unpredictable for a processor, and a mispredicted branch costs as much as some fifty
+//! instructions; a comparison sort mispredicted once for each packet. But times within a day are spread evenly. So the
+//! keys are counted into four times as many bins as there are keys; few bins have several keys, and only those are
+//! compared.
 
-/// Fewer keys are put in order by comparisons. They are a host's, which came by one cable, in order.
+/// Number of keys below which comparisons sort them. They are a host's, which came by one cable, in order.
 const FEW: usize = 12;
 
-/// So many keys have positions of a byte, eight of which are added up at once.
+/// Maximum number of keys whose positions fit a byte, eight of which are added at once.
 const MOST: usize = u8::MAX as usize;
 
 /// A one in each of eight bytes.
 const ONES: u64 = u64::MAX / 0xff;
 
-/// How keys are sorted that are below a bound.
+/// The sort of keys below a bound.
 #[derive(Debug)]
 pub(super) struct Order {
     /// Bits of the longest key.
@@ -23,13 +23,13 @@ pub(super) struct Order {
 }
 
 impl Order {
-    /// For keys below `bound`.
+    /// Returns the sort for keys below `bound`.
     pub(super) fn new(bound: u64) -> Self {
         let bits = u64::BITS - bound.saturating_sub(1).leading_zeros();
         Self { bits: bits.max(u8::BITS), unsorted: Vec::new() }
     }
 
-    /// Puts `keys` in ascending order.
+    /// Sorts `keys` in ascending order.
     #[inline]
     pub(super) fn sort(&mut self, keys: &mut Vec<u64>) {
         if !(FEW..=MOST).contains(&keys.len()) {
@@ -56,7 +56,7 @@ fn bin(key: u64, shift: u32) -> usize {
     usize::from((key >> shift) as u8)
 }
 
-/// Where among the sorted keys each bin begins.
+/// Turns counts into the position of each bin's first key.
 #[inline]
 fn starts(keys: &[u64], shift: u32, bins: usize) -> [u8; 1 << u8::BITS] {
     let mut starts = [0; 1 << u8::BITS];
@@ -73,7 +73,7 @@ fn starts(keys: &[u64], shift: u32, bins: usize) -> [u8; 1 << u8::BITS] {
     starts
 }
 
-/// Insertion sort: quick where next to everything is in its place.
+/// Insertion sort: fast if almost all keys are in order.
 #[inline]
 fn insert_each(keys: &mut [u64]) {
     for end in 2..=keys.len() {

@@ -1,4 +1,4 @@
-//! The order in which events come out, with sides and without.
+//! The order of events, with sides and without.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,8 +25,8 @@ impl AtNode for Numbered {
 /// In a ring, in which every other node is on the other side.
 const NODES: u32 = 8;
 
-/// What an event leads to, by its number alone: up to two events at its own node, soon or late,
-/// and one at another, never sooner than the lookahead. No two are of the same instant.
+/// Returns the events that an event causes, by its number alone: up to two at its own node, soon or late, and one at
+/// another, never before the lookahead. No two have the same time.
 fn consequences(at: SimTime, event: Numbered, lookahead: u64) -> Vec<(SimTime, Numbered)> {
     let mut rng = Seed(event.number).rng();
     let mut follow = |node: u32, least: u64, child: u64| {
@@ -47,7 +47,7 @@ fn consequences(at: SimTime, event: Numbered, lookahead: u64) -> Vec<(SimTime, N
     all
 }
 
-/// What each node sees, if the soonest event of all is always next.
+/// Returns the events of each node if the earliest of all is always served next.
 fn in_order_of_time(lookahead: u64) -> BTreeMap<u32, Vec<(SimTime, Numbered)>> {
     let start = (0..NODES).map(|node| Numbered { node, number: u64::from(node) + 1 });
     let mut future: BTreeSet<_> = start.map(|event| (SimTime::EPOCH, event)).collect();
@@ -74,7 +74,7 @@ fn each_node_sees_what_it_would_see_if_all_were_handled_in_order_of_time() {
         }
         let mut seen: BTreeMap<u32, Vec<_>> = BTreeMap::new();
         while !queue.is_empty() {
-            // Somebody stops the clock now and then.
+            // The clock stops now and then.
             let bits = rng.below(40);
             let limit = queue.until().as_picos() + rng.below(1 << bits);
             while queue.begin(SimTime::from_picos(limit)) {
@@ -94,7 +94,7 @@ fn each_node_sees_what_it_would_see_if_all_were_handled_in_order_of_time() {
     }
 }
 
-/// The numbers of what is due before `limit`, in the order they come.
+/// Returns the numbers of the events due before `limit`, in the order of service.
 fn drain(queue: &mut EventQueue<Numbered>, limit: u64) -> Vec<u64> {
     let mut numbers = Vec::new();
     while queue.begin(SimTime::from_picos(limit)) {

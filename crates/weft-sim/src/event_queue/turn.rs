@@ -1,4 +1,4 @@
-//! The events of the node whose turn it is, put in order.
+//! The sorted events of the node being served.
 
 use weft_units::prefetch_all;
 
@@ -6,30 +6,30 @@ use super::order::Order;
 use super::{AtNode, CHUNK, Chunk};
 use crate::time::{SimSpan, SimTime};
 
-/// Chunks of the list that are fetched early.
+/// Number of chunks of the list that are prefetched.
 const CHUNKS_AHEAD: usize = 8;
-/// The rank of what is scheduled first during a turn. Ranks below are places in the list.
+/// The rank of the first event scheduled during a turn. Ranks below are places in the list.
 const FIRST_LATE: u32 = 1 << 31;
 
 /// See the module's documentation.
 #[derive(Debug)]
 pub(super) struct Turn<E> {
     pub(super) node: u32,
-    /// When its first day began.
+    /// The start of the turn's first day.
     pub(super) dawn: SimTime,
     /// The node's lists, earliest first.
     pub(super) chunks: Vec<u32>,
-    /// What was scheduled during the turn.
+    /// The events that were scheduled during the turn.
     pub(super) late: Vec<E>,
-    /// Time since dawn above rank, in the order of scheduling until it is sorted, then soonest first.
+    /// Time since dawn above rank, in the order of scheduling until sorted, then earliest first.
     pub(super) keys: Vec<u64>,
-    /// How many of the keys were taken.
+    /// Number of keys that were taken.
     pub(super) taken: usize,
     order: Order,
 }
 
 impl<E: Copy + AtNode> Turn<E> {
-    /// No node's; none is longer than this.
+    /// Returns an empty turn; no turn is longer than this.
     pub(super) fn new(longest: SimSpan) -> Self {
         Self {
             node: 0,
@@ -54,8 +54,8 @@ impl<E: Copy + AtNode> Turn<E> {
         self.taken = 0;
     }
 
-    /// Makes keys to the events of a list, whose chunks are those from `first` on; the latest of them is
-    /// filled up to `end`.
+    /// Makes keys to the events of a list, whose chunks are those from `first` on; the latest of them is filled up to
+    /// `end`.
     #[inline]
     pub(super) fn collect(&mut self, chunks: &[Chunk<E>], first: usize, end: u32) {
         let dawn = low(self.dawn);
@@ -75,7 +75,7 @@ impl<E: Copy + AtNode> Turn<E> {
         }
     }
 
-    /// Gives up what is due at `until` or later: it, in the order it was scheduled in.
+    /// Removes the events due at `until` or later and returns them in the order of scheduling.
     pub(super) fn cut_short(&mut self, until: SimTime, chunks: &[Chunk<E>]) -> Vec<(SimTime, E)> {
         let until = key(until, self.dawn, 0);
         let keys = std::mem::take(&mut self.keys);
@@ -84,26 +84,26 @@ impl<E: Copy + AtNode> Turn<E> {
         later.into_iter().map(|key| self.named(key, chunks)).collect()
     }
 
-    /// Puts the keys in order.
+    /// Sorts the keys.
     #[inline]
     pub(super) fn sort(&mut self) {
         self.order.sort(&mut self.keys);
     }
 
-    /// Adds to the turn while it lasts.
+    /// Adds an event to the turn being served.
     pub(super) fn insert(&mut self, at: SimTime, event: E) {
         let late = u32::try_from(self.late.len()).expect("fewer than 2^31 events");
         self.late.push(event);
         let key = key(at, self.dawn, FIRST_LATE + late);
         let sooner = self.keys[self.taken..].iter().take_while(|&&other| other < key).count();
         let Some(free) = self.taken.checked_sub(1) else { return self.keys.insert(sooner, key) };
-        // It is soon, so it costs little to move what is sooner into the place of the last one taken.
+        // The event is due soon, so few earlier keys move into the place of the last one taken.
         self.keys.copy_within(self.taken..self.taken + sooner, free);
         self.keys[free + sooner] = key;
         self.taken = free;
     }
 
-    /// Takes out the soonest event.
+    /// Removes the earliest event and returns it.
     #[inline]
     pub(super) fn pop(&mut self, chunks: &[Chunk<E>]) -> Option<(SimTime, E)> {
         let key = *self.keys.get(self.taken)?;
@@ -111,7 +111,7 @@ impl<E: Copy + AtNode> Turn<E> {
         Some(self.named(key, chunks))
     }
 
-    /// The event that `key` names, and its time.
+    /// Returns the event that `key` names, with its time.
     #[inline]
     fn named(&self, key: u64, chunks: &[Chunk<E>]) -> (SimTime, E) {
         if rank(key) < FIRST_LATE {
@@ -121,13 +121,13 @@ impl<E: Copy + AtNode> Turn<E> {
         (self.time(key), event.with_node(self.node))
     }
 
-    /// When what `key` names happens: within the turn, so that nothing overflows.
+    /// Returns the time of the event that `key` names: within the turn, so nothing overflows.
     #[inline(always)]
     fn time(&self, key: u64) -> SimTime {
         SimTime::from_picos(self.dawn.as_picos() + (key >> 32))
     }
 
-    /// The same for an event that was scheduled before the turn.
+    /// Returns the event of a key that was scheduled before the turn.
     #[inline(always)]
     pub(super) fn named_before(&self, key: u64, chunks: &[Chunk<E>]) -> (SimTime, E) {
         let rank = rank(key);
@@ -137,7 +137,7 @@ impl<E: Copy + AtNode> Turn<E> {
     }
 }
 
-/// Orders the events of a turn by time, and those of one instant by rank.
+/// Sorts the events of a turn by time, and those of one instant by rank.
 #[inline]
 fn key(at: SimTime, dawn: SimTime, rank: u32) -> u64 {
     at.since(dawn).as_picos() << 32 | u64::from(rank)
@@ -149,7 +149,7 @@ const fn rank(key: u64) -> u32 {
     key as u32
 }
 
-/// The lower half of a time: days are much shorter than it takes to overflow.
+/// Returns the lower half of a time: days are too short for it to overflow.
 #[inline]
 #[expect(clippy::cast_possible_truncation, reason = "the upper half is the day's")]
 pub(super) const fn low(at: SimTime) -> u32 {
