@@ -1,9 +1,9 @@
-//! The network between the hosts: every link, every switch, and what becomes of a packet at each.
+//! The network between the hosts: links, switches, and the treatment of packets at each.
 //!
-//! A packet arrives at a switch; the routes give the candidates, the forwarding model one of them, the queue and
-//! the shared buffer admit it, and its arrival at the next node is scheduled. Nothing else happens for a hop.
-//! [`Fabric::forward`] does that for any packet; the simulator's inner loop does the same for packets with
-//! which there is nothing special ([`Fabric::forward_all`]).
+//! A packet arrives at a switch; the routes give the candidates, the forwarding model chooses one of them, the queue
+//! and the shared buffer admit the packet, and its arrival at the next node is scheduled. Nothing else happens for a
+//! hop. [`Fabric::forward`] does that for any packet; the simulator's inner loop does the same for packets without
+//! special treatment ([`Fabric::forward_all`]).
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ use crate::switch::buffer::{BufferConfig, Request, SharedBuffers};
 use crate::switch::{self, Decision, Forward, Forwarding, ForwardingConfig, Labels, Order};
 use crate::time::{SimSpan, SimTime};
 
-/// What a forwarding model decides from. A function would borrow the model with the rest.
+/// The input of a forwarding model. A function instead of this macro would borrow the model with the rest.
 macro_rules! decision {
     ($fabric:ident, $now:expr, $hop:expr, $candidates:expr) => {
         Decision {
@@ -58,37 +58,37 @@ use queued::Ports;
 pub use sampler::PacketSample;
 use sampler::Sampler;
 
-/// How switches and ports are built.
+/// Configuration of switches and ports.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FabricConfig {
-    /// How they choose among links.
+    /// The choice among equal-cost links.
     pub forwarding: ForwardingConfig,
-    /// How their ports queue.
+    /// The queues of switch ports.
     pub queue: QueueConfig,
-    /// What their ports share.
+    /// The buffer that a switch's ports share.
     pub buffer: BufferConfig,
-    /// What a port is.
+    /// The kind of port.
     pub port: PortConfig,
-    /// Whether switches have their neighbours pause.
+    /// Priority flow control of the switches.
     pub pfc: PfcConfig,
-    /// What hosts may send.
+    /// The packets that hosts may send.
     pub sending: Sending,
 }
 
-/// Next hops by switch and destination.
+/// Next hops of single hosts, by switch and destination.
 pub type Steered = BTreeMap<(NodeId, NodeId), Vec<LinkId>>;
 
-/// Every link and switch.
+/// The network: every link and switch.
 #[derive(Debug)]
 pub struct Fabric {
-    /// What is connected.
+    /// The nodes and links.
     pub topology: Topology,
     /// Packets in flight.
     pub parcels: ParcelPool,
-    /// What was counted.
+    /// The network's counters.
     pub counters: Counters,
     routes: Routes,
-    /// Next hops of single hosts at single switches, which a route controller has installed.
+    /// Next hops of single hosts at single switches, installed by a route controller.
     steered: Steered,
     failures: Failures,
     hosts: u32,
@@ -96,22 +96,22 @@ pub struct Fabric {
     tallies: Vec<Tally>,
     classes: Vec<LinkClass>,
     forwarding: Forwarding,
-    /// What switches wrote on packets, and what they have yet to do: only where they attend.
+    /// The labels on packets, and the orders that switches have yet to carry out; used if the model services packets.
     labels: Labels,
-    /// What packets carry, where hosts look at it.
+    /// The contents of packets, if hosts read them.
     pub freights: Freights,
-    /// The packets themselves, where hosts encrypt.
+    /// The packets' bytes, if hosts encrypt.
     pub datagrams: Datagrams,
     orders: Vec<Order>,
     hash: FabricHash,
     buffers: SharedBuffers,
-    /// Where ports hold queues.
+    /// The ports, if they hold queues.
     ports: Option<Ports>,
     impairments: BTreeMap<LinkId, Impairment>,
     attacker: Attacker,
-    /// Where somebody wants samples.
+    /// The sampler, if samples are requested.
     sampler: Option<Sampler>,
-    /// Whether a link ever went down, so that arriving packets' epochs must be compared.
+    /// `true` once a link went down, so that arriving packets' epochs must be compared.
     epochs_matter: bool,
     hops: u64,
     rng: Rng,
@@ -119,10 +119,10 @@ pub struct Fabric {
 }
 
 impl Fabric {
-    /// An idle network.
+    /// Returns an idle network.
     ///
     /// # Errors
-    /// The routes would not fit.
+    /// The routes do not fit their bound.
     pub fn new(topology: Topology, config: &FabricConfig, seed: Seed) -> Result<Self, RouteError> {
         let failures = Failures::none();
         let routes = Routes::compute(&topology, &failures)?;
@@ -160,44 +160,44 @@ impl Fabric {
         Ok(fabric)
     }
 
-    /// The hash that hosts compute once for each packet.
+    /// Returns the hash that hosts compute once for each packet.
     #[inline]
     pub fn hash(&self) -> &FabricHash {
         &self.hash
     }
 
-    /// What everything that it draws comes from, its switches' hash seeds among them.
+    /// Returns the seed of all its random draws, the switches' hash seeds included.
     pub fn seed(&self) -> Seed {
         self.seed
     }
 
-    /// A link's state.
+    /// Returns a link's state.
     pub fn link(&self, link: LinkId) -> &Link {
         &self.links[link.index()]
     }
 
-    /// What a link marked and refused.
+    /// Returns a link's counters of marked and refused packets.
     pub fn tally(&self, link: LinkId) -> &Tally {
         &self.tallies[link.index()]
     }
 
-    /// What a link is like.
+    /// Returns a link's class.
     pub fn class(&self, link: LinkId) -> &LinkClass {
         &self.classes[usize::from(self.links[link.index()].class)]
     }
 
-    /// Bytes that wait at a port, with the unsent rest of the packet on the wire.
+    /// Returns the bytes that wait at a port, with the unsent rest of the packet on the wire.
     pub fn queued_bytes(&self, link: LinkId, now: SimTime) -> u64 {
         let by_time = || self.class(link).pace.bytes(self.link(link).backlog(now));
         self.held_bytes(link, now).unwrap_or_else(by_time)
     }
 
-    /// Where packets go at present.
+    /// Returns the current routes.
     pub fn routes(&self) -> &Routes {
         &self.routes
     }
 
-    /// Begins to fetch what a switch will need.
+    /// Prefetches a switch's state.
     #[inline]
     pub fn prefetch(&self, switch: NodeId) {
         self.routes.prefetch(switch);
@@ -207,13 +207,13 @@ impl Fabric {
         }
     }
 
-    /// Whether switches do nothing but send on packets as they arrive; [`Self::forward_all`] is then all
-    /// they need, otherwise [`Self::serve`].
+    /// Returns `true` if switches only forward packets as they arrive: then [`Self::forward_all`] serves them,
+    /// otherwise [`Self::serve`].
     pub fn only_forwards(&self) -> bool {
         !self.forwarding.attends() && !self.holds_queues() && self.sampler.is_none()
     }
 
-    /// Something happens at a switch.
+    /// Handles an event at a switch.
     #[inline]
     pub fn serve(&mut self, now: SimTime, event: Event, events: &mut Events) {
         match event {
@@ -226,7 +226,7 @@ impl Fabric {
         }
     }
 
-    /// A packet arrived at a switch: sends it on, or loses it.
+    /// Handles a packet's arrival at a switch: forwards it, or drops it.
     pub fn forward(&mut self, now: SimTime, hop: Hop, events: &mut Events) {
         if !self.survived_the_link(hop) {
             return self.lose(hop.packet(), Loss::LinkDown);
@@ -244,7 +244,7 @@ impl Fabric {
             return None;
         }
         let link = match &mut self.forwarding {
-            // A model that is called apart has its decision in memory; the hash shall not pay for it.
+            // The decision of a model that is called out of line is in memory; the hash avoids that cost.
             Forwarding::Ecmp(hash) => Some(hash.choose(&decision!(self, now, hop, candidates))),
             _ => self.choose_apart(now, hop),
         };
@@ -260,14 +260,14 @@ impl Fabric {
         Some(self.forwarding.choose(&decision!(self, now, hop, candidates)))
     }
 
-    /// A packet that leaves a node is nowhere else before this long, whatever link it takes.
+    /// Returns the shortest time in which a packet that leaves a node reaches another one.
     pub fn lookahead(&self) -> SimSpan {
         let least =
             |class: &LinkClass| class.propagation + class.pace.serialisation(FRAME_OVERHEAD);
         self.classes.iter().map(least).min().unwrap_or(SimSpan::MAX)
     }
 
-    /// Whether the link a packet came by stayed up while it was on it.
+    /// Returns `true` if the packet's link stayed up while the packet was on it.
     #[inline]
     pub fn survived_the_link(&self, hop: Hop) -> bool {
         !self.epochs_matter || self.links[hop.link().index()].epoch == hop.epoch()
@@ -302,8 +302,8 @@ impl Fabric {
         self.send(now, link, serialisation, propagation, hop.past_switch(), events);
     }
 
-    /// A host puts a packet on one of its own links, if ports hold no queues. `jitter` is added to
-    /// its way, and must not let it overtake the host's earlier packets.
+    /// Puts a host's packet on one of the host's links, if ports hold no queues. `jitter` is added to its delay and
+    /// must not let it overtake the host's earlier packets.
     #[inline(always)] // Likewise.
     pub fn inject(
         &mut self,
@@ -377,14 +377,14 @@ impl Fabric {
         }
     }
 
-    /// Counts a packet as lost and forgets it.
+    /// Counts a packet as lost and frees it.
     #[cold]
     pub fn lose(&mut self, packet: ParcelId, why: Loss) {
         self.counters.lost[why as usize] += 1;
         self.parcels.remove(packet);
     }
 
-    /// Packet-hops so far: packets serialised, summed over all links.
+    /// Returns the packet-hops so far: packets serialised, summed over all links.
     pub fn packet_hops(&self) -> u64 {
         self.hops
     }
@@ -412,8 +412,8 @@ impl Classes {
     }
 }
 
-/// Time a packet of `size` bytes needs from `source` to `destination` over an idle network, along
-/// the first of the equal-cost paths; `None` where there is no path.
+/// Returns the time a packet of `size` bytes takes from `source` to `destination` over an idle network, along the
+/// first of the equal-cost paths; `None` if there is no path.
 pub fn idle_latency(
     topology: &Topology,
     routes: &Routes,

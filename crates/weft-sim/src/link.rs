@@ -1,23 +1,23 @@
 //! One direction of a cable and the FIFO in front of it.
 //!
-//! A FIFO's departure times are known on arrival: a packet leaves when everything before it has.
-//! So the queue is one number, the time at which the port will be idle, and a hop costs one event.
-//! The queue's depth is what the port still has to send: a time, or times the rate, bytes. It
-//! counts the unsent rest of the packet on the wire and, to the byte, nothing else.
+//! A FIFO's departure times are known on arrival: a packet leaves when everything before it has left. So the queue is
+//! one number, the time at which the port will be idle, and a hop costs one event. The queue's depth is the port's
+//! unsent work: a time, or, times the rate, bytes. It includes the unsent rest of the packet on the wire and is exact
+//! to the byte.
 
 use weft_units::{BitRate, Duration};
 
 use crate::queue::{Discipline, QueueDiscipline};
 use crate::time::{SimSpan, SimTime};
 
-/// Fraction bits of [`Pace::per_byte`]: rates whose byte is no whole number of picoseconds are off
-/// by less than 10^-9 of a packet.
+/// Number of fraction bits of [`Pace::per_byte`]: rates whose byte takes no whole number of picoseconds are off by
+/// less than 10^-9 of a packet.
 const FRACTION_BITS: u32 = 16;
 
-/// Added before a fraction is cut off.
+/// The addend that rounds up before the fraction is cut off.
 const ROUND_UP: u64 = (1 << FRACTION_BITS) - 1;
 
-/// How fast a link sends.
+/// The speed of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pace {
     /// Picoseconds a byte takes, in units of 2^-16 ps.
@@ -25,8 +25,8 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// The pace of a link of this rate. One below 2 kb/s has the pace at which the longest packet's
-    /// time still fits its 64 bits.
+    /// Returns the pace of a link of this rate. A rate below 2 kb/s has the pace at which the longest packet's time
+    /// still fits 64 bits.
     pub fn new(rate: BitRate) -> Self {
         const SLOWEST: u64 = (u64::MAX - ROUND_UP) / u16::MAX as u64;
         let exact = (8_000_000_000_000_u128 << FRACTION_BITS) / u128::from(rate.as_bps());
@@ -34,19 +34,19 @@ impl Pace {
         Self { per_byte: exact.clamp(1, SLOWEST) }
     }
 
-    /// How long `bytes` take, rounded up.
+    /// Returns the time that `bytes` take, rounded up.
     #[inline]
     pub fn serialisation(self, bytes: u16) -> SimSpan {
         SimSpan::from_picos((u64::from(bytes) * self.per_byte + ROUND_UP) >> FRACTION_BITS)
     }
 
-    /// How long any number of bytes take, rounded down: a threshold in bytes as a time.
+    /// Returns the time that any number of bytes takes, rounded down: a threshold in bytes as a time.
     pub fn span(self, bytes: u64) -> SimSpan {
         let picos = (u128::from(bytes) * u128::from(self.per_byte)) >> FRACTION_BITS;
         SimSpan::from_picos(u64::try_from(picos).unwrap_or(u64::MAX))
     }
 
-    /// Bytes that leave within `span`, rounded to the nearest.
+    /// Returns the bytes that leave within `span`, rounded to the nearest.
     #[inline]
     pub fn bytes(self, span: SimSpan) -> u64 {
         let scaled = (u128::from(span.as_picos()) << FRACTION_BITS) + u128::from(self.per_byte / 2);
@@ -54,26 +54,25 @@ impl Pace {
     }
 }
 
-/// What all links of one rate, length and kind share; there are a handful in a fabric.
+/// The properties that all links of one rate, length and kind share; a fabric has few classes.
 #[derive(Clone, Debug)]
 pub struct LinkClass {
-    /// How fast it sends.
+    /// Its speed.
     pub pace: Pace,
-    /// Its rate, for reports.
+    /// Its rate for reports.
     pub rate: BitRate,
     /// Time from the last bit sent to the last bit received.
     pub propagation: SimSpan,
-    /// Who decides about a packet that wants to queue; `None` for a host's own port, whose queue is
-    /// the host.
+    /// The discipline that admits packets to the queue; `None` for a host's own port, whose queue is the host.
     pub discipline: Option<Discipline>,
-    /// A packet that makes the queue no longer than this is accepted without asking the discipline.
+    /// The queue length up to which every packet is accepted without the discipline.
     pub accepts_up_to: SimSpan,
     /// The same in bytes.
     pub accepts_bytes: u64,
 }
 
 impl LinkClass {
-    /// A class of links.
+    /// Returns a class of links.
     pub fn new(rate: BitRate, propagation: Duration, discipline: Option<Discipline>) -> Self {
         let accepts_up_to = discipline.as_ref().map_or(SimSpan::MAX, Discipline::accepts_up_to);
         let (pace, propagation) = (Pace::new(rate), propagation.into());
@@ -82,49 +81,49 @@ impl LinkClass {
     }
 }
 
-/// One direction of a cable: what every packet touches, in half a cache line.
+/// One direction of a cable: the fields that every packet uses, in half a cache line.
 #[derive(Clone, Debug)]
 #[repr(align(32))]
 pub struct Link {
-    /// When everything accepted so far has been sent.
+    /// The time at which everything accepted so far has been sent.
     pub busy_until: SimTime,
-    /// Longest queue, as the time to send it.
+    /// Longest queue so far, as the time to send it.
     pub max_backlog: SimSpan,
     /// Bytes sent.
     pub bytes: u64,
-    /// The node at its end.
+    /// The node at the end of the link.
     pub to: u32,
     /// Index of its [`LinkClass`].
     pub class: u16,
-    /// Times it went down, modulo 16.
+    /// Number of times it went down, modulo 16.
     pub epoch: u8,
-    /// What a packet must be checked for before it is sent.
+    /// The checks that a packet needs before it is sent.
     pub condition: Condition,
 }
 
-/// What a link counts of the packets that did not simply pass.
+/// Counters of packets that a link marked or refused.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Tally {
     /// Packets marked.
     pub marked: u32,
-    /// Packets refused for want of room.
+    /// Packets refused because there was no room.
     pub refused: u32,
 }
 
-/// How well a link is.
+/// The condition of a link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Condition {
-    /// It carries whatever is sent.
+    /// The link carries every packet.
     #[default]
     Healthy,
-    /// It carries, but a fault has a say: see [`crate::fault`].
+    /// The link is subject to a fault: see [`crate::fault`].
     Impaired,
-    /// It carries nothing.
+    /// The link carries nothing.
     Down,
 }
 
 impl Link {
-    /// An idle link to `to`.
+    /// Returns an idle link to `to`.
     pub fn new(to: u32, class: u16) -> Self {
         Self {
             busy_until: SimTime::EPOCH,
@@ -137,19 +136,19 @@ impl Link {
         }
     }
 
-    /// How long the port needs for what it has.
+    /// Returns the time that the port needs for its backlog.
     #[inline]
     pub fn backlog(&self, now: SimTime) -> SimSpan {
         self.busy_until.since(now)
     }
 
-    /// Takes a packet that needs `serialisation` and says when its last bit leaves.
+    /// Accepts a packet that needs `serialisation`; returns the time at which its last bit leaves.
     #[inline]
     pub fn accept(&mut self, now: SimTime, serialisation: SimSpan, bytes: u16) -> SimTime {
         self.accept_queue(now, self.backlog(now) + serialisation, bytes)
     }
 
-    /// The same, where it is known how long the queue will be with that packet.
+    /// Accepts a packet if the backlog with it is known already.
     #[inline(always)]
     pub fn accept_queue(&mut self, now: SimTime, queue: SimSpan, bytes: u16) -> SimTime {
         self.busy_until = now + queue;

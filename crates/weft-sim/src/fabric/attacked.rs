@@ -1,4 +1,4 @@
-//! Links on which somebody attacks ([`fault::attack`](crate::fault::attack)).
+//! Links with an attacker ([`fault::attack`](crate::fault::attack)).
 
 use super::Fabric;
 use crate::event::Events;
@@ -8,7 +8,7 @@ use crate::packet::{Hop, Parcel};
 use crate::time::SimTime;
 
 impl Fabric {
-    /// Somebody on a link sees a packet, and may strike: the packet goes on as it leaves it, and others with it.
+    /// Lets the attacker on a link process a packet: it may change the packet, and send others.
     pub(super) fn attack(
         &mut self,
         strikes: bool,
@@ -31,7 +31,7 @@ impl Fabric {
         self.counters.forged += u64::from(forgeries.changed);
         for (late, Forgery { mut from_to, bytes }) in forgeries.made {
             if hop.node().0 < self.hosts {
-                // Behind this link there is nobody else.
+                // There is no other host behind this link.
                 from_to.destination = hop.node();
             }
             let Seen { source, source_port, destination } = from_to;

@@ -1,4 +1,4 @@
-//! Switches whose forwarding model attends to every packet, and what such a model has them do.
+//! Switches whose forwarding model services every packet, and the model's orders.
 
 use weft_topo::{LinkId, NodeId};
 
@@ -9,12 +9,12 @@ use crate::packet::{Hop, Parcel};
 use crate::switch::{Decision, Fate, Forward, Label, Order};
 use crate::time::SimTime;
 
-/// Bytes of a control packet of switches: the shortest frame.
+/// Bytes of a control packet between switches: the shortest frame.
 const CONTROL_SIZE: u16 = 64;
 const _: () = assert!(CONTROL_SIZE > FRAME_OVERHEAD);
 
 impl Fabric {
-    /// A packet arrived at a switch that attends to it.
+    /// Has the model service a packet that arrived at a switch.
     pub(super) fn attend(&mut self, now: SimTime, hop: Hop, events: &mut Events) {
         if !self.survived_the_link(hop) {
             return self.lose(hop.packet(), Loss::LinkDown);
@@ -41,7 +41,7 @@ impl Fabric {
         self.carry_out(now, switch, events);
     }
 
-    /// Does what the model ordered.
+    /// Carries out the model's orders.
     fn carry_out(&mut self, now: SimTime, switch: NodeId, events: &mut Events) {
         let mut orders = std::mem::take(&mut self.orders);
         for order in orders.drain(..) {
@@ -80,7 +80,7 @@ impl Fabric {
         self.labels.set(packet, label);
         self.datagrams.clear(packet);
         let hop = Hop::new(packet, at, to, self.hash.base(&tuple), CONTROL_SIZE).as_control();
-        // As if it had come by the first of the switch's cables.
+        // The packet seems to have arrived by the first of the switch's cables.
         hop.on(self.topology.ports(at)[0].reverse(), at, 0)
     }
 }

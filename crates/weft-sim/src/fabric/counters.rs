@@ -1,13 +1,13 @@
-//! What the network counts, and why it loses packets.
+//! The network's counters, and the reasons for lost packets.
 
-/// Why the network lost a packet.
+/// The reason why the network lost a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Loss {
-    /// No room in a queue or in its switch's buffer.
+    /// A queue or its switch's buffer had no room.
     QueueFull,
-    /// A switch (or the host itself) knew no way.
+    /// A switch, or the host itself, had no route.
     NoRoute,
-    /// The link was down, or went down under it.
+    /// The link was down, or went down while the packet was on it.
     LinkDown,
     /// A lossy link lost it.
     LossyLink,
@@ -18,7 +18,7 @@ pub enum Loss {
 }
 
 impl Loss {
-    /// Every reason, in the order of [`Counters::lost`].
+    /// All reasons, in the order of [`Counters::lost`].
     pub const ALL: [Self; 6] = [
         Self::QueueFull,
         Self::NoRoute,
@@ -28,7 +28,7 @@ impl Loss {
         Self::Malformed,
     ];
 
-    /// Its name in reports.
+    /// Returns its name in reports.
     pub const fn name(self) -> &'static str {
         match self {
             Self::QueueFull => "queue_full",
@@ -41,25 +41,25 @@ impl Loss {
     }
 }
 
-/// What the network counts.
+/// The network's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Packets hosts put in.
+    /// Packets sent by hosts.
     pub injected: u64,
-    /// Packets faulty links made.
+    /// Packets duplicated by faulty links.
     pub duplicated: u64,
-    /// Control packets switches made.
+    /// Control packets sent by switches.
     pub switch_made: u64,
-    /// Packets given to hosts.
+    /// Packets delivered to hosts.
     pub delivered: u64,
-    /// Control packets that reached the switch they were for.
+    /// Control packets that reached the switch they were addressed to.
     pub switch_taken: u64,
     /// Packets lost, by [`Loss`].
     pub lost: [u64; Loss::ALL.len()],
-    /// Packets an attacker put in.
+    /// Packets sent by an attacker.
     pub attacker_made: u64,
-    /// Packets damaged so that their receivers cannot tell.
+    /// Packets changed in a way that their receivers cannot detect.
     pub forged: u64,
-    /// Packets marked, each time a switch marked one that was not.
+    /// Packets marked; a packet that was marked already is not counted again.
     pub marked: u64,
 }

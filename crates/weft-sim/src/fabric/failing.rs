@@ -1,4 +1,4 @@
-//! Cables and switches that fail, get worse, and come back.
+//! Failures, impairments and repairs of cables and switches.
 
 use weft_topo::{Failures, LinkId, NodeId, RouteError, Routes};
 
@@ -11,7 +11,7 @@ use crate::switch::Forward;
 use crate::time::SimTime;
 
 impl Fabric {
-    /// Loss that the topology itself declares (ns-3 topology files have it for each link).
+    /// Applies the loss that the topology declares (ns-3 topology files have it for each link).
     pub(super) fn impair_from_topology(&mut self) {
         for link in self.topology.link_ids() {
             let rate = self.topology.error_rate(link);
@@ -21,13 +21,13 @@ impl Fabric {
         }
     }
 
-    /// Takes both directions of a cable down: what is on them and queued for them is lost.
+    /// Takes both directions of a cable down: packets on them and queued for them are lost.
     pub fn take_down(&mut self, now: SimTime, link: LinkId) {
         self.failures.fail_link(link);
         self.refresh_conditions(now);
     }
 
-    /// Brings a cable back.
+    /// Brings a cable up.
     pub fn bring_up(&mut self, now: SimTime, link: LinkId) {
         self.failures.repair_link(link);
         self.refresh_conditions(now);
@@ -39,13 +39,13 @@ impl Fabric {
         self.refresh_conditions(now);
     }
 
-    /// Brings a switch back; cables that are down on their own stay down.
+    /// Brings a switch up; cables that are down on their own stay down.
     pub fn bring_up_switch(&mut self, now: SimTime, switch: NodeId) {
         self.failures.repair_node(switch);
         self.refresh_conditions(now);
     }
 
-    /// Makes every link what the failures and impairments say.
+    /// Sets every link's condition from the failures and impairments.
     fn refresh_conditions(&mut self, now: SimTime) {
         self.epochs_matter = true;
         for id in self.topology.link_ids() {
@@ -65,7 +65,7 @@ impl Fabric {
         }
     }
 
-    /// Makes one direction of a cable better or worse.
+    /// Changes the impairment of one direction of a cable.
     pub fn impair(&mut self, link: LinkId, change: Change) {
         let seed = self.seed.child("impairment", u64::from(link.0));
         let impairment = self.impairments.entry(link).or_insert_with(|| Impairment::new(seed));
@@ -87,23 +87,23 @@ impl Fabric {
         }
     }
 
-    /// Makes every link as good as new.
+    /// Removes every failure and impairment.
     pub fn heal(&mut self, now: SimTime) {
         self.failures = Failures::none();
         self.impairments.clear();
         self.refresh_conditions(now);
     }
 
-    /// The control plane has noticed what is down: routes avoid it from here on.
+    /// Recomputes the routes as the control plane does: they avoid failed links from now on.
     ///
     /// # Errors
-    /// The new routes would not fit: failed host cables split groups of hosts.
+    /// The new routes do not fit: failed host cables split groups of hosts.
     pub fn reroute(&mut self) -> Result<(), RouteError> {
         self.routes = Routes::compute(&self.topology, &self.failures)?;
         for (&(switch, destination), links) in &self.steered {
             let is_up = |link: &LinkId| self.failures.is_up(&self.topology, *link);
             let links: Vec<LinkId> = links.iter().copied().filter(is_up).collect();
-            // A route without a next hop that is up gives way to the next shorter prefix.
+            // A route whose next hops are all down gives way to the next shorter prefix.
             if !links.is_empty() {
                 self.routes.steer(switch, destination, &links);
             }
@@ -112,7 +112,7 @@ impl Fabric {
         Ok(())
     }
 
-    /// Gives switches these routes for single hosts, in place of those it gave them before.
+    /// Replaces the switches' routes for single hosts.
     ///
     /// # Errors
     /// As [`Self::reroute`].

@@ -1,4 +1,4 @@
-//! The simulator's inner loop: packets that a switch does nothing with but send them on.
+//! The simulator's inner loop: packets that a switch only forwards.
 
 use std::slice::Iter;
 
@@ -12,7 +12,7 @@ use crate::switch::Forwarding;
 use crate::time::SimTime;
 
 impl Fabric {
-    /// Sends on the packets that arrive at `switch` in its turn, named by `arrivals`.
+    /// Forwards the packets that arrive at `switch` in its turn, named by `arrivals`.
     #[inline(never)]
     pub fn forward_all(&mut self, switch: NodeId, arrivals: &[u64], events: &mut Events) {
         let mut arrivals = arrivals.iter();
@@ -21,11 +21,11 @@ impl Fabric {
         }
     }
 
-    /// Sends on packets until there is one with which there is more to do, and gives that: a link that
-    /// is down or faulty, a queue that may mark, a buffer that may be full, a model that wants to see it.
+    /// Forwards packets until one needs more, and returns that one: its link is down or faulty, its queue may mark,
+    /// its buffer may be full, or the model must service it.
     ///
-    /// What all packets of the turn need is found once. Nothing that is rare happens in here, so what is
-    /// frequent stays in the processor's registers.
+    /// The state that all packets of the turn need is loaded once. Rare cases are handled outside, so that the
+    /// frequent case stays in the processor's registers.
     #[inline(always)]
     fn forward_plain(
         &mut self,
@@ -79,7 +79,7 @@ mod tests {
     use crate::switch::{ForwardingConfig, Kind};
     use crate::time::SimSpan;
 
-    /// A fabric in which little is too much, and its events.
+    /// Returns a fabric with small queues and buffers, and its events.
     fn fabric(forwarding: Kind) -> (Fabric, Events) {
         let topology = LeafSpine::default().build().unwrap();
         let (ecn_min, ecn_max) = (ByteCount(6_000), ByteCount(30_000));
@@ -95,12 +95,12 @@ mod tests {
         (fabric, events)
     }
 
-    /// A round has a millisecond.
+    /// Returns the start of a round, which lasts a millisecond.
     fn beginning(round: u64) -> SimTime {
         SimTime::from_picos(round * 1_000_000_000)
     }
 
-    /// Four packets a host leave in the first moments of a round, most of them for few hosts.
+    /// Injects four packets for each host at the start of a round, most of them to few hosts.
     fn inject(fabric: &mut Fabric, events: &mut Events, round: u64) {
         let mut rng = Seed(round).rng();
         for packet in 0..4 * fabric.hosts {
@@ -119,7 +119,7 @@ mod tests {
         }
     }
 
-    /// Serves a round; the packets that reach hosts, and what the fabric has counted.
+    /// Serves a round; returns the packets that reach hosts, and the fabric's counters.
     fn serve(
         fabric: &mut Fabric,
         events: &mut Events,

@@ -1,4 +1,4 @@
-//! The way of a packet through ports that hold queues: see [`port`](crate::port).
+//! The path of a packet through ports that hold queues: see [`port`](crate::port).
 
 use weft_topo::{LinkId, NodeId};
 use weft_units::prefetch_all;
@@ -13,10 +13,10 @@ use crate::port::{Kind, MarkAt, Port, Waiting};
 use crate::queue::{Admission, QueueDiscipline};
 use crate::time::{SimSpan, SimTime};
 
-/// Every port, and what switches know of them.
+/// Every port, and the switches' accounts and pauses.
 #[derive(Debug)]
 pub(super) struct Ports {
-    /// By the link they send on.
+    /// The ports by the link they send on.
     list: Vec<Port>,
     accounts: Accounts,
     asking: Asking,
@@ -24,7 +24,7 @@ pub(super) struct Ports {
 }
 
 impl Ports {
-    /// Idle ports; `None` where ports hold no queues.
+    /// Returns idle ports; `None` if ports hold no queues.
     pub(super) fn new(config: &FabricConfig, topology: &weft_topo::Topology) -> Option<Self> {
         let FabricConfig { port, buffer, pfc, sending, .. } = config;
         let lossy = || Accounts::new(topology, buffer.size.0, buffer.alpha, port.reserved.0, None);
@@ -42,29 +42,29 @@ impl Ports {
 }
 
 impl Fabric {
-    /// Whether ports hold queues.
+    /// Returns `true` if ports hold queues.
     #[inline]
     pub fn holds_queues(&self) -> bool {
         self.ports.is_some()
     }
 
-    /// Whether switches have their neighbours pause.
+    /// Returns `true` if switches pause their neighbours.
     pub fn is_lossless(&self) -> bool {
         self.ports.as_ref().is_some_and(|ports| ports.accounts.are_lossless())
     }
 
-    /// What a port was told by the other end of its link; nothing, where ports hold no queues.
+    /// Returns the pause that the other end of its link requested of a port; none if ports hold no queues.
     pub fn pause(&self, link: LinkId) -> Pause {
         self.ports.as_ref().map_or_else(Pause::default, |ports| ports.list[link.index()].pause)
     }
 
-    /// Every port, by the link it sends on; none where ports hold no queues.
+    /// Returns every port, by the link it sends on; empty if ports hold no queues.
     #[inline]
     pub(super) fn ports_of(ports: Option<&Ports>) -> &[Port] {
         ports.map_or(&[], |ports| &ports.list)
     }
 
-    /// Begins to fetch what a port needs that holds queues.
+    /// Prefetches the state of a port that holds queues.
     #[inline]
     pub(super) fn prefetch_port(&self, link: LinkId) {
         if let Some(ports) = &self.ports {
@@ -72,7 +72,7 @@ impl Fabric {
         }
     }
 
-    /// Bytes that a port holds, with the unsent rest of the packet on the wire.
+    /// Returns the bytes that a port holds, with the unsent rest of the packet on the wire.
     pub(super) fn held_bytes(&self, link: LinkId, now: SimTime) -> Option<u64> {
         let port = &self.ports.as_ref()?.list[link.index()];
         Some(port.waiting_in_all() + self.class(link).pace.bytes(port.free_at.since(now)))
@@ -88,7 +88,7 @@ impl Fabric {
         &mut self.ports().list[link.index()]
     }
 
-    /// Something happens to a port.
+    /// Handles an event of a port.
     pub fn port_event(&mut self, now: SimTime, link: LinkId, what: PortEvent, events: &mut Events) {
         match what {
             PortEvent::Wake if self.port(link).wake_at == now => {
@@ -102,12 +102,12 @@ impl Fabric {
             PortEvent::Refresh if self.ports().asking.again_at(link) == now => {
                 self.ask_again(now, link, events);
             }
-            // Meant for what has changed since.
+            // The event is obsolete: the port has changed since.
             PortEvent::Wake | PortEvent::Pause(_) | PortEvent::Refresh => {}
         }
     }
 
-    /// A packet arrived at a switch: puts it into a port's queue, or loses it.
+    /// Handles a packet's arrival at a switch: puts it into a port's queue, or drops it.
     pub(super) fn forward_to_queue(&mut self, now: SimTime, hop: Hop, events: &mut Events) {
         if !self.survived_the_link(hop) {
             return self.lose(hop.packet(), Loss::LinkDown);
@@ -118,7 +118,7 @@ impl Fabric {
         }
     }
 
-    /// Puts a packet that is at a switch into one of its ports' queues, or loses it.
+    /// Puts a packet that is at a switch into one of its ports' queues, or drops it.
     pub(super) fn enter_queue(
         &mut self,
         now: SimTime,
@@ -137,7 +137,7 @@ impl Fabric {
         self.ask_for_pause(now, hop, events);
     }
 
-    /// The packet as it joins a queue; `None` where there is no room.
+    /// Returns the packet as it joins a queue; `None` if there is no room.
     fn admit(&mut self, link: LinkId, hop: Hop) -> Option<Hop> {
         let switch = (hop.node().0 - self.hosts) as usize;
         let ports = self.ports.as_mut().expect("the caller knows");
@@ -169,8 +169,8 @@ impl Fabric {
         hop.marked()
     }
 
-    /// A host gives a packet to a port that holds queues. `jitter` is added to its way, but lets no
-    /// packet overtake another.
+    /// Puts a host's packet into a port that holds queues. `jitter` is added to its delay, but lets no packet overtake
+    /// another.
     pub fn inject_into_queue(
         &mut self,
         now: SimTime,
@@ -204,7 +204,7 @@ impl Fabric {
         self.links[link.index()].busy_until += size;
     }
 
-    /// Keeps account of the deepest queue.
+    /// Records the deepest queue.
     fn note_depth(&mut self, now: SimTime, link: LinkId) {
         let port = self.port(link);
         let (waiting, sending) = (port.waiting_in_all(), port.free_at.since(now));
@@ -213,7 +213,7 @@ impl Fabric {
         state.max_backlog = state.max_backlog.max(backlog);
     }
 
-    /// Has a port send if it can, and otherwise wakes it when it can.
+    /// Transmits from a port if it can send, and otherwise schedules its wake-up.
     #[inline]
     fn attend_to(&mut self, now: SimTime, link: LinkId, events: &mut Events) {
         let port = self.port(link);
@@ -228,7 +228,7 @@ impl Fabric {
         self.wake_when_due(now, link, events);
     }
 
-    /// Puts a packet on the wire, which is free.
+    /// Puts a packet on the idle wire.
     fn transmit(&mut self, now: SimTime, link: LinkId, waiting: Waiting, events: &mut Events) {
         let Waiting { mut hop, jitter } = waiting;
         let Ports { list, accounts, mark_at, .. } = self.ports.as_mut().expect("it has queues");
@@ -274,7 +274,7 @@ impl Fabric {
         wake(port, state, pace, now, link, events);
     }
 
-    /// Takes a packet that leaves by `link` off the account it is on.
+    /// Removes a packet that leaves by `link` from its account.
     fn release(&mut self, link: LinkId, hop: Hop) {
         let hosts = self.hosts;
         let Ports { list, accounts, .. } = self.ports();
@@ -283,7 +283,7 @@ impl Fabric {
         accounts.release(switch, account, hop.size());
     }
 
-    /// Loses everything that waits for a link that went down.
+    /// Drops all packets that wait for a link that went down.
     #[cold]
     pub(super) fn flush(&mut self, link: LinkId) {
         if self.ports.is_none() {
@@ -298,9 +298,9 @@ impl Fabric {
         }
     }
 
-    // Pauses.
+    // The rest sends and refreshes pauses.
 
-    /// A packet came that may have been too much: the other end of its link must pause.
+    /// Requests a pause from the other end of a packet's link if the link exceeds its threshold.
     fn ask_for_pause(&mut self, now: SimTime, hop: Hop, events: &mut Events) {
         let (switch, from) = ((hop.node().0 - self.hosts) as usize, hop.link());
         let Ports { accounts, asking, .. } = self.ports();
@@ -317,7 +317,7 @@ impl Fabric {
         self.tell_neighbour(now, from, span, events);
     }
 
-    /// Half of a pause is over: asks for another if there is still need.
+    /// Refreshes a pause after half its span if it is still needed.
     fn ask_again(&mut self, now: SimTime, from: LinkId, events: &mut Events) {
         let switch = (self.links[from.index()].to - self.hosts) as usize;
         if self.ports().accounts.is_over(switch, from) {
@@ -337,7 +337,7 @@ impl Fabric {
         }
     }
 
-    /// Sends a frame to the other end of the link `from`.
+    /// Sends a pause frame to the other end of the link `from`.
     fn tell_neighbour(&mut self, now: SimTime, from: LinkId, span: SimSpan, events: &mut Events) {
         let back = from.reverse();
         self.port(back).frame = Some(span);
@@ -357,7 +357,7 @@ impl Fabric {
     }
 }
 
-/// Sees to it that a port is woken when it can send what waits, or has room for a host's next.
+/// Schedules the wake-up of a port for when it can send a waiting packet, or has room for a host's next one.
 #[inline]
 fn wake(
     port: &mut Port,

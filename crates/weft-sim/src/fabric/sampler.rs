@@ -1,5 +1,5 @@
-//! Samples of the packets that switches forward, as sFlow takes them (RFC 3176, section 3.1): one in so many, with a
-//! random distance from one to the next.
+//! Samples of forwarded packets, as in sFlow (RFC 3176, section 3.1): one packet in `rate`, with a random distance
+//! between samples.
 
 use weft_topo::LinkId;
 use weft_topo::hash::FiveTuple;
@@ -12,7 +12,7 @@ use crate::switch::five_tuple;
 /// One sampled packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketSample {
-    /// The link by which it came.
+    /// The link on which it arrived.
     pub input: LinkId,
     /// The link on which it was sent.
     pub output: LinkId,
@@ -22,11 +22,11 @@ pub struct PacketSample {
     pub size: u16,
 }
 
-/// Takes samples at all switches.
+/// The sampler of all switches.
 #[derive(Debug)]
 pub(super) struct Sampler {
     rate: u32,
-    /// Packets until the next sample.
+    /// Number of packets until the next sample.
     skip: u64,
     rng: Rng,
     taken: Vec<PacketSample>,
@@ -39,12 +39,12 @@ impl Sampler {
         sampler
     }
 
-    /// A distance whose mean is the rate.
+    /// Returns a random distance whose mean is the rate.
     fn draw(&mut self) -> u64 {
         self.rng.below(2 * u64::from(self.rate) - 1)
     }
 
-    /// A switch sends a packet on.
+    /// Counts a packet that a switch forwards, and samples it if it is due.
     #[inline]
     pub(super) fn on_forward(&mut self, hop: Hop, output: LinkId, parcels: &ParcelPool) {
         if let Some(skip) = self.skip.checked_sub(1) {
@@ -58,8 +58,8 @@ impl Sampler {
 }
 
 impl Fabric {
-    /// Has switches sample one packet in `rate` from now on. They are then served packet by packet
-    /// ([`Self::only_forwards`]), which changes nothing but how fast the simulation is.
+    /// Samples one packet in `rate` from now on. Switches are then served packet by packet ([`Self::only_forwards`]),
+    /// which changes only the simulator's speed.
     pub fn sample(&mut self, rate: u32) {
         self.sampler = Some(Sampler::new(rate.max(1), self.seed.child("packet samples", 0)));
     }

@@ -1,4 +1,4 @@
-//! The ways through a network whose switches choose by their hash alone, followed without sending anything.
+//! Paths through a network whose switches choose by hash alone, computed without sending a packet.
 
 use weft_topo::hash::FiveTuple;
 use weft_topo::{LinkId, NodeId};
@@ -7,8 +7,8 @@ use super::Fabric;
 use crate::switch::Forwarding;
 
 impl Fabric {
-    /// Returns the links that packets of this five-tuple take to `destination` once they leave by `first`, which is
-    /// among them; those up to the switch that chooses otherwise, or that no route leads from.
+    /// Returns the links that packets of this five-tuple take to `destination` from `first` on, `first` included; the
+    /// path ends at a switch that chooses otherwise or has no route.
     pub fn way(&self, first: LinkId, tuple: &FiveTuple, destination: NodeId) -> Vec<LinkId> {
         let mut way = vec![first];
         let base = self.hash.base(tuple);
@@ -27,7 +27,7 @@ impl Fabric {
         way
     }
 
-    /// Returns how many ways lead to `destination` from a link.
+    /// Returns the number of paths from a link to `destination`.
     pub fn ways(&self, first: LinkId, destination: NodeId) -> usize {
         let at = self.topology.link(first).to;
         if at == destination {

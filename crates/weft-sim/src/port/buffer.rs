@@ -1,26 +1,25 @@
-//! The exact account of the buffer that a switch's ports share.
+//! The exact accounts of the buffer that a switch's ports share.
 //!
-//! Each port has some bytes of its own; what it holds beyond comes from a pool. Without pauses the
-//! account is by the port a packet leaves by, which may take `alpha` times what is left of the pool
-//! (Choudhury and Hahne 1998), and refuses more. With pauses it is by the port a packet came by: past
-//! the same kind of threshold the neighbour must pause, and when the pool is used up what was on its
-//! way still fits into the port's headroom. (ns-3's HPCC and ConWeave keep both accounts at once;
-//! queues that must not lose anything are limited by where they come from on real switches too.)
+//! Each port has some bytes of its own; it takes further bytes from a pool. Without pauses the accounts are by the
+//! egress port, which may take `alpha` times the free bytes of the pool (Choudhury and Hahne 1998), and refuses more.
+//! With pauses they are by the ingress port: above the same kind of threshold the neighbour must pause, and when the
+//! pool is used up, packets in flight still fit into the port's headroom. (ns-3's HPCC and ConWeave keep both accounts
+//! at once; lossless queues are limited by ingress port on real switches too.)
 //!
-//! Control packets are not on the account: they are small, and none may be paused.
+//! Control packets are not counted: they are small, and none may be paused.
 
 use weft_topo::{LinkId, Topology};
 
-/// What the ports of all switches hold.
+/// The accounts of the ports of all switches.
 #[derive(Debug)]
 pub struct Accounts {
     lossless: bool,
     /// Alpha in units of 2^-16.
     alpha: u64,
     reserved: u64,
-    /// By switch.
+    /// The pools by switch.
     pools: Vec<Pool>,
-    /// By link: the one a packet leaves by, or came by.
+    /// The accounts by link: egress link, or ingress link.
     ports: Vec<Account>,
 }
 
@@ -38,15 +37,15 @@ impl Pool {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Account {
-    /// Bytes held, those in the headroom left out.
+    /// Bytes held, without those in the headroom.
     held: u64,
     in_headroom: u64,
     headroom: u64,
 }
 
 impl Accounts {
-    /// Empty buffers of `size` for every switch. `headroom` says how much of it each link into a
-    /// switch has for itself; without, packets are lost.
+    /// Returns empty buffers of `size` for every switch. `headroom` is the part of it that is reserved for each link
+    /// into a switch; without it, packets are dropped.
     pub fn new(
         topology: &Topology,
         size: u64,
@@ -62,14 +61,14 @@ impl Accounts {
         let pools = topology.switch_ids().map(|switch| {
             let ports = topology.ports(switch).iter();
             let set_aside: u64 = ports.map(|link| reserved + of(link.reverse())).sum();
-            // Small enough to be multiplied by alpha.
+            // The size is small enough to be multiplied by alpha.
             Pool { size: size.saturating_sub(set_aside).min(u64::MAX >> 32), used: 0 }
         });
         let (pools, ports) = (pools.collect(), ports.collect());
         Self { lossless: headroom.is_some(), alpha, reserved, pools, ports }
     }
 
-    /// Whether accounts are by the link a packet came by and their owners are to pause.
+    /// Returns `true` if accounts are by ingress link and their owners are to pause.
     pub fn are_lossless(&self) -> bool {
         self.lossless
     }
@@ -82,7 +81,7 @@ impl Accounts {
         (pool.free() * self.alpha) >> 16
     }
 
-    /// Charges a packet to a link's account in a switch; false where there is no room for it.
+    /// Charges a packet to a link's account in a switch; returns `false` if there is no room for it.
     #[inline]
     pub fn charge(&mut self, switch: usize, link: LinkId, size: u16) -> bool {
         let (pool, size) = (self.pools[switch], u64::from(size));
@@ -101,7 +100,7 @@ impl Accounts {
         fits
     }
 
-    /// Takes a packet off a link's account.
+    /// Removes a packet from a link's account.
     #[inline]
     pub fn release(&mut self, switch: usize, link: LinkId, size: u16) {
         let account = self.ports[link.index()];
@@ -112,14 +111,14 @@ impl Accounts {
         self.ports[link.index()] = Account { held, in_headroom, ..account };
     }
 
-    /// Whether a link has brought more than it may, so that its other end must pause.
+    /// Returns `true` if a link exceeds its threshold, so that its other end must pause.
     #[inline]
     pub fn is_over(&self, switch: usize, link: LinkId) -> bool {
         let Account { held, in_headroom, .. } = self.ports[link.index()];
         in_headroom > 0 || self.beyond(held) > self.threshold(self.pools[switch])
     }
 
-    /// Bytes on all accounts.
+    /// Returns the bytes of all accounts.
     #[cfg(test)]
     fn total(&self) -> u64 {
         self.ports.iter().map(|port| port.held + port.in_headroom).sum()
@@ -134,7 +133,7 @@ mod tests {
 
     use super::*;
 
-    /// One leaf with eight hosts.
+    /// Returns a topology of one leaf with eight hosts.
     fn topology() -> Topology {
         let shape = LeafSpine { leaves: 1, spines: 1, hosts_per_leaf: 8, ..LeafSpine::default() };
         shape.build().unwrap()
@@ -149,7 +148,7 @@ mod tests {
             let mut accounts = Accounts::new(&topology, 100_000 + own, alpha, 1_000, None);
             let accepted = (0..1_000).filter(|_| accounts.charge(0, ports[2], 100)).count() as u64;
             assert!((most + 1_000).abs_diff(accepted * 100) <= 100, "{alpha}: {accepted}");
-            // The others still have their own bytes, and a share of the rest.
+            // The other ports still have their own bytes, and a share of the rest.
             assert!((0..11).all(|_| accounts.charge(0, ports[3], 100)));
         }
     }

@@ -1,13 +1,12 @@
-//! Ports that hold their packets.
+//! Ports that hold packets in queues.
 //!
-//! The usual port is a number, the time at which it will be idle ([`link`](crate::link)): a packet's
-//! departure is known on arrival, and a hop is one event. That is no longer so where packets may pass
-//! each other or a neighbour may stop a port. Such a port holds two queues, control before data, and
-//! decides when the wire is free. It wakes only while something waits: an idle port sends at once, and
-//! a hop through it is still one event.
+//! The usual port is a number, the time at which it will be idle ([`link`](crate::link)): a packet's departure is
+//! known on arrival, and a hop is one event. That does not hold if packets may overtake each other or a neighbour may
+//! pause a port. Such a port holds two queues, control before data, and decides when the wire is free. It wakes only
+//! while a packet waits: an idle port sends at once, and a hop through it is still one event.
 //!
-//! [`buffer`] is the exact account of a switch's memory, [`pfc`] who must pause; what moves packets
-//! between ports is `fabric/queued.rs`.
+//! [`buffer`] has the exact accounts of a switch's memory, [`pfc`] decides which neighbours must pause, and
+//! `fabric/queued.rs` moves packets between ports.
 
 use std::collections::VecDeque;
 
@@ -33,30 +32,30 @@ named_kinds! {
 }
 
 named_kinds! {
-    /// When a port decides about a packet's congestion mark.
+    /// The time at which a port decides about a packet's congestion mark.
     MarkAt, "time to mark", {
         Enqueue, "enqueue", "when it comes, by the queue before it (DCTCP's switches, htsim)";
         Dequeue, "dequeue", "when it goes, by the queue behind it (the ns-3 of HPCC and ConWeave)";
     }
 }
 
-/// How every port is built.
+/// Configuration of every port.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PortConfig {
-    /// The kind.
+    /// The kind of port.
     pub kind: Kind,
-    /// When packets are marked; ports that are `fifo` mark on enqueue.
+    /// The time of marking; ports that are `fifo` mark on enqueue.
     pub mark_at: MarkAt,
-    /// Bytes of a switch's buffer that nobody but this port may use; for `priority`.
+    /// Bytes of a switch's buffer that are reserved for this port; used by `priority`.
     pub reserved: ByteCount,
-    /// A host's packets without payload, ACKs first of all, leave before the payload of its other
-    /// connections; for `priority`. Without it connections take turns with whatever they have.
+    /// `true` if a host's packets without payload, ACKs above all, are sent before the payload of its other
+    /// connections; used by `priority`. If `false`, connections take turns with any packets.
     pub control_first: bool,
 }
 
 impl Default for PortConfig {
-    /// Two packets of 1000 bytes, as in ConWeave's simulations.
+    /// Returns a reserve of two packets of 1000 bytes, as in ConWeave's simulations.
     fn default() -> Self {
         Self {
             kind: Kind::Fifo,
@@ -67,30 +66,30 @@ impl Default for PortConfig {
     }
 }
 
-/// Why ports cannot be built as they are wanted.
+/// An error of the ports' configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PortError {
-    /// Pauses are wanted of ports that cannot pause.
+    /// Pauses are enabled for ports that cannot pause.
     #[error("pfc is enabled, but port.kind is \"fifo\", expected \"priority\"")]
     CannotPause,
-    /// What is set aside is more than there is.
+    /// The reserved bytes exceed the buffer.
     #[error(
         "switch {switch} sets aside {needed} bytes for its {ports} ports, but buffer.size is {size}"
     )]
     BufferTooSmall {
         /// The switch.
         switch: u32,
-        /// Its ports.
+        /// The number of its ports.
         ports: usize,
-        /// What they need.
+        /// Bytes that the ports need.
         needed: u64,
-        /// What there is.
+        /// Bytes of the buffer.
         size: u64,
     },
-    /// A pause would be over before it can be asked for again.
+    /// A pause would end before it can be refreshed.
     #[error("pfc.pause is {bytes} bytes long, expected at least four packets of {largest}")]
     PauseTooShort {
-        /// How long, in bytes at any rate.
+        /// The pause's length in bytes, at any rate.
         bytes: u64,
         /// The largest packet.
         largest: u16,
@@ -102,11 +101,11 @@ pub enum PortError {
 pub struct Waiting {
     /// The packet, still on the link by which it came.
     pub hop: Hop,
-    /// What is added to its way; see [`Jitter`](crate::nic::Jitter).
+    /// The delay added to its flight; see [`Jitter`](crate::nic::Jitter).
     pub jitter: SimSpan,
 }
 
-/// Packets of one class.
+/// The queued packets of one class.
 #[derive(Debug, Default)]
 struct Queue {
     packets: VecDeque<Waiting>,
@@ -126,31 +125,31 @@ impl Queue {
     }
 }
 
-/// One port.
+/// A port that holds queues.
 #[derive(Debug)]
 pub struct Port {
-    /// Whose it is.
+    /// The node that owns it.
     pub node: NodeId,
-    /// Whether that is a host.
+    /// `true` if the node is a host.
     pub of_host: bool,
     control: Queue,
     data: Queue,
-    /// Most bytes that ever waited.
+    /// Maximum number of bytes that have waited.
     deepest: u64,
-    /// When the last bit of what it sends has left.
+    /// The time at which the last bit of the current packet has left.
     pub free_at: SimTime,
-    /// When it will be woken; the soonest of what may be several events.
+    /// The time of its next wake-up: the earliest of several possible events.
     pub wake_at: SimTime,
     /// No packet may arrive at the far end before this: jitter must not reorder.
     pub last_arrival: SimTime,
-    /// What its neighbour wants of it.
+    /// The pause that its neighbour requested.
     pub pause: Pause,
-    /// What it is to tell its neighbour, before anything else: for how long to pause.
+    /// The span of the pause frame that it must send before any packet.
     pub frame: Option<SimSpan>,
 }
 
 impl Port {
-    /// An idle one.
+    /// Returns an idle port.
     pub fn new(node: NodeId, of_host: bool) -> Self {
         Self {
             node,
@@ -166,7 +165,7 @@ impl Port {
         }
     }
 
-    /// Puts a packet behind the others of its class. Gives whether more waits than ever before.
+    /// Appends a packet to the queue of its class. Returns `true` if the port holds more bytes than ever before.
     #[inline]
     pub fn push(&mut self, waiting: Waiting) -> bool {
         match waiting.hop.class() {
@@ -178,31 +177,31 @@ impl Port {
         deeper
     }
 
-    /// Whether a packet of `class` that comes now need not wait.
+    /// Returns `true` if a packet of `class` that arrives now can be sent at once.
     #[inline]
     pub fn is_free(&self, now: SimTime, class: Class) -> bool {
         let is_held = class == Class::Data && self.pause.holds(now);
         self.free_at <= now && self.is_empty() && !is_held
     }
 
-    /// Whether it has nothing to send.
+    /// Returns `true` if it has no packet to send.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.waiting_in_all() == 0 && self.frame.is_none()
     }
 
-    /// Takes out the packet to send now.
+    /// Removes and returns the next packet to send.
     #[inline]
     pub fn pop(&mut self, now: SimTime) -> Option<Waiting> {
         self.control.pop().or_else(|| if self.pause.holds(now) { None } else { self.data.pop() })
     }
 
-    /// Takes out any packet.
+    /// Removes and returns any packet.
     pub fn pop_any(&mut self) -> Option<Waiting> {
         self.control.pop().or_else(|| self.data.pop())
     }
 
-    /// Bytes of a class that wait for the wire.
+    /// Returns the bytes of a class that wait for the wire.
     #[inline]
     pub fn waiting(&self, class: Class) -> u64 {
         match class {
@@ -211,13 +210,13 @@ impl Port {
         }
     }
 
-    /// Bytes of both.
+    /// Returns the bytes of both classes.
     #[inline]
     pub fn waiting_in_all(&self) -> u64 {
         self.control.bytes + self.data.bytes
     }
 
-    /// When it may send the next of what waits.
+    /// Returns the time at which it may send the next waiting packet.
     #[inline]
     pub fn next_departure(&self) -> Option<SimTime> {
         if self.frame.is_some() || self.control.bytes > 0 {

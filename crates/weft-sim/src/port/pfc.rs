@@ -1,8 +1,8 @@
-//! Priority flow control (IEEE 802.1Qbb): a switch whose buffer a link fills too much has the other
-//! end of that link pause its data, so that nothing is lost.
+//! Priority flow control (IEEE 802.1Qbb): a switch whose buffer a link fills too much pauses the data of the link's
+//! other end, so that no packet is lost.
 //!
-//! A pause lasts for a time the frame names, is asked for again before it is over, and ends early
-//! when the frame names no time. So a pause outlives neither a switch nor a link that fails.
+//! A pause frame names the span of the pause; the switch refreshes the pause before it ends, and ends it early with a
+//! frame of span zero. So a pause outlives neither a switch nor a link that fails.
 
 use serde::{Deserialize, Serialize};
 use weft_topo::{LinkId, NodeId, Topology};
@@ -16,37 +16,36 @@ use crate::time::{SimSpan, SimTime};
 /// Bytes of a pause frame.
 pub const FRAME: u16 = 64;
 
-/// Whether and how switches have their neighbours pause.
+/// Configuration of priority flow control.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PfcConfig {
-    /// Whether they do. Then no buffer refuses data.
+    /// `true` if switches pause their neighbours. Then no buffer refuses data.
     pub enabled: bool,
-    /// A link's other end pauses when the link has brought this much of what is left of the pool.
+    /// The factor of the pool's free bytes above which a link's other end must pause.
     pub alpha: f64,
-    /// How long a pause lasts on a link of 100 Gb/s; on others in proportion, as frames name it in
-    /// bit times.
+    /// The span of a pause on a link of 100 Gb/s; on others in proportion, as frames name it in bit times.
     pub pause: Duration,
-    /// Bytes set aside for what is on a link into a switch when its other end is told to pause.
-    /// Left out: twice what the link holds, two packets, the packet that was too much, the frame.
+    /// Bytes reserved for packets on a link into a switch when its other end must pause. Default: twice the link's
+    /// capacity in flight, two packets, the packet that exceeded the threshold, and the pause frame.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub headroom: Option<ByteCount>,
 }
 
 impl Default for PfcConfig {
-    /// Alpha and pause of ConWeave's simulations.
+    /// Returns alpha and pause of ConWeave's simulations.
     fn default() -> Self {
         let pause = Duration::from_micros(5);
         Self { enabled: false, alpha: 0.0625, pause, headroom: None }
     }
 }
 
-/// What hosts may send: it decides how much headroom a link needs.
+/// The limits of hosts' packets, which decide the headroom that a link needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sending {
     /// Bytes of the largest packet.
     pub largest: u16,
-    /// By how much a host's packet may be late.
+    /// Maximum delay of a host's packet by jitter.
     pub jitter: SimSpan,
 }
 
@@ -62,7 +61,7 @@ impl PfcConfig {
         reference.bytes(self.pause.into())
     }
 
-    /// Bytes a link needs for what arrives after its other end was told to pause.
+    /// Returns the bytes that a link needs for packets that arrive after its other end was paused.
     fn headroom(&self, topology: &Topology, sending: Sending, link: LinkId) -> u64 {
         let link = topology.link(link);
         let pace = Pace::new(link.rate);
@@ -75,7 +74,7 @@ impl PfcConfig {
         self.headroom.map_or_else(least, |bytes| bytes.0)
     }
 
-    /// The accounts of all switches, by the links that fill them; `None` if nobody pauses.
+    /// Returns the accounts of all switches, by ingress link; `None` if pauses are disabled.
     pub(crate) fn accounts(
         &self,
         topology: &Topology,
@@ -89,7 +88,7 @@ impl PfcConfig {
         })
     }
 
-    /// Bytes that a switch's ports and the links into it have for themselves.
+    /// Returns the bytes reserved for a switch's ports and the links into it.
     pub(crate) fn set_aside(
         &self,
         topology: &Topology,
@@ -102,10 +101,10 @@ impl PfcConfig {
         ports.map(|link| port.reserved.0 + headroom(link.reverse())).sum()
     }
 
-    /// Whether it can work.
+    /// Checks that the configuration can work.
     ///
     /// # Errors
-    /// It cannot.
+    /// The ports are `fifo`, the reserves exceed the buffer, or a pause is too short.
     pub fn check(
         &self,
         topology: &Topology,
@@ -133,11 +132,11 @@ impl PfcConfig {
     }
 }
 
-/// What switches have asked of their neighbours.
+/// The pauses that switches have requested.
 #[derive(Debug)]
 pub struct Asking {
     pause_bytes: u64,
-    /// By link into a switch, when it will be asked for again; never, where nothing is.
+    /// The time of the next refresh by link into a switch; the far future if there is no pause.
     again_at: Vec<SimTime>,
 }
 
@@ -147,18 +146,18 @@ impl Asking {
         Self { pause_bytes: config.pause_bytes(), again_at }
     }
 
-    /// Whether the other end of a link is to pause.
+    /// Returns `true` if the other end of a link is paused.
     #[inline]
     pub fn asks(&self, link: LinkId) -> bool {
         self.again_at[link.index()] != SimTime::FAR_FUTURE
     }
 
-    /// When it will be asked again, if it is.
+    /// Returns the time of the next refresh.
     pub fn again_at(&self, link: LinkId) -> SimTime {
         self.again_at[link.index()]
     }
 
-    /// Asks for a pause of the length this gives; it is to be asked for again after half of it.
+    /// Starts or refreshes a pause; returns its span, and the time of the next refresh, half a span later.
     pub fn ask(&mut self, now: SimTime, link: LinkId, pace: Pace) -> (SimSpan, SimTime) {
         let span = pace.span(self.pause_bytes);
         let again = now + SimSpan::from_picos(span.as_picos() / 2);
@@ -166,13 +165,13 @@ impl Asking {
         (span, again)
     }
 
-    /// Asks no longer.
+    /// Ends the requests for a pause.
     pub fn stop(&mut self, link: LinkId) {
         self.again_at[link.index()] = SimTime::FAR_FUTURE;
     }
 }
 
-/// What a port was told, and for how long it obeyed.
+/// The pause that a port was asked for, and the time it has been paused.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pause {
     since: SimTime,
@@ -185,7 +184,7 @@ pub struct Pause {
 }
 
 impl Pause {
-    /// A frame came that names `span`.
+    /// Handles a pause frame of this span.
     pub fn set(&mut self, now: SimTime, span: SimSpan) {
         self.before = self.total(now);
         (self.since, self.until) = (now, now + span);
@@ -195,19 +194,19 @@ impl Pause {
         }
     }
 
-    /// Whether data must wait.
+    /// Returns `true` if data must wait.
     #[inline]
     pub fn holds(&self, now: SimTime) -> bool {
         now < self.until
     }
 
-    /// When it is over, unless a frame comes.
+    /// Returns the end of the pause, unless a frame changes it.
     #[inline]
     pub fn until(&self) -> SimTime {
         self.until
     }
 
-    /// Time paused so far.
+    /// Returns the time paused so far.
     pub fn total(&self, now: SimTime) -> SimSpan {
         self.before + self.until.min(now).since(self.since)
     }
