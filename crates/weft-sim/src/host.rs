@@ -1,4 +1,4 @@
-//! One host: an engine, exactly as shipped, behind its ports.
+//! A simulated host: an engine, exactly as shipped, and its ports.
 
 use std::collections::BTreeMap;
 
@@ -24,38 +24,39 @@ pub struct Port {
     pub link: LinkId,
     /// No packet may arrive at the far end before this: jitter must not reorder.
     pub last_arrival: SimTime,
-    /// With this much to send the port needs no more packets yet.
+    /// The backlog above which the port takes no more packets for now.
     pub ahead: SimSpan,
 }
 
-/// One host.
+/// A simulated host.
 #[derive(Debug)]
 pub struct Host {
     /// The engine.
     pub endpoint: Endpoint,
     /// Its ports, in the topology's order.
     pub ports: Vec<Port>,
-    /// How its paths become source ports.
+    /// The mapping of its paths to source ports.
     pub entropy: Entropy,
-    /// How irregularly it sends.
+    /// The irregularity of its sending.
     pub jitter: Jitter,
-    /// When the world will wake the engine; never later than it asked.
+    /// The time at which the world will wake the engine; never later than the engine's deadline.
     pub wake_at: SimTime,
-    /// Whether the world will come back when a port has room.
+    /// `true` if an event is scheduled for the time at which a port has room.
     pub pull_scheduled: bool,
-    /// Payload its engines accepted, whether its messages became whole or not.
+    /// Bytes of payload that its engines accepted, of incomplete messages too.
     pub received_bytes: u64,
-    /// Which channel each of the engine's connections is an end of.
+    /// The channel of each of the engine's connections.
     channels: BTreeMap<u32, ChannelId>,
-    /// Its messaging context or overlay, where channels are theirs: the engine is idle then. Or its engine's encryption.
+    /// Its messaging context or overlay, if channels belong to it: the engine is idle then. Otherwise its engine's
+    /// encryption, if any.
     pub stack: Option<Box<Stack>>,
-    /// The bus to its memory, where it takes time.
+    /// The bus to its memory, if it is simulated.
     pub dma: Option<Box<Dma>>,
     origin: Box<Origin>,
 }
 
-/// What a host begins from, and begins again from. It is out of the way of packets: all that is in the
-/// host itself is fetched early.
+/// The values from which a host starts and restarts. They are stored apart, because all of the host itself is
+/// prefetched.
 #[derive(Debug)]
 struct Origin {
     id: NodeId,
@@ -85,11 +86,11 @@ impl Origin {
     }
 }
 
-/// Connections a host may hold.
+/// Maximum number of connections of a host.
 const MAX_CONNECTIONS: u32 = 1 << 20;
 
 impl Host {
-    /// A host with no connections.
+    /// Returns a host with no connections.
     ///
     /// # Errors
     /// A field of the transport's configuration is out of its range.
@@ -123,22 +124,22 @@ impl Host {
         self.dma = Some(Box::new(Dma::new(bus, self.origin.seed.child("pcie", 0))));
     }
 
-    /// The host's number.
+    /// Returns the host's number.
     pub fn id(&self) -> NodeId {
         self.origin.id
     }
 
-    /// The channel a connection is an end of.
+    /// Returns the channel of a connection.
     pub fn channel(&self, connection: ConnectionId) -> Option<ChannelId> {
         self.channels.get(&connection.0).copied()
     }
 
-    /// Remembers the channel a connection is an end of.
+    /// Records the channel of a connection.
     pub fn set_channel(&mut self, connection: ConnectionId, channel: ChannelId) {
         self.channels.insert(connection.0, channel);
     }
 
-    /// Forgets a connection that is no more.
+    /// Forgets a connection that has ended; returns its channel.
     pub fn forget(&mut self, connection: ConnectionId) -> Option<ChannelId> {
         if let Some(dma) = &mut self.dma {
             dma.forget(connection.0);
@@ -146,7 +147,7 @@ impl Host {
         self.channels.remove(&connection.0)
     }
 
-    /// Replaces the engine by a fresh one; gives the channels that ended with it.
+    /// Replaces the engine by a new one; returns the channels that ended with it.
     pub fn restart(&mut self) -> Vec<ChannelId> {
         self.origin.restarts += 1;
         self.endpoint =
@@ -159,12 +160,12 @@ impl Host {
         channels
     }
 
-    /// What its transport counted.
+    /// Returns its transport's statistics.
     pub fn stats(&self) -> &Stats {
         self.stack.as_deref().and_then(Stack::stats).unwrap_or_else(|| self.endpoint.stats())
     }
 
-    /// Its engine's encryption, where it encrypts.
+    /// Returns its engine's encryption, if it encrypts.
     pub fn seals(&self) -> Option<&Seals> {
         self.stack.as_deref().and_then(Stack::seals)
     }

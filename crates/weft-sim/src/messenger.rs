@@ -12,47 +12,46 @@ use weft_units::{Instant, Seed};
 use crate::nic;
 use crate::traffic::{ChannelId, MessageId, Side};
 
-/// One host's context, and how its names and the workloads' go together.
+/// One host's context, with the mapping between its ids and the workloads'.
 #[derive(Debug)]
 pub struct Messenger {
     /// The context.
     pub context: Context<Rnic>,
-    /// Registered memory that bodies are lent from, the longest last. Nobody looks at what is in it, so
-    /// messages share it.
+    /// Registered memory for bodies, the longest last. The contents are not read, so messages share it.
     bodies: Vec<Block>,
     ends: BTreeMap<weft_msg::ChannelId, (ChannelId, Side)>,
     names: BTreeMap<ChannelId, weft_msg::ChannelId>,
     under_way: BTreeMap<(weft_msg::ChannelId, u64), MessageId>,
 }
 
-/// What a context says, in the workloads' names.
+/// An event of a context, with the workloads' ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Heard {
-    /// A message came to this end.
+    /// A message arrived at this end.
     Delivered {
-        /// On which channel.
+        /// The channel.
         channel: ChannelId,
         /// This end.
         side: Side,
         /// Bytes of its body.
         length: u32,
     },
-    /// The peer has a message of this end.
+    /// The peer has received a message of this end.
     Sent {
-        /// On which channel.
+        /// The channel.
         channel: ChannelId,
-        /// Which.
+        /// The message.
         message: MessageId,
     },
-    /// A channel is gone.
+    /// A channel ended.
     Closed {
-        /// Which.
+        /// The channel.
         channel: ChannelId,
     },
 }
 
 impl Messenger {
-    /// A host's context, without channels.
+    /// Returns a host's context without channels.
     ///
     /// # Errors
     /// A field of the transport's configuration is out of its range.
@@ -77,7 +76,7 @@ impl Messenger {
         })
     }
 
-    /// Makes two hosts the ends of a channel, as over another network; false where one has no room for it.
+    /// Makes two hosts the ends of a channel without packets; returns `false` if one has no room for it.
     pub fn join(now: Instant, channel: ChannelId, opener: &mut Self, peer: &mut Self) -> bool {
         let Ok((here, offer)) = opener.context.offer(now) else { return false };
         let Ok((there, answer)) = peer.context.accept(now, &offer) else {
@@ -91,7 +90,7 @@ impl Messenger {
         opener.context.establish(now, here, &answer).is_ok()
     }
 
-    /// Hands a message to the context; false where it must wait.
+    /// Submits a message to the context; returns `false` if it must wait.
     pub fn send(
         &mut self,
         now: Instant,
@@ -106,13 +105,13 @@ impl Messenger {
                 self.under_way.insert((name, number), message);
                 true
             }
-            // It is gone, which its workload is told.
+            // The channel has ended; its workload gets a notice.
             Err(SendError::Closed) => true,
             Err(_) => false,
         }
     }
 
-    /// Registered memory of this length.
+    /// Returns registered memory of this length.
     fn body(&mut self, length: u32) -> Option<Slice> {
         let long_enough = |block: &Block| block.slice().len >= length;
         if !self.bodies.last().is_some_and(long_enough) {
@@ -121,14 +120,14 @@ impl Messenger {
         self.bodies.last().map(|block| Slice { len: length, ..block.slice() })
     }
 
-    /// Closes a channel: what was handed in is still sent.
+    /// Closes a channel: submitted messages are still sent.
     pub fn close(&mut self, now: Instant, channel: ChannelId) {
         if let Some(&name) = self.names.get(&channel) {
             self.context.close(now, name);
         }
     }
 
-    /// What happened next. Messages are taken and given back at once.
+    /// Returns the next event. Messages are received and released at once.
     pub fn poll_event(&mut self, now: Instant) -> Option<Heard> {
         while let Some(event) = self.context.poll_event() {
             let heard = match event {
@@ -161,13 +160,13 @@ impl Messenger {
         None
     }
 
-    /// When the host must look again at the latest.
+    /// Returns the time at which the host must be polled at the latest.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let device = self.context.verbs().poll_timeout();
         self.context.poll_timeout().into_iter().chain(device).min()
     }
 
-    /// The channels it has an end of.
+    /// Returns the channels that it has an end of.
     pub fn channels(&self) -> impl Iterator<Item = ChannelId> + '_ {
         self.names.keys().copied()
     }

@@ -1,4 +1,4 @@
-//! A host's ports: how a path becomes a UDP source port, and a packet a frame on a cable.
+//! A host's ports: the mapping of paths to UDP source ports, and the size of a packet's frame.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -29,13 +29,12 @@ pub fn frame_len(overhead: u16, header_len: u16, payload_len: u16) -> u16 {
     (overhead - HEADERS + header_len + payload_len).max(MIN_FRAME)
 }
 
-/// The same of an ACK without holes.
+/// Returns the bytes on the wire of an ACK without holes.
 pub fn ack_len(overhead: u16) -> u16 {
     frame_len(overhead, HEADERS, 0)
 }
 
-/// First free bit pattern of the dynamic ports: RoCEv2 NICs take source ports from 0xC000 on,
-/// which leaves 14 bits of entropy.
+/// The first dynamic port: RoCEv2 NICs take source ports from 0xC000 on, which leaves 14 bits of entropy.
 const FIRST_PORT: u16 = 0xc000;
 const PORT_MASK: u32 = 0x3fff;
 
@@ -45,19 +44,18 @@ pub const PORTS: u16 = 0x4000;
 const FIRST_ADDRESS: u32 = 0x0a00_0000;
 const UDP: u8 = 17;
 
-/// Where a host receives: 10.0.0.0 plus its number.
+/// Returns a host's receive address: 10.0.0.0 plus its number.
 pub fn address(host: NodeId) -> SocketAddr {
     address_on(host, RECEIVE_PORT)
 }
 
-/// Where a host sends from on `port`.
+/// Returns a host's source address for `port`.
 #[inline]
 pub fn address_on(host: NodeId, port: u16) -> SocketAddr {
     SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::from_bits(FIRST_ADDRESS + host.0), port))
 }
 
-/// The host with this address; `None` for an address that [`address`] never gives to one of
-/// `hosts` hosts.
+/// Returns the host with this address; `None` for an address that [`address`] never returns for one of `hosts` hosts.
 #[inline]
 pub fn host_at(address: SocketAddr, hosts: u32) -> Option<NodeId> {
     let IpAddr::V4(ip) = address.ip() else { return None };
@@ -65,7 +63,7 @@ pub fn host_at(address: SocketAddr, hosts: u32) -> Option<NodeId> {
     (host < hosts).then_some(NodeId(host))
 }
 
-/// What switches hash.
+/// Returns the five-tuple that switches hash.
 #[inline]
 pub fn five_tuple(source: NodeId, destination: NodeId, source_port: u16) -> FiveTuple {
     FiveTuple {
@@ -83,22 +81,23 @@ pub struct Entropy {
     key: u64,
     /// `true` if all connections of the host send a path's packets from one port.
     shared: bool,
-    /// Source ports of a connection's paths, where they were chosen for it.
+    /// Source ports of a connection's paths, if they were planned.
     planned: BTreeMap<ConnectionId, Box<[u16]>>,
 }
 
 impl Entropy {
-    /// The mapping of one host.
+    /// Returns the mapping of one host.
     pub fn new(seed: Seed, shared: bool) -> Self {
         Self { key: seed.rng().next_u64(), shared, planned: BTreeMap::new() }
     }
 
-    /// Gives a connection's paths these ports, in their order; further paths keep those they have.
+    /// Assigns these ports to a connection's paths, in order; further paths keep theirs.
     pub fn plan(&mut self, connection: ConnectionId, ports: Box<[u16]>) {
         self.planned.insert(connection, ports);
     }
 
-    /// The source port of a path. Where none was planned: distinct for the up to 4096 paths of one connection, because the
+    /// Returns the source port of a path. Ports that were not planned are distinct for the up to 4096 paths of one
+    /// connection, because the stride is odd; for different connections they are unrelated, or the same if shared.
     /// stride is odd; unrelated for different connections, or the same.
     #[inline]
     pub fn source_port(&self, connection: Option<ConnectionId>, path: PathId) -> u16 {
@@ -114,13 +113,12 @@ impl Entropy {
     }
 }
 
-/// The small irregularity of a host's sending: the time a frame spends between the NIC's queue and
-/// the far end of its cable varies by up to `bound` picoseconds, never changing the order.
+/// The small irregularity of a host's sending: the time a frame spends between the NIC's queue and the far end of its
+/// cable varies by up to `bound` picoseconds, without reordering.
 ///
-/// Without it, senders at one rate meet at a switch at the very same picosecond, or the same few
-/// picoseconds apart, for ever, and whoever is served first by a full queue is so every time. In
-/// htsim's derivatives one sender got every freed slot and the other every drop. It is the phase
-/// effect of Floyd and Jacobson (1992), and this is their remedy.
+/// Without it, senders of one rate meet at a switch at the same picosecond, or a constant few picoseconds apart, and a
+/// full queue always serves the same one first. In htsim's derivatives one sender got every free slot and the other
+/// every drop. This is the phase effect of Floyd and Jacobson (1992), and this is their remedy.
 #[derive(Debug)]
 pub struct Jitter {
     bound: u64,
@@ -128,12 +126,12 @@ pub struct Jitter {
 }
 
 impl Jitter {
-    /// Draws of up to `bound_picos`; zero draws nothing.
+    /// Returns draws of up to `bound_picos`; zero draws nothing.
     pub fn new(bound_picos: u64, seed: Seed) -> Self {
         Self { bound: bound_picos, rng: seed.rng() }
     }
 
-    /// The next delay, picoseconds.
+    /// Returns the next delay, picoseconds.
     #[inline]
     pub fn draw(&mut self) -> u64 {
         if self.bound == 0 { 0 } else { self.rng.below(self.bound) }

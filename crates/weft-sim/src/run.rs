@@ -1,4 +1,4 @@
-//! One run: a scenario and a seed give a report, the same bytes every time.
+//! One run: a scenario and a seed always give the same report, byte by byte.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ use crate::traffic::{FinishedFlow, Traffic};
 use crate::workload::{Recipe, Setting, Workload, WorkloadConfig, WorkloadError};
 use crate::world::{BuildError, Network, World};
 
-/// Why a scenario cannot be run.
+/// The error of a scenario that cannot be run.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
@@ -40,7 +40,7 @@ pub enum RunError {
         number: usize,
         /// Its name.
         kind: &'static str,
-        /// What is wrong.
+        /// The error.
         error: WorkloadError,
     },
     /// A fault does not fit.
@@ -50,7 +50,7 @@ pub enum RunError {
         number: usize,
         /// Its name.
         kind: &'static str,
-        /// What is wrong.
+        /// The error.
         error: FaultError,
     },
     /// Source ports cannot be planned.
@@ -92,7 +92,7 @@ fn run_world(scenario: &Scenario, seed: Seed, world: &mut World) -> Result<Repor
     report(scenario, seed, world, finished)
 }
 
-/// The world of a scenario, at rest.
+/// Returns the world of a scenario before its start.
 ///
 /// # Errors
 /// The scenario does not describe a world that can be built.
@@ -108,7 +108,7 @@ pub fn build(scenario: &Scenario, seed: Seed) -> Result<World, RunError> {
     Ok(world)
 }
 
-/// The workloads of a scenario: the same flows in every world.
+/// Returns the workloads of a scenario: the same flows in every world.
 ///
 /// # Errors
 /// One does not fit the topology.
@@ -145,35 +145,35 @@ fn fault_plan(
     Ok(plan.into_actions())
 }
 
-/// What is known of a run when it is over, in whatever world it was.
+/// The results of a finished run, in a simulated or a real world.
 #[derive(Debug)]
 pub struct Outcome<'a> {
-    /// The network as it was built; ideal times are its, whatever failed since.
+    /// The network as it was built; ideal times ignore later failures.
     pub topology: &'a Topology,
-    /// Payload of a full packet.
+    /// Payload of a full packet, bytes.
     pub mtu: u16,
     /// Bytes around a packet's payload.
     pub overhead: u16,
-    /// Whether every workload had all it waited for.
+    /// `true` if every workload was done.
     pub finished: bool,
-    /// How long it took.
+    /// The duration of the run.
     pub elapsed: SimSpan,
-    /// What was sent.
+    /// The channels and messages.
     pub traffic: &'a Traffic,
-    /// Who had it sent.
+    /// The workloads that sent them.
     pub workloads: &'a [Box<dyn Workload>],
-    /// What the engines counted, all together.
+    /// The sum of all engines' statistics.
     pub transport: Stats,
     /// Bytes each host received.
     pub received: Vec<u64>,
-    /// What the network counted.
+    /// The network's counters.
     pub network: NetworkReport,
-    /// How full its ports were.
+    /// The load of its ports.
     pub ports: PortReport,
 }
 
 impl Outcome<'_> {
-    /// The report.
+    /// Returns the report.
     ///
     /// # Errors
     /// Routes cannot be computed.
@@ -350,7 +350,7 @@ mod tests {
         let report = run(&scenario, Seed(1)).unwrap();
         let flows = &report.workloads[0].flows;
         assert_eq!((report.finished, flows.started, flows.finished), (false, 4, 0));
-        // Ports of 100 Gb/s; the first packets need a few microseconds.
+        // Ports have 100 Gb/s; the first packets take a few microseconds.
         let hosts = report.goodput.per_host_gbps;
         assert!(hosts.count == 4 && hosts.min > 30.0 && hosts.max < 100.0, "{hosts:?}");
     }
@@ -394,7 +394,7 @@ mod tests {
             let scenario = Scenario::parse(&text, Path::new("")).unwrap();
             run(&scenario, Seed(seed)).unwrap().goodput.total_gbps
         };
-        // Two ports of 200 Gb/s. A single path of 128 is on either, and both on one for some seed.
+        // There are two ports of 200 Gb/s. Each of 128 single paths is on one of them, and for some seed both are.
         assert!((1..9).all(|seed| fill(true, seed) > 300.0));
         assert!((1..9).any(|seed| fill(false, seed) < 200.0));
     }
@@ -417,8 +417,8 @@ mod tests {
         "#;
         let scenario = Scenario::parse(text, Path::new("")).unwrap();
         let slow = run(&scenario, Seed(1)).unwrap().ports.slow_uplinks.unwrap();
-        // Half of the packets each: the slow link of the sender's leaf is full, and the other one
-        // carries no more bytes. The links of the receiver's leaf carry ACKs.
+        // Each link gets half of the packets: the slow link of the sender's leaf is full, and the other carries no
+        // more bytes. The links of the receiver's leaf carry ACKs.
         assert_eq!(slow.links, 2);
         assert!(slow.load > 0.45 && slow.fast_load < 0.1, "{slow:?}");
         assert!((0.4..0.6).contains(&slow.share), "{slow:?}");
@@ -437,7 +437,7 @@ mod tests {
         let tiers = run(&scenario, Seed(1)).unwrap().ports.tiers;
         let kinds: Vec<_> = tiers.iter().map(|(kind, load)| (kind.as_str(), load.links)).collect();
         assert_eq!(kinds, [("host-up", 2), ("leaf-down", 2), ("leaf-up", 2), ("spine-down", 2)]);
-        // One of each pair carries the flow, the other its ACKs.
+        // One of each pair carries the flow, and the other its ACKs.
         for load in tiers.values() {
             assert!(load.max > 0.95 && load.max <= 1.0, "{load:?}");
             assert!((0.48..0.53).contains(&load.mean), "{load:?}");

@@ -11,7 +11,7 @@ use crate::overlay::Vtep;
 use crate::scenario::OverlaySection;
 use crate::traffic::ChannelId;
 
-/// How every host's stack is made.
+/// Configuration of every host's stack.
 #[derive(Clone, Debug)]
 pub enum StackConfig {
     /// Channels are X-RDMA's, with these parameters.
@@ -40,7 +40,7 @@ pub enum Stack {
 }
 
 impl StackConfig {
-    /// Returns its name, which its seeds are drawn by.
+    /// Returns its name, from which its seeds are derived.
     pub const fn name(&self) -> &'static str {
         match self {
             Self::Messages(_) => "messenger",
@@ -49,12 +49,12 @@ impl StackConfig {
         }
     }
 
-    /// Returns `true` if channels are the stack's own; otherwise they are the transport's.
+    /// Returns `true` if channels belong to the stack; otherwise they belong to the transport.
     pub const fn has_channels(&self) -> bool {
         !matches!(self, Self::Sealed(_))
     }
 
-    /// Makes a host's; `shares_ports` says that its connections send from the same ports.
+    /// Builds a host's stack; `shares_ports` means that its connections send from the same ports.
     ///
     /// # Errors
     /// A field of the transport's configuration is out of its range.
@@ -78,14 +78,14 @@ impl StackConfig {
 }
 
 impl Stack {
-    /// Returns the encryption of a transport; it draws keys from `seed`.
+    /// Returns the encryption of a transport, which draws keys from `seed`.
     pub fn sealed(config: &SealConfig, seed: Seed) -> Self {
         let mut rng = seed.rng();
         let entropy = std::array::from_fn(|_| rng.next_u32().to_le_bytes()[0]);
         Self::Sealed(Seals::new(config.clone(), entropy))
     }
 
-    /// Returns what its transport counted, where it has one of its own.
+    /// Returns the statistics of its own transport, if it has one.
     pub fn stats(&self) -> Option<&Stats> {
         match self {
             Self::Messages(messenger) => Some(messenger.context.verbs().device().stats()),
@@ -94,7 +94,7 @@ impl Stack {
         }
     }
 
-    /// Returns the channels it has an end of.
+    /// Returns the channels that it has an end of.
     pub fn channels(&self) -> Vec<ChannelId> {
         match self {
             Self::Messages(messenger) => messenger.channels().collect(),
@@ -103,7 +103,7 @@ impl Stack {
         }
     }
 
-    /// Returns the messaging context, where it is one.
+    /// Returns the messaging context, if it is one.
     pub fn messenger_mut(&mut self) -> Option<&mut Messenger> {
         match self {
             Self::Messages(messenger) => Some(messenger),
@@ -111,7 +111,7 @@ impl Stack {
         }
     }
 
-    /// Returns the overlay's end, where it is one.
+    /// Returns the overlay's end, if it is one.
     pub fn vtep_mut(&mut self) -> Option<&mut Vtep> {
         match self {
             Self::Overlay(vtep) => Some(vtep),
@@ -119,7 +119,7 @@ impl Stack {
         }
     }
 
-    /// Returns the overlay's end, where it is one.
+    /// Returns the overlay's end, if it is one.
     pub fn vtep(&self) -> Option<&Vtep> {
         match self {
             Self::Overlay(vtep) => Some(vtep),
@@ -127,7 +127,7 @@ impl Stack {
         }
     }
 
-    /// Returns the encryption, where it is that.
+    /// Returns the encryption, if it is that.
     pub const fn seals_mut(&mut self) -> Option<&mut Seals> {
         match self {
             Self::Sealed(seals) => Some(seals),
@@ -135,7 +135,7 @@ impl Stack {
         }
     }
 
-    /// Returns the encryption, where it is that.
+    /// Returns the encryption, if it is that.
     pub const fn seals(&self) -> Option<&Seals> {
         match self {
             Self::Sealed(seals) => Some(seals),

@@ -1,7 +1,7 @@
-//! Somebody on chosen links of a network whose hosts encrypt: sees each datagram there, keeps some, and at some of them
-//! strikes. It replays what it kept, later and to others; sends a datagram back to its sender; changes bits or the
-//! length, with a checksum that fits; makes up packets, sealed and in the clear, with the ids that it saw. It has no
-//! keys.
+//! An attacker on chosen links of a network whose hosts encrypt. It observes each datagram, stores some, and attacks
+//! at some of them: it replays stored datagrams, later and to other hosts; reflects a datagram to its sender; changes
+//! bits or the length, with a matching checksum; and forges packets, sealed and in the clear, with ids that it
+//! observed. It has no keys.
 
 use serde::{Deserialize, Serialize};
 use weft_topo::NodeId;
@@ -15,18 +15,18 @@ use super::{Action, Change, FaultError, LinkSelector, Plan, Scheduler, Window, p
 use crate::nic::RECEIVE_PORT;
 use crate::time::SimSpan;
 
-/// Somebody attacks for a while.
+/// An attack for a while.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
-    /// On which links.
+    /// The attacked links.
     pub links: LinkSelector,
-    /// Share of packets at which it strikes, 0 to 1.
+    /// Share of packets at which it attacks, 0 to 1.
     pub probability: f64,
-    /// When it begins.
+    /// Start of the fault.
     #[serde(default)]
     pub at: Duration,
-    /// How long it lasts; without it, to the end.
+    /// Duration of the fault; by default, to the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration: Option<Duration>,
 }
@@ -47,13 +47,13 @@ impl Scheduler for Fault {
     }
 }
 
-/// Datagrams that are kept.
+/// Maximum number of datagrams that are stored.
 const KEPT: usize = 128;
 
-/// How much later than what it strikes at it sends something at most: connections end and hosts restart meanwhile.
+/// Maximum delay of a forgery after the datagram that triggered it: connections end and hosts restart meanwhile.
 const LATE: SimSpan = SimSpan::from_picos(3_000_000_000);
 
-/// Where every packet has its receiver's connection id, in the clear or sealed.
+/// Offset of the receiver's connection id in every packet, in the clear or sealed.
 const RECEIVER: usize = 8;
 
 fn word(bytes: &[u8], at: usize) -> u32 {
@@ -61,43 +61,43 @@ fn word(bytes: &[u8], at: usize) -> u32 {
     word.map_or(0, u32::from_be_bytes)
 }
 
-/// From where to where a datagram is, as its headers say.
+/// The source and destination of a datagram, by its headers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Seen {
-    /// The host that it says it is from.
+    /// The host that is named as its source.
     pub source: NodeId,
     /// The UDP port there.
     pub source_port: u16,
-    /// Where it goes.
+    /// The destination host.
     pub destination: NodeId,
 }
 
 impl Seen {
-    /// The same the other way.
+    /// Returns the opposite direction.
     fn back(self) -> Self {
         Self { source: self.destination, destination: self.source, ..self }
     }
 }
 
-/// A datagram that nobody sent, or not now, or not so.
+/// A datagram that no host sent in this form at this time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forgery {
-    /// What it says of itself.
+    /// Its source and destination.
     pub from_to: Seen,
-    /// What follows its UDP header.
+    /// The bytes after its UDP header.
     pub bytes: Vec<u8>,
 }
 
-/// What one stroke does.
+/// The effect of one attack.
 #[derive(Debug, Default)]
 pub struct Stroke {
-    /// The datagram goes on otherwise than it came.
+    /// `true` if the datagram was changed.
     pub changed: bool,
-    /// What is sent besides, and how much later.
+    /// The datagrams that are sent in addition, with their delays.
     pub made: Vec<(SimSpan, Forgery)>,
 }
 
-/// The attacker: one for all links that are watched.
+/// The attacker: one for all attacked links.
 #[derive(Debug)]
 pub struct Attacker {
     rng: Rng,
@@ -106,12 +106,13 @@ pub struct Attacker {
 }
 
 impl Attacker {
-    /// Somebody who has seen nothing yet.
+    /// Returns an attacker that has observed nothing.
     pub fn new(seed: Seed, hosts: u32) -> Self {
         Self { rng: seed.rng(), hosts, kept: Vec::new() }
     }
 
-    /// Sees a datagram. Returns whether it strikes in any case: packets of set-up are few, and others follow from them.
+    /// Observes a datagram. Returns `true` if it must be attacked: packets of set-up are few, and others depend on
+    /// them.
     pub fn watch(&mut self, from_to: Seen, bytes: &[u8]) -> bool {
         if self.kept.len() < KEPT {
             self.kept.push(Forgery { from_to, bytes: bytes.into() });
@@ -123,7 +124,7 @@ impl Attacker {
         kind.is_some_and(SetupKind::carries_terms) && self.rng.chance(1, 4)
     }
 
-    /// Strikes at a datagram that was seen just now.
+    /// Attacks at a datagram that was just observed.
     pub fn strike(&mut self, from_to: Seen, datagram: &mut Vec<u8>) -> Stroke {
         let mut stroke = Stroke::default();
         match self.rng.below(10) {
@@ -163,19 +164,19 @@ impl Attacker {
         stroke
     }
 
-    /// Sends something at once, or later.
+    /// Sends a forgery at once, or later.
     fn send(&mut self, stroke: &mut Stroke, forgery: Forgery) {
         let now = self.rng.chance(1, 2);
         let late = if now { 0 } else { self.rng.below(LATE.as_picos()) };
         stroke.made.push((SimSpan::from_picos(late), forgery));
     }
 
-    /// Something kept.
+    /// Returns a stored datagram.
     fn any(&mut self) -> Forgery {
         self.kept[self.rng.index(self.kept.len())].clone()
     }
 
-    /// Something kept, for another host or as if from another.
+    /// Returns a stored datagram with another destination or source.
     fn elsewhere(&mut self) -> Forgery {
         let mut kept = self.any();
         let host = NodeId(self.rng.next_u32() % self.hosts);
@@ -196,7 +197,7 @@ impl Attacker {
             }
             _ => {
                 for _ in 0..=self.rng.index(3) {
-                    // Half of the changes hit what is in the clear, or set-up's terms.
+                    // Half of the changes hit bytes in the clear, or the terms of set-up.
                     let among =
                         if self.rng.chance(1, 2) { bytes.len().min(44) } else { bytes.len() };
                     bytes[self.rng.index(among)] ^= 1 << self.rng.index(8);
@@ -205,7 +206,7 @@ impl Attacker {
         }
     }
 
-    /// A sealed packet of a connection that was seen.
+    /// Returns a sealed packet of an observed connection.
     fn sealed(&mut self) -> Forgery {
         let Forgery { from_to, bytes: seen } = self.any();
         let known = SealedHeader::parse(&seen).map(|(header, _)| header).unwrap_or_default();
@@ -224,12 +225,12 @@ impl Attacker {
         Forgery { from_to, bytes }
     }
 
-    /// A packet in the clear for a connection that was seen, or from one.
+    /// Returns a packet in the clear to or from an observed connection.
     fn in_the_clear(&mut self) -> Forgery {
         let Forgery { mut from_to, bytes: seen } = self.any();
         let psn = self.near(word(&seen, 4));
         let is_request = seen.first() == Some(&SetupKind::Request.packet_type());
-        // Who asks has no peer's id yet, and is answered.
+        // A request has no peer's id yet, and gets a reply.
         let (cid, kind) = if is_request {
             from_to = from_to.back();
             (word(&seen, 4), 4 + self.rng.below(3))
@@ -266,7 +267,7 @@ impl Attacker {
             4 => self.setup(SetupKind::Reject, 0, cid),
             5 => self.setup(SetupKind::Accept, other, cid),
             6 => self.setup(SetupKind::Challenge, 0, cid),
-            // The receiver of what was seen does not know the connection, says this.
+            // The message claims that the datagram's receiver does not know the connection.
             _ => {
                 from_to = from_to.back();
                 self.setup(SetupKind::Reset, cid, psn)
@@ -278,7 +279,7 @@ impl Attacker {
         Forgery { from_to, bytes }
     }
 
-    /// What the sender of a datagram may call its connection: what is sent to it says so.
+    /// Returns a possible connection id of a datagram's sender, observed in packets sent to it.
     fn id_of_sender(&mut self, from_to: Seen) -> u32 {
         let back = from_to.back();
         let is_back = |kept: &&Forgery| {
@@ -302,7 +303,7 @@ impl Attacker {
         })
     }
 
-    /// Terms that could be those of somebody.
+    /// Returns plausible terms of set-up.
     fn terms(&mut self) -> Terms {
         Terms {
             capabilities: self.rng.next_u32() % 16,
@@ -317,7 +318,7 @@ impl Attacker {
         }
     }
 
-    /// A number, or one close to it.
+    /// Returns a number, or one close to it.
     fn near(&mut self, number: u32) -> u32 {
         match self.rng.below(3) {
             0 => number,
@@ -351,7 +352,7 @@ mod tests {
         assert_eq!(plan.into_actions().len(), topology.link_ids().count());
     }
 
-    /// Over many strokes each way of attacking comes up, and what is not changed goes on as it came.
+    /// Over many attacks each kind occurs, and an unchanged datagram passes as it came.
     #[test]
     fn it_strikes_in_every_way_and_with_what_it_saw() {
         let mut attacker = Attacker::new(Seed(1), 4);

@@ -1,6 +1,6 @@
-//! Flips bits of packets on chosen links. The packet is written out as the agent would write it,
-//! with its UDP header and checksum; the flipped bytes are checked and parsed as a receiver would.
-//! What the checksum catches is dropped by the receiving host; what it misses reaches the engine.
+//! Bit flips in packets on chosen links. The packet is written as the agent would write it, with its UDP header and
+//! checksum; the flipped bytes are checked and parsed as a receiver would. The receiving host drops packets that fail
+//! the checksum; the others reach the engine.
 
 use serde::{Deserialize, Serialize};
 use weft_topo::NodeId;
@@ -16,17 +16,17 @@ use crate::packet::{Integrity, Parcel};
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
-    /// On which links, in both directions.
+    /// The links, in both directions.
     pub links: LinkSelector,
     /// Share of packets that are damaged, 0 to 1.
     pub probability: f64,
-    /// Whether UDP checksums are in use. Without them flipped headers reach the engines.
+    /// `true` if UDP checksums are in use. Without them flipped headers reach the engines.
     #[serde(default = "in_use")]
     pub checksum: bool,
-    /// When it begins.
+    /// Start of the fault.
     #[serde(default)]
     pub at: Duration,
-    /// How long it lasts; without it, to the end.
+    /// Duration of the fault; by default, to the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration: Option<Duration>,
 }
@@ -49,8 +49,8 @@ impl Scheduler for Fault {
     }
 }
 
-/// Flips a bit of the datagram, rarely up to four, and looks at the result as its receiver will. A
-/// single flip never escapes the checksum; two that cancel in its sum do.
+/// Flips a bit of the datagram, rarely up to four, and parses the result as its receiver will. The checksum detects
+/// every single flip, but not two that cancel in its sum.
 pub(super) fn damage(parcel: &mut Parcel, destination: NodeId, checksum: bool, rng: &mut Rng) {
     let mut datagram = emit(parcel, destination, checksum);
     let headers = UdpHeader::LEN + parcel.packet.len();
@@ -58,7 +58,7 @@ pub(super) fn damage(parcel: &mut Parcel, destination: NodeId, checksum: bool, r
     receive(parcel, destination, &datagram);
 }
 
-/// The same for a packet that is bytes already. Its receiver parses what is left of it.
+/// Flips bits of a packet that is bytes already. Its receiver parses the result.
 pub(super) fn damage_datagram(
     parcel: &mut Parcel,
     bytes: &mut Vec<u8>,
@@ -81,7 +81,7 @@ pub(super) fn damage_datagram(
     };
 }
 
-/// Bytes at the beginning of a sealed datagram that are its headers, more or less: a sealed one's, or set-up's.
+/// Approximate length of the headers of a datagram, sealed or of set-up, bytes.
 const CLEAR: usize = 28;
 
 fn flip(datagram: &mut [u8], headers: usize, rng: &mut Rng) {
@@ -93,7 +93,7 @@ fn flip(datagram: &mut [u8], headers: usize, rng: &mut Rng) {
     }
 }
 
-/// The datagram: UDP header, transport headers, payload of zeros.
+/// Returns the datagram: UDP header, transport headers, payload of zeros.
 fn emit(parcel: &Parcel, destination: NodeId, checksum: bool) -> Vec<u8> {
     let payload_len = parcel.packet.len() + usize::from(parcel.payload_len);
     let mut datagram = vec![0; UdpHeader::LEN + payload_len];
@@ -116,7 +116,7 @@ fn emit_udp(parcel: &Parcel, destination: NodeId, checksum: bool, datagram: &mut
     header.emit(head);
 }
 
-/// The receiver's view of a damaged datagram, written back into `parcel`.
+/// Parses a damaged datagram as the receiver does, and stores the result in `parcel`.
 fn receive(parcel: &mut Parcel, destination: NodeId, datagram: &[u8]) {
     parcel.integrity = match udp_payload(parcel, destination, datagram) {
         None => Integrity::BadChecksum,
@@ -132,7 +132,7 @@ fn receive(parcel: &mut Parcel, destination: NodeId, datagram: &[u8]) {
     };
 }
 
-/// What the receiving host's UDP hands on: nothing when length, port or checksum are wrong.
+/// Returns the payload that the receiving host's UDP accepts; `None` if length, port or checksum are wrong.
 fn udp_payload<'a>(
     parcel: &Parcel,
     destination: NodeId,
@@ -190,7 +190,7 @@ mod tests {
         }
     }
 
-    /// A datagram that is bytes already is changed in place, or its receiver's checksum shows it.
+    /// A datagram that is bytes already is changed in place, or its receiver's checksum detects the change.
     #[test]
     fn a_datagram_of_bytes_is_damaged_itself() {
         let mut rng = Seed(5).rng();

@@ -1,22 +1,22 @@
-//! Packets on some links arrive twice by chance.
+//! Random duplication of packets on some links.
 
 use serde::{Deserialize, Serialize};
 use weft_units::Duration;
 
 use super::{Action, Change, FaultError, LinkSelector, Plan, Scheduler, Window, probability};
 
-/// Packets are doubled for a while.
+/// Duplication of packets for a while.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
-    /// On which links.
+    /// The links.
     pub links: LinkSelector,
     /// Share of packets, 0 to 1.
     pub probability: f64,
-    /// When it begins.
+    /// Start of the fault.
     #[serde(default)]
     pub at: Duration,
-    /// How long it lasts; without it, to the end.
+    /// Duration of the fault; by default, to the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration: Option<Duration>,
 }

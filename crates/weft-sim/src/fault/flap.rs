@@ -1,24 +1,24 @@
-//! Cables go down and come back, again and again: a dirty connector, an optic about to fail.
+//! Cables that go down and come up repeatedly, as with a dirty connector or a failing optic.
 
 use serde::{Deserialize, Serialize};
 use weft_units::Duration;
 
 use super::{Action, FaultError, LinkSelector, Plan, Scheduler, Window};
 
-/// Cables flap.
+/// Flapping cables.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
-    /// Which cables.
+    /// The cables.
     pub links: LinkSelector,
-    /// When they first go down.
+    /// The time at which they first go down.
     #[serde(default)]
     pub at: Duration,
-    /// How long they are down each time.
+    /// Duration of each down time.
     pub down: Duration,
-    /// How long they are up in between.
+    /// Duration of each up time between.
     pub up: Duration,
-    /// How often.
+    /// Number of down times.
     pub times: u32,
 }
 

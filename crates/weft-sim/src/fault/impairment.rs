@@ -1,4 +1,4 @@
-//! What an impaired link does to each packet: loses, doubles, delays or damages it, by chance.
+//! The effect of an impaired link on each packet: random loss, duplication, delay or damage.
 
 use weft_units::{Rng, Seed};
 
@@ -11,67 +11,67 @@ use crate::time::SimSpan;
 pub struct Chance(u64);
 
 impl Chance {
-    /// The nearest chance; values outside 0 to 1 are brought inside.
+    /// Returns the nearest probability; values outside 0 to 1 are clamped.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 2^32")]
     pub fn new(probability: f64) -> Self {
         Self((probability.clamp(0.0, 1.0) * 4_294_967_296.0).round() as u64)
     }
 
-    /// Whether it happens this time. A chance of zero draws nothing.
+    /// Returns `true` with this probability. Zero draws nothing.
     pub fn happens(self, rng: &mut Rng) -> bool {
         self.0 > 0 && u64::from(rng.next_u32()) < self.0
     }
 }
 
-/// The ways in which a link fails its packets, each with its chance.
+/// The probabilities of a link's impairments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rates {
-    /// Lost after it was sent.
+    /// Probability of loss after sending.
     pub loss: Chance,
-    /// Arrives twice.
+    /// Probability of a second arrival.
     pub duplication: Chance,
-    /// Arrives later than its neighbours.
+    /// Probability of a late arrival.
     pub reordering: Chance,
-    /// How much later at most.
+    /// Maximum delay of a late packet.
     pub reorder_by: SimSpan,
-    /// Some of its bits arrive flipped.
+    /// Probability of flipped bits.
     pub corruption: Chance,
-    /// Whether the UDP checksum is in use against that.
+    /// `true` if the UDP checksum is in use.
     pub checksum: bool,
-    /// Somebody strikes.
+    /// Probability of an attack.
     pub attack: Chance,
 }
 
 /// One impaired link.
 #[derive(Debug)]
 pub struct Impairment {
-    /// What it does.
+    /// The probabilities of its impairments.
     pub rates: Rates,
     rng: Rng,
 }
 
-/// What became of a packet.
+/// The effect on one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// It never arrives.
+    /// `true` if it never arrives.
     pub lost: bool,
-    /// It arrives this much later.
+    /// The delay of its arrival.
     pub delay: SimSpan,
-    /// It arrives once more, this much later than the link alone would make it.
+    /// The delay of a second arrival, if there is one.
     pub copy: Option<SimSpan>,
-    /// It is not what was sent, and its receiver cannot tell.
+    /// `true` if it was changed and its receiver cannot detect that.
     pub forged: bool,
-    /// Somebody strikes.
+    /// `true` if it is attacked.
     pub struck: bool,
 }
 
 impl Impairment {
-    /// A link that does nothing yet; its draws come from `seed`.
+    /// Returns a link without impairments, whose draws come from `seed`.
     pub fn new(seed: Seed) -> Self {
         Self { rates: Rates { checksum: true, ..Rates::default() }, rng: seed.rng() }
     }
 
-    /// Decides one packet's fate and does its damage, to its bytes where it has any.
+    /// Draws the effect on one packet and damages its bytes, if it has any.
     pub fn apply(
         &mut self,
         parcel: &mut Parcel,

@@ -1,21 +1,21 @@
-//! Cables go down, for a while or for good. What is on them or queued for them is lost; routes stay
-//! as they were until the control plane reacts (`[run] reroute_after`).
+//! Cables that go down, for a while or for good. Packets on them or queued for them are lost; routes change only when
+//! the control plane reacts (`[run] reroute_after`).
 
 use serde::{Deserialize, Serialize};
 use weft_units::Duration;
 
 use super::{Action, FaultError, LinkSelector, Plan, Scheduler, Window};
 
-/// Cables go down.
+/// A failure of cables.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
-    /// Which cables.
+    /// The cables.
     pub links: LinkSelector,
-    /// When it begins.
+    /// Start of the fault.
     #[serde(default)]
     pub at: Duration,
-    /// How long it lasts; without it, to the end.
+    /// Duration of the fault; by default, to the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration: Option<Duration>,
 }

@@ -1,23 +1,22 @@
-//! Packets on some links are lost by chance, after they were sent (STELLAR, section 7.2: 1 % and
-//! 3 % on a single link).
+//! Random loss of packets on some links after sending (STELLAR, section 7.2: 1 % and 3 % on a single link).
 
 use serde::{Deserialize, Serialize};
 use weft_units::Duration;
 
 use super::{Action, Change, FaultError, LinkSelector, Plan, Scheduler, Window, probability};
 
-/// Packets are lost for a while.
+/// Loss of packets for a while.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
-    /// On which links.
+    /// The links.
     pub links: LinkSelector,
     /// Share of packets, 0 to 1.
     pub probability: f64,
-    /// When it begins.
+    /// Start of the fault.
     #[serde(default)]
     pub at: Duration,
-    /// How long it lasts; without it, to the end.
+    /// Duration of the fault; by default, to the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration: Option<Duration>,
 }

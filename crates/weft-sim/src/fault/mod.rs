@@ -1,7 +1,7 @@
-//! What goes wrong: scheduled failures of links and hosts, and links that fail packets by chance.
+//! Faults: scheduled failures of links and hosts, and impairments of links.
 //!
-//! A fault is a row of a scenario. Before the run it is turned into dated [`Action`]s; the world
-//! carries them out. The same faults serve scenarios and the swarm.
+//! A fault is a row of a scenario. Before the run it becomes timed [`Action`]s, which the world carries out. Scenarios
+//! and the swarm use the same faults.
 
 use serde::{Deserialize, Serialize};
 use weft_topo::{NodeId, Topology};
@@ -28,14 +28,14 @@ pub use place::Place;
 pub(crate) use place::busiest;
 pub use selector::LinkSelector;
 
-/// Why a fault cannot be scheduled.
+/// The error of a fault that cannot be scheduled.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FaultError {
     /// A probability outside 0 to 1.
     #[error("probability is {got}, expected 0 to 1")]
     Probability {
-        /// What it is.
+        /// The given value.
         got: f64,
     },
     /// A selector that matches nothing.
@@ -44,35 +44,35 @@ pub enum FaultError {
         /// The selector.
         selector: String,
     },
-    /// The busiest cable, before any has carried anything.
+    /// The busiest cable was selected for a time at which no cable has carried anything.
     #[error(
         "links \"busiest-uplink\" at 0s: nothing is busy before the run, expected a later `at`"
     )]
     NothingCarriedYet,
-    /// Packets are values, which nobody can forge byte for byte.
+    /// An attack was selected, but packets are values without bytes.
     #[error("an attack needs hosts that encrypt, as the swarm's sealed worlds have")]
     NothingSealed,
-    /// A node that is not what the fault needs.
+    /// A node of the wrong kind.
     #[error("node {got} is not a {expected} of this topology ({range})")]
     NoSuchNode {
-        /// What was named.
+        /// The given node.
         got: u32,
         /// "host" or "switch".
         expected: &'static str,
-        /// Which numbers are.
+        /// The valid numbers.
         range: String,
     },
 }
 
-/// When a fault is in force.
+/// The time in which a fault is in force.
 #[derive(Clone, Copy, Debug)]
 struct Window {
     at: Duration,
-    /// Without it, to the end.
+    /// Its duration; `None` lasts to the end.
     duration: Option<Duration>,
 }
 
-/// One way in which a link fails packets, switched on or, with a chance of zero, off.
+/// One impairment of a link; a probability of zero removes it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Change {
     /// Packets are lost.
@@ -81,24 +81,24 @@ pub enum Change {
     Duplication(Chance),
     /// Packets are late.
     Reordering {
-        /// How many.
+        /// Share of late packets.
         chance: Chance,
-        /// How late at most.
+        /// Maximum delay.
         by: SimSpan,
     },
     /// Bits are flipped.
     Corruption {
-        /// In how many packets.
+        /// Share of damaged packets.
         chance: Chance,
-        /// Whether UDP checksums are used.
+        /// `true` if UDP checksums are in use.
         checksum: bool,
     },
-    /// Somebody looks at packets, and strikes at so many of them.
+    /// An attacker observes packets and attacks at this share of them.
     Attack(Chance),
 }
 
 impl Change {
-    /// The same way, off.
+    /// Returns the removal of this impairment.
     fn off(self) -> Self {
         let never = Chance::default();
         match self {
@@ -111,30 +111,30 @@ impl Change {
     }
 }
 
-/// Something that happens to the network at one moment.
+/// A change of the network at one time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Action {
     /// Both directions of a cable go down.
     LinkDown(Place),
-    /// They come back.
+    /// Both directions of a cable come up.
     LinkUp(Place),
     /// A switch and all its cables go down.
     SwitchDown(NodeId),
-    /// They come back.
+    /// A switch and its cables come up.
     SwitchUp(NodeId),
-    /// One direction of a cable gets better or worse.
+    /// The impairment of one direction of a cable changes.
     Impair {
-        /// Which.
+        /// The link.
         link: Place,
-        /// How.
+        /// The change.
         change: Change,
     },
-    /// A host's engine forgets everything.
+    /// A host's engine restarts and forgets everything.
     Restart(NodeId),
 }
 
 impl Action {
-    /// What ends it, if anything does.
+    /// Returns the action that ends this one, if any.
     fn undo(self) -> Option<Self> {
         match self {
             Self::LinkDown(link) => Some(Self::LinkUp(link)),
@@ -145,30 +145,30 @@ impl Action {
     }
 }
 
-/// Where faults write what they do and when.
+/// The plan into which faults write their timed actions.
 #[derive(Debug)]
 pub struct Plan<'a> {
     topology: &'a Topology,
     rng: Rng,
     actions: Vec<(SimTime, Action)>,
-    /// Hosts encrypt.
+    /// `true` if hosts encrypt.
     is_sealed: bool,
 }
 
 impl<'a> Plan<'a> {
-    /// An empty plan. `seed` decides what selectors that draw choose.
+    /// Returns an empty plan. `seed` decides the draws of random selectors.
     pub fn new(topology: &'a Topology, seed: Seed) -> Self {
         Self { topology, rng: seed.rng(), actions: Vec::new(), is_sealed: false }
     }
 
-    /// The same for hosts that encrypt.
+    /// Marks the plan as one for hosts that encrypt.
     #[must_use]
     pub fn of_sealed_hosts(mut self) -> Self {
         self.is_sealed = true;
         self
     }
 
-    /// The actions in order of time; those of one moment in the order they were written.
+    /// Returns the actions in order of time; those of one time in the order they were written.
     pub fn into_actions(mut self) -> Vec<(SimTime, Action)> {
         self.actions.sort_by_key(|(at, _)| *at);
         self.actions
@@ -178,7 +178,7 @@ impl<'a> Plan<'a> {
         self.actions.push((SimTime::EPOCH + SimSpan::from(when), action));
     }
 
-    /// `action` at the window's start and what undoes it at its end.
+    /// Schedules `action` for the window's start and its opposite for the window's end.
     fn during(&mut self, window: Window, action: Action) {
         self.at(window.at, action);
         if let (Some(duration), Some(undo)) = (window.duration, action.undo()) {
@@ -188,7 +188,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// The selected cables, each by its first direction, for a fault that begins at `at`.
+    /// Returns the selected cables, each by its first direction, for a fault that begins at `at`.
     fn cables(&mut self, links: &LinkSelector, at: Duration) -> Result<Vec<Place>, FaultError> {
         let mut cables = self.directions(links, at)?;
         cables.iter_mut().for_each(|place| *place = place.cable());
@@ -196,7 +196,7 @@ impl<'a> Plan<'a> {
         Ok(cables)
     }
 
-    /// The selected links in every direction the selector means, for a fault that begins at `at`.
+    /// Returns the selected links in every selected direction, for a fault that begins at `at`.
     fn directions(&mut self, links: &LinkSelector, at: Duration) -> Result<Vec<Place>, FaultError> {
         if *links == LinkSelector::BusiestUplink && at == Duration::ZERO {
             return Err(FaultError::NothingCarriedYet);
@@ -217,10 +217,10 @@ impl<'a> Plan<'a> {
 
 /// A kind of fault.
 pub trait Scheduler {
-    /// Writes what it does into the plan.
+    /// Writes the fault's actions into the plan.
     ///
     /// # Errors
-    /// It names a link or node that does not exist, or a number out of range.
+    /// The fault names a link or node that does not exist, or a number out of range.
     fn schedule(&self, plan: &mut Plan<'_>) -> Result<(), FaultError>;
 }
 

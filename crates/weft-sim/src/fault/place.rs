@@ -1,4 +1,4 @@
-//! Where something goes wrong: a link by its number, or one that only the run can tell.
+//! The place of a fault: a link by its number, or one that is determined during the run.
 
 use std::cmp::Reverse;
 
@@ -7,12 +7,12 @@ use weft_topo::{LinkId, Topology};
 /// A link that a fault is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// This one.
+    /// A link by its number.
     Link(LinkId),
-    /// The busiest cable between switches. Which it is is found out once, when the first fault there
-    /// begins, so that what began there ends there.
+    /// The busiest cable between switches. It is determined once, when the first fault there begins, so that a fault
+    /// ends where it began.
     Busiest {
-        /// Its second direction instead of its first.
+        /// `true` for its second direction.
         back: bool,
     },
 }
@@ -24,7 +24,7 @@ impl From<LinkId> for Place {
 }
 
 impl Place {
-    /// The first direction of the same cable.
+    /// Returns the first direction of the same cable.
     pub(super) fn cable(self) -> Self {
         match self {
             Self::Link(link) => Self::Link(LinkId(link.0 & !1)),
@@ -32,7 +32,7 @@ impl Place {
         }
     }
 
-    /// The link, where `busiest` is the cable that is asked for.
+    /// Returns the link; `busiest` returns the busiest cable.
     pub(crate) fn link(self, busiest: impl FnOnce() -> LinkId) -> LinkId {
         match self {
             Self::Link(link) => link,
@@ -41,11 +41,11 @@ impl Place {
     }
 }
 
-/// The cable between switches that `carried` most in both directions together; of equal ones the
+/// Returns the cable between switches that carried the most bytes in both directions together; of equal ones the
 /// first.
 ///
 /// # Panics
-/// The topology has none, which the selector has checked.
+/// The topology has no such cable; the selector has checked that.
 pub(crate) fn busiest(topology: &Topology, carried: impl Fn(LinkId) -> u64) -> LinkId {
     let between_switches = |link: &LinkId| {
         let ends = topology.link(*link);

@@ -1,24 +1,24 @@
-//! Packets on some links arrive late by chance, overtaken by those behind them.
+//! Random delays of packets on some links, overtaken by later ones.
 
 use serde::{Deserialize, Serialize};
 use weft_units::Duration;
 
 use super::{Action, Change, FaultError, LinkSelector, Plan, Scheduler, Window, probability};
 
-/// Packets are late for a while.
+/// Late packets for a while.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
-    /// On which links.
+    /// The links.
     pub links: LinkSelector,
     /// Share of packets, 0 to 1.
     pub probability: f64,
-    /// How late at most; each late packet draws its own delay.
+    /// Maximum delay; each late packet draws its own.
     pub by: Duration,
-    /// When it begins.
+    /// Start of the fault.
     #[serde(default)]
     pub at: Duration,
-    /// How long it lasts; without it, to the end.
+    /// Duration of the fault; by default, to the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration: Option<Duration>,
 }

@@ -1,17 +1,17 @@
-//! A host's engine restarts: every connection it had is forgotten, and its peers find out.
+//! A restart of a host's engine: it forgets every connection, and its peers detect that.
 
 use serde::{Deserialize, Serialize};
 use weft_units::Duration;
 
 use super::{Action, FaultError, Plan, Scheduler};
 
-/// A host restarts.
+/// A restart of a host.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
-    /// Which host.
+    /// The host's number.
     pub host: u32,
-    /// When.
+    /// The time.
     #[serde(default)]
     pub at: Duration,
 }

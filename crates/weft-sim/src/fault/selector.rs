@@ -1,5 +1,5 @@
-//! How people say which links: `128-136`, `128>136`, `uplinks`, `host-links`, `all`,
-//! `random-uplink`, `busiest-uplink`.
+//! The text form of link selections: `128-136`, `128>136`, `uplinks`, `host-links`, `all`, `random-uplink`,
+//! `busiest-uplink`.
 
 use std::fmt;
 use std::str::FromStr;
@@ -33,10 +33,10 @@ const EXPECTED: &str = "all, host-links, uplinks, random-uplink, busiest-uplink,
                         such as 128-136 (both directions) or 128>136 (one)";
 
 impl LinkSelector {
-    /// The links it means, in the order of their numbers.
+    /// Returns the selected links, in the order of their numbers.
     ///
     /// # Errors
-    /// `NoSuchLink` when there are none.
+    /// `NoSuchLink` if the selection is empty.
     pub fn select(&self, topology: &Topology, rng: &mut Rng) -> Result<Vec<Place>, FaultError> {
         let at_host = |link: &LinkId| {
             let ends = topology.link(*link);

@@ -1,20 +1,20 @@
-//! A switch goes down with all its cables.
+//! The failure of a switch with all its cables.
 
 use serde::{Deserialize, Serialize};
 use weft_units::Duration;
 
 use super::{Action, FaultError, Plan, Scheduler, Window};
 
-/// A switch goes down.
+/// A failure of a switch.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Fault {
     /// Its node number: switches follow the hosts.
     pub switch: u32,
-    /// When it begins.
+    /// Start of the fault.
     #[serde(default)]
     pub at: Duration,
-    /// How long it lasts; without it, to the end.
+    /// Duration of the fault; by default, to the end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration: Option<Duration>,
 }
