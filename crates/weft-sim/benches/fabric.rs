@@ -1,6 +1,5 @@
-//! What the event queue, links and switches cost without any transport: every host sends 2 MB in
-//! 4 KB packets at line rate to another, each over random entropy, and an ACK comes back for every
-//! fourth.
+//! Cost of the event queue, links and switches without any transport: every host sends 2 MB in 4 KB packets at line
+//! rate to another, each packet with random entropy, and an ACK comes back for every fourth.
 //!
 //! `cargo bench -p weft-sim --bench fabric -- [hosts]`
 
@@ -52,11 +51,11 @@ struct World {
     fabric: Fabric,
     events: Events,
     rng: Rng,
-    /// To whom each host sends.
+    /// The destination of each host.
     peers: Vec<u32>,
-    /// Packets each host has yet to send.
+    /// Number of packets each host has not yet sent.
     left: Vec<u32>,
-    /// Packets each host received.
+    /// Number of packets each host received.
     received: Vec<u32>,
 }
 

@@ -1,13 +1,12 @@
 //! Simulator speed on the fabric of the published comparisons: 128 hosts, 8 leaves, 8 spines, storage
 //! traffic at 80 % load, as the public ns-3 models of ConWeave run it.
 //!
-//! `cargo bench -p weft-sim --bench leaf_spine -- run [ms]`, 100 ms of arrivals unless told otherwise;
-//! `cargo bench -p weft-sim --bench leaf_spine -- sweep [ms]`, 16 runs of 1 ms, on one thread and on one
-//! for each processor; without arguments both.
+//! `cargo bench -p weft-sim --bench leaf_spine -- run [ms]`, 100 ms of arrivals by default; `cargo bench -p weft-sim
+//! --bench leaf_spine -- sweep [ms]`, 16 runs of 1 ms, on one thread and on one for each processor; without arguments
+//! both.
 //!
-//! A packet-hop is one packet (data, ACK, control) serialised on one link. Time of a run is the
-//! process's own processor time, set-up included; of a sweep it is wall-clock time, so that nothing else
-//! should run beside it.
+//! A packet-hop is one packet (data, ACK, control) serialised on one link. The time of a run is the process's own
+//! processor time, set-up included; the time of a sweep is wall-clock time, so that nothing else should run beside it.
 
 use std::path::Path;
 use std::thread::available_parallelism;
@@ -18,11 +17,11 @@ use weft_sim::bench::{peak_resident_bytes, process_cpu_nanos};
 use weft_sim::{Scenario, run, run_all};
 use weft_units::Seed;
 
-/// Runs of the sweep.
+/// Number of runs of the sweep.
 const RUNS: u64 = 16;
 
-/// ns-3 on its reference run, the same fabric and traffic at 50 %: as published, and without what its
-/// result does not need.
+/// Nanoseconds per packet-hop of ns-3 on its reference run, the same fabric and traffic at 50 %: as published, and
+/// without the parts that its result does not need.
 const NS3_NANOS_PER_HOP: [f64; 2] = [5349.0, 4086.0];
 
 fn main() {
@@ -92,7 +91,7 @@ fn sweep(millis: u32) {
     println!("{:.2} times as fast", alone / together);
 }
 
-/// What `work` gives, and its seconds by the clock.
+/// Returns the result of `work`, and its wall-clock seconds.
 #[expect(clippy::disallowed_methods, reason = "a benchmark measures")]
 fn timed<T>(work: impl FnOnce() -> T) -> (T, f64) {
     let began = Instant::now();

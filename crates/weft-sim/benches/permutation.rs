@@ -3,9 +3,9 @@
 //!
 //! `cargo bench -p weft-sim --bench permutation -- [priority] [hosts …]`; with `priority`, ports hold queues.
 //!
-//! A packet-hop is one packet (data or ACK) serialised on one link. Time is the process's own
-//! processor time, set-up included, so that other work on the machine counts as little as it can.
-//! Each size runs in a process of its own, so that its peak memory is its own.
+//! A packet-hop is one packet (data or ACK) serialised on one link. Time is the process's own processor time, set-up
+//! included, so that other load on the machine has little effect. Each size runs in a process of its own, so that its
+//! peak memory is its own.
 
 use std::path::Path;
 use std::process::{Command, ExitCode};

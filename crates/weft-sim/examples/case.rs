@@ -1,5 +1,5 @@
-//! Prints the swarm's case of a seed and what it shows:
-//! `cargo run --release -p weft-sim --example case -- 1103`, or `... -- 1103 sealed`.
+//! Prints the swarm's case of a seed and its result: `cargo run --release -p weft-sim --example case -- 1103`, or `...
+//! -- 1103 sealed`.
 
 use weft_sim::swarm::{Case, run_case, run_sealed_case};
 use weft_units::Seed;

@@ -1,4 +1,4 @@
-//! What the switches' balancers do for flows on a fabric whose paths are not alike.
+//! Effects of the switches' balancers on flows, on a fabric with unequal paths.
 
 use std::path::Path;
 
@@ -34,8 +34,8 @@ const TESTBED: &str = r#"
 "#;
 
 fn run(kind: &str, seed: u64) -> Report {
-    // Packets need up to a millisecond on the slow paths: a TAIL comes later than 16 us after it was
-    // expected, and who is silent for 300 us may still have packets under way.
+    // Packets take up to a millisecond on the slow paths: a TAIL can arrive more than 16 us late, and a flow that is
+    // silent for 300 us may still have packets in flight.
     let patience = "conweave = { flush_slack = \"1ms\", expiry = \"4ms\", aging = \"8ms\" }";
     let text = format!("{TESTBED}\n[forwarding]\nkind = \"{kind}\"\n{patience}\n");
     let scenario = Scenario::parse(&text, Path::new("")).expect("it is a scenario");

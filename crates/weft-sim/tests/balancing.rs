@@ -1,4 +1,4 @@
-//! What the policies that keep to one path do on a fabric.
+//! Effects of the single-path policies on a fabric.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ fn run(text: &str, policy: &str, seed: u64) -> Report {
     report
 }
 
-/// Two of six spines carry a tenth: who keeps to the path drawn first stays on them.
+/// Two of six spines have a tenth of the rate: a policy that keeps the path drawn first stays on them.
 #[test]
 fn hopper_leaves_slow_spines_sooner_than_flowbender_and_ecmp_never_does() {
     let text = include_str!("../../../scenarios/asymmetry.toml");
@@ -27,11 +27,12 @@ fn hopper_leaves_slow_spines_sooner_than_flowbender_and_ecmp_never_does() {
         }
         assert_eq!(single.transport.path_switches, 0);
         assert!(hopper.transport.path_switches > 0);
-        // It waits for what is under way: few packets overtake others, for all its switches.
+        // Hopper waits for packets in flight: few packets are reordered, although it switches paths.
         let late = [&hopper, &flowbender].map(|report| report.transport.out_of_order);
         assert!(late[0] * 2 < late[1], "seed {seed}: {late:?}");
     }
-    // 0.604 of FlowBender's time, 0.60 and less before path losses and silences were judged anew: not explained yet.
+    // 0.604 of FlowBender's time; at most 0.60 before losses and silences of paths were evaluated anew. Not yet
+    // explained.
     assert!(times[0] < 0.65 * times[1] && times[0] < 0.5 * times[2], "{times:?}");
 }
 

@@ -1,5 +1,5 @@
-//! Congestion controls beside uet-htsim's public runs of the same flows (`docs/validation.md`): incasts with every
-//! control, permutations with the one that real packets have by default. Deterministic.
+//! Congestion controls compared with uet-htsim's public runs of the same flows (`docs/validation.md`): incasts with
+//! every control, permutations with the one that real packets have by default. Deterministic.
 
 use std::path::{Path, PathBuf};
 
@@ -26,8 +26,8 @@ fn run_with(name: &str, congestion: congestion::Kind, others: &[(&str, Value)]) 
     report
 }
 
-/// Every control keeps the worst flow of `senders` flows of `bytes` within 1.25 of its fair share of a link of
-/// `gbps`, and sends at most 5 % twice.
+/// Asserts that every control keeps the slowest flow of `senders` flows of `bytes` within 1.25 of its fair share of a
+/// link of `gbps`, and retransmits at most 5 %.
 fn holds_in_incast(name: &str, senders: f64, bytes: f64, gbps: f64) {
     let fair_us = senders * bytes * 8.0 / gbps / 1e3;
     for &congestion in congestion::Kind::ALL {

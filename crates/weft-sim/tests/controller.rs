@@ -1,4 +1,4 @@
-//! The route controller that ships, beside simulated congestion control: flows that collide on an uplink are marked,
+//! The route controller as shipped, beside simulated congestion control: flows that collide on an uplink are marked,
 //! DCQCN slows them down, the controller moves them, and the collective runs faster.
 
 use std::path::Path;
@@ -40,13 +40,13 @@ fn flows_that_collide_are_moved_and_the_collective_runs_faster() {
     let [before, after] = [&watched, &steered].map(|it| it.controller.as_ref().unwrap());
     assert!(before.stats.alarms > 0 && before.stats.moves == 0, "{before:?}");
     assert!(after.stats.moves > 0 && after.stats.kept > 0, "{after:?}");
-    // Flows go where samples are expected, but for packets that were under way during a move.
+    // Flows are sampled where they are expected, except packets in flight during a move.
     assert!(after.stats.doubts <= after.stats.moves * 20, "{:?}", after.stats);
     let [slow, fast] = [&watched, &steered].map(|it| {
         let last = &it.workloads[0].iterations[25..];
         last.iter().map(|done| done.bus_gbps).sum::<f64>() / 5.0
     });
-    // 47.8 and 68.1 Gb/s. It is not twice as much yet: DCQCN takes longer than these 26 windows to climb back.
+    // 47.8 and 68.1 Gb/s. It is not yet twice as much: DCQCN takes longer than these 26 windows to recover its rate.
     assert!(fast > 1.35 * slow, "{fast} after moves, {slow} without");
     assert!(
         steered.simulated_us < 0.85 * watched.simulated_us,
@@ -64,7 +64,7 @@ fn a_seed_gives_the_same_moves_and_who_watches_changes_nothing() {
     assert_ne!(steered.to_json(), simulate(&controller("steer"), 2).to_json());
     let (off, absent) = (simulate(&controller("off"), 1), simulate("", 1));
     assert_eq!(off, absent);
-    // A look at counters delays no packet.
+    // Reading counters delays no packet.
     assert_eq!(simulate(&controller("watch"), 1).simulated_us, absent.simulated_us);
 }
 

@@ -1,9 +1,9 @@
-//! What a program that asked for huge pages puts on its heap lies where the kernel may use them.
+//! The heap of a program that requested huge pages lies where the kernel may use them.
 
 use std::fs;
 use std::hint::black_box;
 
-/// The flags of the kernel's mapping that holds `address`; `None` where the kernel does not say.
+/// Returns the flags of the kernel's mapping that holds `address`, or `None` if the kernel does not report them.
 fn flags_of_mapping(address: usize) -> Option<String> {
     let maps = fs::read_to_string("/proc/self/smaps").ok()?;
     let mut is_here = false;
@@ -30,7 +30,7 @@ fn main() {
         return weft_testkit::skip_on_this_machine("the heap in huge pages", reason);
     }
     weft_sim::memory::prefer_huge_pages();
-    // Small ones, as connections are, and one as long as a large world's hosts.
+    // Small allocations, as connections are, and one as long as a large world's hosts.
     let small: Vec<_> = (0..1_000).map(|_| black_box(Box::new([0u8; 1_500]))).collect();
     let long = black_box(vec![1u8; 20 << 20]);
     let last = &long[long.len() - 1];

@@ -1,11 +1,11 @@
-//! Priority flow control: nothing is lost, whoever fills the buffers, and who must pause is told.
+//! Priority flow control: no packet is lost when a buffer fills, and the upstream port is paused.
 
 use std::path::Path;
 
 use weft_sim::{Report, Scenario, run};
 use weft_units::Seed;
 
-/// Windows so large that they fill every buffer, and nobody who reacts.
+/// Windows so large that they fill every buffer, without congestion control.
 const UNCONTROLLED: &str = r#"
     [transport]
     profile = "ecmp"
@@ -73,7 +73,7 @@ fn senders_pause_for_as_long_as_others_are_served() {
     let pfc = report.pfc.unwrap();
     let kinds: Vec<_> = pfc.tiers.keys().map(String::as_str).collect();
     assert_eq!((kinds, pfc.ports.len()), (vec!["host-up"], 16));
-    // Sixteen share one port: each sends a sixteenth of the time, and pauses for nearly all the rest.
+    // Sixteen share one port: each sends a sixteenth of the time, and is paused for nearly all the rest.
     let tier = pfc.tiers["host-up"];
     assert!(tier.max_paused_us <= report.simulated_us);
     let share = tier.paused_us / 16.0 / report.simulated_us;
@@ -111,7 +111,7 @@ fn pauses_spread_from_the_receivers_leaf_over_the_spine_to_the_senders() {
 
 #[test]
 fn a_paused_host_still_acknowledges() {
-    // Host 1 may not send, because of host 0; what it receives it acknowledges nevertheless.
+    // Host 1 may not send, because of host 0; it still acknowledges the packets it receives.
     let workload = r#"
         [pfc]
         enabled = true

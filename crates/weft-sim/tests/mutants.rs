@@ -1,4 +1,4 @@
-//! The mistakes that `make mutants` makes are patches, which code that changes beside them leaves behind.
+//! The mistakes that `make mutants` makes are patches, which no longer apply when the code beside them changes.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

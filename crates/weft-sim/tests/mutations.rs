@@ -1,4 +1,4 @@
-//! What people write for the simulator, damaged.
+//! Mutations of the simulator's input files.
 
 use std::path::Path;
 

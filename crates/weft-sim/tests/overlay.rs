@@ -1,5 +1,5 @@
-//! The overlay that ships, between simulated hosts: frames of a flow arrive in order and once, whatever the network
-//! loses, and many senders share one receiver.
+//! The overlay as shipped, between simulated hosts: frames of a flow arrive in order and once under any loss, and many
+//! senders share one receiver.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use weft_sim::report::OverlayReport;
 use weft_sim::{Report, Scenario, SimTime, build, run};
 use weft_units::Seed;
 
-/// Hosts of 200 Gb/s below two leaves and four spines, with the overlay's transport as it ships.
+/// Returns a scenario of hosts of 200 Gb/s below two leaves and four spines, with the overlay's transport as shipped.
 fn scenario(hosts_per_leaf: u32, rest: &str) -> Scenario {
     let text = format!(
         r#"
@@ -40,7 +40,7 @@ fn bulk(section: &str, fault: &str) -> (Report, OverlayReport) {
     (report, overlay)
 }
 
-/// The uplink that is used most, once there is one, loses 1 %.
+/// The most used uplink, once there is one, loses 1 %.
 const ONE_PATH_LOSES: &str = r#"
     [[fault]]
     kind = "loss"
@@ -100,7 +100,7 @@ fn frames_arrive_in_order_and_once_through_every_fault_of_links() {
         let mut world = build(&scenario, Seed(3)).unwrap();
         world.start();
         assert!(world.run(SimTime::from_picos(500_000_000_000)), "{fault}");
-        // What is still on its way when the workload is done arrives too.
+        // Packets in flight when the workload is done arrive too.
         world.run_to(SimTime::from_picos(600_000_000_000));
         let network = &world.network;
         assert!(network.contradictions.is_empty(), "{fault}: {:?}", network.contradictions);
@@ -137,11 +137,11 @@ fn tenants_that_ask_for_it_see_frames_as_they_come() {
 #[test]
 fn what_the_switch_drops_or_declines_comes_again() {
     let (_, full) = bulk("waiting_frames = 1, offload = \"0B\"", "");
-    // Ten segments are sent before the connection is there.
+    // Ten segments are sent before the connection is established.
     assert_eq!(full.dropped["queue_full"], 9, "{full:?}");
     assert!(full.tenants.frames_again >= 9, "{full:?}");
     let (_, narrow) = bulk("buffers = 12", ONE_PATH_LOSES);
-    // Declined packets come again after the transport's timeout, for which tenants do not wait.
+    // Declined packets are redelivered after the transport's timeout, which tenants do not wait for.
     assert!(narrow.declined > 0 && narrow.dropped.values().sum::<u64>() == 0, "{narrow:?}");
 }
 
@@ -163,10 +163,10 @@ fn many_tenants_share_one_receiver_fairly() {
         (0, 0, 0),
         "{overlay:?}"
     );
-    // All would finish at once in the time that 60 MB take at 200 Gb/s.
+    // With fair shares, all finish at once in the time that 60 MB take at 200 Gb/s.
     let fair_us = 60.0 * 8e6 / 200e3;
     let worst = report.workloads[0].flows.fct_us.max / fair_us;
-    // 1.30; 1.12 of 127 senders, `scenarios/overlay-incast.toml`.
+    // 1.30; 1.12 with 127 senders, `scenarios/overlay-incast.toml`.
     assert!((1.0..1.5).contains(&worst), "{worst} of the fair share's time");
     assert!(report.transport.retransmit_share < 0.001, "{:?}", report.transport);
 }
@@ -185,7 +185,7 @@ fn requests_and_answers_share_a_pairs_connection() {
     let (report, overlay) = simulate(1, text);
     assert!(report.finished, "{report:?}");
     assert_eq!(report.workloads[0].flows.finished, 2 * 4 * 50);
-    // Four flows each way, and two vNICs a host: each end asks for the connection that it sends on.
+    // Four flows each way, and two vNICs a host: each end opens the connection that it sends on.
     assert!(overlay.pair_ends <= 8, "{overlay:?}");
     assert_eq!((overlay.tenants.late, overlay.tenants.twice), (0, 0), "{overlay:?}");
 }

@@ -1,5 +1,6 @@
 //! Memory and time of pairs of vNICs that each send a little: their connections, the switches' ports and tables, and
-//! the simulated tenants. Run with a number, it reports on so many pairs between 100 hosts; without, on 2,000.
+//! the simulated tenants. With a number as argument, it reports on that many pairs between 100 hosts; without, on
+//! 2,000.
 
 use std::path::Path;
 
@@ -11,7 +12,7 @@ use weft_units::Seed;
 
 const HOSTS: u32 = 100;
 
-/// As many vNICs a host as it has peers: each pair is one of its own.
+/// Returns a world with one vNIC on a host for each of its peers: each pair has its own.
 fn world(pairs: u32) -> World {
     let each = pairs / HOSTS;
     let list: Vec<String> =
@@ -39,7 +40,7 @@ fn world(pairs: u32) -> World {
     build(&Scenario::parse(&text, Path::new("")).unwrap(), Seed(1)).unwrap()
 }
 
-/// Returns the memory of so many pairs, bytes each.
+/// The memory of a number of pairs, bytes each.
 struct Taken {
     vnics: f64,
     sending: f64,

@@ -1,4 +1,4 @@
-//! The permutations that speed is measured on come out the same to the digit, whatever made them faster.
+//! The permutations that speed is measured on give the same result to the digit after every optimisation.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use weft_units::Seed;
 
 const SCENARIO: &str = include_str!("../../../scenarios/uec-reference.toml");
 
-/// What `text` gives: packet-hops, then the mean and the longest completion time in microseconds.
+/// Returns the result of `text`: packet-hops, then the mean and the longest completion time in microseconds.
 fn outcome(text: &str) -> (u64, String, String) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
     let report = run(&Scenario::parse(text, &folder).unwrap(), Seed(1)).unwrap();
@@ -16,14 +16,14 @@ fn outcome(text: &str) -> (u64, String, String) {
     (report.network.packet_hops, format!("{:.3}", times.mean), format!("{:.3}", times.max))
 }
 
-/// Few hosts: events of one instant in the order of scheduling, nothing looked ahead for.
+/// Few hosts: events of one instant in the order of scheduling, without prefetching.
 #[test]
 fn a_hundred_hosts_and_more_take_as_long_as_ever() {
     let expected = (453_684, String::from("230.347"), String::from("248.773"));
     assert_eq!(outcome(SCENARIO), expected);
 }
 
-/// Many: tiers in turns, with packets, paths and hosts fetched ahead.
+/// Many hosts: tiers in turns, with packets, paths and hosts prefetched.
 #[test]
 fn a_thousand_hosts_take_as_long_as_ever() {
     let text = SCENARIO.replace("hosts = 128", "hosts = 1024").replace("100Gbps", "200Gbps");

@@ -1,4 +1,4 @@
-//! Ports against queueing theory and fluid limits, both kinds of them. `docs/validation.md` says more.
+//! Both kinds of ports compared with queueing theory and fluid limits. `docs/validation.md` has the details.
 
 use std::path::Path;
 
@@ -13,10 +13,10 @@ use weft_topo::build::LeafSpine;
 use weft_units::{BitRate, Seed};
 
 const SIZE: u16 = 1_000;
-/// Time one packet needs at 100 Gb/s, picoseconds.
+/// The service time of one packet at 100 Gb/s, picoseconds.
 const SERVICE: u64 = 80_000;
 
-/// The times at which so many packets come to a port that they keep busy for `load` of the time.
+/// Returns arrival times at a port that keep it busy for the share `load` of the time.
 #[expect(
     clippy::cast_precision_loss,
     clippy::cast_possible_truncation,
@@ -32,7 +32,7 @@ fn poisson_arrivals(load: f64, packets: u32) -> Vec<SimTime> {
     (0..packets).map(|_| next()).collect()
 }
 
-/// Mean wait of packets that come to one port at these times, in service times.
+/// Returns the mean wait of packets that arrive at one port at these times, in service times.
 #[expect(clippy::cast_precision_loss, reason = "a mean")]
 fn mean_wait(kind: Kind, arrivals: &[SimTime]) -> f64 {
     let rate = BitRate::gbps(100).unwrap();
@@ -91,8 +91,8 @@ fn packets_that_come_at_random_wait_as_long_as_theory_says() {
     }
 }
 
-/// The least and the mean goodput of eight hosts that all send to the other leaf, as shares of the
-/// fluid limit: the links' rate times the payload's share of a packet.
+/// Returns the least and the mean goodput of eight hosts that all send to the other leaf, as shares of the fluid
+/// limit: the links' rate times the payload's share of a packet.
 fn shares(spines: u32, kind: Kind) -> (f64, f64) {
     let text = format!(
         r#"
@@ -118,7 +118,7 @@ fn shares(spines: u32, kind: Kind) -> (f64, f64) {
 #[test]
 fn a_permutation_is_served_at_the_rate_of_its_bottleneck() {
     for kind in [Kind::Fifo, Kind::Priority] {
-        // ACKs need half a percent, the first packets a few microseconds of two milliseconds.
+        // ACKs need half a percent; the first packets need a few microseconds of two milliseconds.
         let (least, mean) = shares(4, kind);
         assert!(least > 0.97 && mean < 1.0, "{kind}, as many uplinks as hosts: {least}, {mean}");
         let (least, mean) = shares(2, kind);

@@ -1,4 +1,4 @@
-//! What a balancer's name means: policy, switches and transport.
+//! The names of balancers: each selects a path policy, switches and transport.
 
 use weft_transport::{congestion, path};
 use weft_units::unknown_name;
@@ -6,17 +6,17 @@ use weft_units::unknown_name;
 use crate::scenario::Variant;
 use crate::switch;
 
-/// A name that is no balancer.
+/// The error for a name of no balancer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct UnknownBalancer(String);
 
-/// The balancer called `name`. A name is one of the scenario's own variants, a path policy of the
-/// hosts, a switch model, a congestion control, or several joined by `+`, later ones over earlier
-/// ones. Where switches balance and no policy is named, hosts keep each connection on one path.
+/// Returns the balancer called `name`. A name is one of the scenario's own variants, a path policy of the hosts, a
+/// switch model, a congestion control, or several joined by `+`, later ones over earlier ones. Where switches balance
+/// and no policy is named, hosts keep each connection on one path.
 ///
 /// # Errors
-/// A part is none of these; the nearest and all there are.
+/// A part is none of these; the error names the nearest and lists all.
 pub fn resolve(name: &str, variants: &[Variant]) -> Result<Variant, UnknownBalancer> {
     let parts = name.split('+').map(str::trim);
     let parts: Vec<Part> = parts.map(|part| find(part, variants)).collect::<Result<_, _>>()?;
@@ -67,7 +67,7 @@ fn find(name: &str, variants: &[Variant]) -> Result<Part, UnknownBalancer> {
     let controls = congestion::Kind::ALL.iter().map(|kind| kind.name());
     let mut known: Vec<&str> = Vec::new();
     for name in own.chain(policies).chain(switches).chain(controls) {
-        // A variant may hide a policy, and a policy and a switch model share a name.
+        // A variant may hide a policy, and a policy and a switch model may share a name.
         if !known.contains(&name) {
             known.push(name);
         }

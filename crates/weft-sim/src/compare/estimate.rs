@@ -1,23 +1,22 @@
-//! A mean over seeds, and how far the true one may be from it.
+//! The mean over seeds, with its confidence interval.
 
 use serde::Serialize;
 
-/// The share of such intervals that hold the true mean.
+/// The share of such intervals that contain the true mean.
 pub const CONFIDENCE: f64 = 0.95;
 
-/// A mean over seeds with its confidence interval: Student's t at [`CONFIDENCE`], two-sided, which
-/// assumes that the seeds' values are independent and about normal. With few seeds it is wide, as it
-/// should be.
+/// A mean over seeds with its confidence interval: Student's t at [`CONFIDENCE`], two-sided, which assumes that the
+/// seeds' values are independent and approximately normal. With few seeds the interval is wide.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Estimate {
     /// The mean.
     pub mean: f64,
-    /// The interval reaches this far to each side; `None` of one value.
+    /// The distance from the mean to each end of the interval; `None` for one value.
     pub half_width: Option<f64>,
 }
 
 impl Estimate {
-    /// The estimate from each seed's value; `None` of none.
+    /// Returns the estimate from each seed's value, or `None` for an empty slice.
     #[expect(clippy::cast_precision_loss, reason = "a count of seeds")]
     pub fn of(values: &[f64]) -> Option<Self> {
         let count = values.len();
@@ -35,8 +34,8 @@ impl Estimate {
     }
 }
 
-/// The 97.5th percentile of Student's distribution with so many degrees of freedom: from a table, and
-/// beyond it by the first terms of its expansion about the normal one (Abramowitz and Stegun, 26.7.5).
+/// Returns the 97.5th percentile of Student's distribution with `degrees` degrees of freedom: from a table, and beyond
+/// it by the first terms of its expansion about the normal one (Abramowitz and Stegun, 26.7.5).
 #[expect(clippy::cast_precision_loss, reason = "a count of seeds")]
 fn student(degrees: usize) -> f64 {
     const TABLE: [f64; 10] =

@@ -1,12 +1,12 @@
-//! What is read from each run of a comparison: a row each.
+//! The metrics of a comparison, read from each run: a row each.
 
 use Show::{Decimals, Percent};
 use Shown::{Always, IfAny, Never};
 
-/// How a value is shown.
+/// The format of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Show {
-    /// With so many decimals.
+    /// A number with this many decimals.
     Decimals(usize),
     /// A share of one, as a percentage.
     Percent,
@@ -15,26 +15,26 @@ pub enum Show {
 /// One number of each run.
 #[derive(Clone, Copy, Debug)]
 pub struct Metric {
-    /// Its key for programs, the unit as its last word.
+    /// The metric's key for programs, with the unit as its last word.
     pub key: &'static str,
-    /// Its heading for people.
+    /// The metric's heading in tables.
     pub heading: &'static str,
-    /// Where it stands in the run's report, dotted. A run that lacks it lacks the metric.
+    /// The dotted key in the run's report. A run without it lacks the metric.
     pub value: &'static str,
-    /// How it is shown.
+    /// The format of the value.
     pub show: Show,
-    /// Who sees it.
+    /// The condition under which tables show the metric.
     pub shown: Shown,
 }
 
-/// Whether people see a metric; programs always do.
+/// The condition under which tables show a metric; output for programs always has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shown {
-    /// They do.
+    /// Tables always show it.
     Always,
-    /// They do, if it is not zero everywhere.
+    /// Tables show it if it is not zero in every row.
     IfAny,
-    /// They do not.
+    /// Tables never show it.
     Never,
 }
 
@@ -48,7 +48,7 @@ const fn metric(
     Metric { key, heading, value, show, shown }
 }
 
-/// Every one, in the order of columns.
+/// All metrics, in the order of columns.
 pub const METRICS: &[Metric] = &[
     metric("flows", "flows", "slowdown.count", Decimals(0), Always),
     metric("unfinished", "unfinished", "unfinished", Decimals(0), IfAny),
@@ -75,7 +75,7 @@ pub const METRICS: &[Metric] = &[
 ];
 
 impl Metric {
-    /// The value for people.
+    /// Returns the value as text for tables.
     pub fn text(&self, value: f64) -> String {
         match self.show {
             Decimals(places) => format!("{value:.places$}"),

@@ -1,9 +1,8 @@
-//! Comparisons: several balancers on the same arrivals, at several loads, on several networks, with
-//! several seeds.
+//! Comparisons: several balancers on the same arrivals, at several loads, on several networks, with several seeds.
 //!
-//! A [`Plan`] says what varies; its cells are all combinations, and each is run with each seed. What
-//! is sent, when and by whom follows from the workloads, the network and the seed alone, so that cells
-//! that differ in the balancer carry the same flows.
+//! A [`Plan`] defines the variation; its cells are all combinations, and each is run with each seed. The traffic
+//! follows from the workloads, the network and the seed alone, so that cells that differ only in the balancer carry
+//! the same flows.
 
 use std::path::{Path, PathBuf};
 
@@ -25,26 +24,26 @@ pub use estimate::{CONFIDENCE, Estimate};
 pub use metric::{METRICS, Metric, Show, Shown};
 pub use outcome::{Bin, Row, Summary};
 
-/// What is compared.
+/// The plan of a comparison.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The scenario every run starts from.
     pub scenario: Table,
-    /// The folder that its file names are relative to.
+    /// The folder that the scenario's file names are relative to.
     pub folder: PathBuf,
-    /// The balancers; others are held against the first.
+    /// The balancers; the others are compared with the first.
     pub variants: Vec<Variant>,
-    /// Loads of the workloads that have one; none leaves them as they are.
+    /// Loads of the workloads that have one; an empty list leaves them unchanged.
     pub loads: Vec<f64>,
-    /// Networks by name; none leaves the scenario's.
+    /// Networks by name; an empty list keeps the scenario's.
     pub topologies: Vec<(String, Table)>,
-    /// Each cell is run once with each.
+    /// The seeds: each cell is run once with each.
     pub seeds: Vec<u64>,
-    /// Whether results keep every flow.
+    /// `true` if results keep every flow.
     pub flows: bool,
 }
 
-/// One combination of what varies.
+/// One combination of the varied settings.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Cell {
     /// The network, where several are compared.
@@ -57,29 +56,29 @@ pub struct Cell {
     pub balancer: String,
 }
 
-/// Why a comparison cannot be made.
+/// The reason why a comparison cannot be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CompareError {
-    /// A load was asked for that no workload takes.
+    /// Loads were given, but no workload has a load.
     #[error("no workload of the scenario has a load to vary; poisson has")]
     NoLoad,
-    /// A combination is not a scenario.
+    /// A combination is not a valid scenario.
     #[error("{cell}: {error}")]
     Scenario {
-        /// Which combination.
+        /// The combination.
         cell: String,
-        /// What is wrong.
+        /// The error.
         error: ScenarioError,
     },
     /// A combination cannot be run.
     #[error("{cell}, seed {seed}: {error}")]
     Run {
-        /// Which combination.
+        /// The combination.
         cell: String,
-        /// With which seed.
+        /// The seed.
         seed: u64,
-        /// What is wrong.
+        /// The error.
         error: Box<RunError>,
     },
 }
@@ -98,17 +97,17 @@ impl std::fmt::Display for Cell {
 }
 
 impl Plan {
-    /// How many runs it takes.
+    /// Returns the number of runs.
     pub fn runs(&self) -> usize {
         let (loads, topologies) = (self.loads.len().max(1), self.topologies.len().max(1));
         self.variants.len() * loads * topologies * self.seeds.len()
     }
 
-    /// Does every run on up to `workers` threads; `progress` hears how many are done. One row for
-    /// each cell: networks, in them loads, in them balancers.
+    /// Executes every run on up to `workers` threads; `progress` is called with the number of completed runs. Returns
+    /// one row for each cell: networks, in them loads, in them balancers.
     ///
     /// # Errors
-    /// A combination cannot be made or run.
+    /// A combination is not valid or cannot be run.
     pub fn run(
         &self,
         workers: usize,
@@ -139,7 +138,7 @@ impl Plan {
         Ok(rows)
     }
 
-    /// Every combination, balancers varying fastest.
+    /// Returns every combination, balancers varying fastest.
     fn cells(&self) -> Result<Vec<(Cell, Scenario)>, CompareError> {
         let unchanged = [None];
         let topologies = self.topologies.iter().map(Some);
@@ -173,7 +172,7 @@ fn scenario(table: Table, folder: &Path, cell: &Cell) -> Result<Scenario, Compar
     let scenario = Scenario::from_table(table, folder);
     let wrong = |error| CompareError::Scenario { cell: cell.to_string(), error };
     let mut scenario = scenario.map_err(wrong)?;
-    // Slowdowns of all workloads together are made of the flows.
+    // Slowdowns of all workloads together are computed from the flows.
     scenario.measure.flows = true;
     Ok(scenario)
 }

@@ -1,4 +1,4 @@
-//! What a comparison found: of each run a summary, of each cell what its seeds have in common.
+//! The results of a comparison: a summary of each run, and estimates over the seeds of each cell.
 
 use std::collections::BTreeMap;
 
@@ -11,24 +11,24 @@ use crate::report::{FlowLine, Report};
 use crate::scenario::Scenario;
 use crate::workload::Iteration;
 
-/// Quantiles that stand for a run's distribution of slowdowns; the last is its maximum.
+/// Number of quantiles that represent a run's distribution of slowdowns; the last is its maximum.
 const QUANTILES: usize = 2_000;
 
-/// One run.
+/// The summary of one run.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
-    /// Its seed.
+    /// The run's seed.
     pub seed: u64,
-    /// Each metric it has, by key.
+    /// The run's metrics, by key.
     #[serde(flatten)]
     pub metrics: BTreeMap<&'static str, f64>,
-    /// Slowdown in each size bin.
+    /// The slowdown in each size bin.
     #[serde(skip)]
     pub bins: Vec<Distribution>,
-    /// Quantiles of the slowdown, evenly spaced.
+    /// The quantiles of the slowdown, evenly spaced.
     #[serde(skip)]
     pub quantiles: Vec<f64>,
-    /// Every counted flow, where they were asked for.
+    /// Every counted flow, if requested.
     #[serde(skip)]
     pub flows: Vec<FlowLine>,
 }
@@ -36,29 +36,29 @@ pub struct Summary {
 /// One size bin over the seeds.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Bin {
-    /// Bytes of its largest flows; `None` of the last bin, which has no end.
+    /// The largest flow, bytes; `None` for the last bin, which has no upper end.
     pub up_to_bytes: Option<u64>,
-    /// Flows of all seeds.
+    /// Number of flows of all seeds.
     pub flows: usize,
-    /// Their mean slowdown.
+    /// The mean slowdown.
     pub mean: Estimate,
-    /// The 99th percentile of it.
+    /// The 99th percentile of the slowdown.
     pub p99: Estimate,
 }
 
-/// One cell.
+/// The results of one cell.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// What was combined.
+    /// The combination.
     #[serde(flatten)]
     pub cell: Cell,
     /// Each metric over the seeds, by key.
     pub metrics: BTreeMap<&'static str, Estimate>,
-    /// Mean slowdown over that of the first balancer with the same seed, which had the same arrivals.
+    /// The ratio of the mean slowdown to that of the first balancer with the same seed, which had the same arrivals.
     pub over_first: Option<Estimate>,
     /// Slowdown by size, for bins that have flows.
     pub by_size: Vec<Bin>,
-    /// Quantiles of the slowdown, evenly spaced, each the mean of the seeds'.
+    /// The quantiles of the slowdown, evenly spaced, each the mean of the seeds'.
     #[serde(skip)]
     pub quantiles: Vec<f64>,
     /// Each seed's run.
@@ -66,7 +66,7 @@ pub struct Row {
 }
 
 impl Summary {
-    /// What a comparison keeps of a run; every flow only if asked for.
+    /// Returns the summary of a run; it keeps every flow only if `keep_flows` is set.
     pub fn new(scenario: &Scenario, mut report: Report, keep_flows: bool) -> Self {
         let warm_up_us = scenario.measure.warm_up.as_micros_f64();
         let mut flows = std::mem::take(&mut report.flows);
@@ -83,7 +83,7 @@ impl Summary {
     }
 }
 
-/// Every metric the run has. Sorts the slowdowns on the way.
+/// Returns every metric of the run, and sorts the slowdowns.
 fn metrics(
     report: &Report,
     flows: &[FlowLine],
@@ -113,7 +113,8 @@ fn metrics(
     found.collect()
 }
 
-/// From the first collective's start to the last one's end, the longest of the workloads.
+/// Returns the time from the first collective's start to the last one's end, the longest of the workloads,
+/// microseconds.
 fn training_us(report: &Report) -> f64 {
     let length = |rounds: &[Iteration]| match (rounds.first(), rounds.last()) {
         (Some(first), Some(last)) => last.start_us + last.time_us - first.start_us,
@@ -129,7 +130,7 @@ fn quantiles(sorted: &[f64]) -> Vec<f64> {
 }
 
 impl Row {
-    /// The row of a cell's runs; `first` are those of the first balancer in the same place.
+    /// Returns the row of a cell's runs; `first` are those of the first balancer in the same place.
     pub fn new(
         cell: Cell,
         scenario: &Scenario,

@@ -6,7 +6,7 @@ use weft_route::Stats;
 use crate::measure::Distribution;
 use crate::world::Steering;
 
-/// A route controller's counts, and its windows.
+/// The counts of a route controller, and its windows.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ControllerReport {
     /// Events by kind, as the controller counts them.
@@ -16,7 +16,7 @@ pub struct ControllerReport {
     pub congested_windows: u64,
     /// Packets marked in a window, at all ports.
     pub marks_per_window: Distribution,
-    /// Each whole window.
+    /// Every complete window.
     pub windows: Vec<ControllerWindow>,
 }
 
@@ -27,14 +27,14 @@ pub struct ControllerWindow {
     pub marks: u64,
     /// Ports above the threshold.
     pub congested: u64,
-    /// Alarms that began or became worse at its end.
+    /// Alarms that began or became worse at the window's end.
     pub alarms: u64,
-    /// Moves that were decided at its end.
+    /// Moves that were decided at the window's end.
     pub moves: u64,
 }
 
 impl ControllerReport {
-    /// Reads the counts and windows of a controller.
+    /// Returns the counts and windows of a controller.
     #[expect(clippy::cast_precision_loss, reason = "a count of packets")]
     pub(crate) fn new(steering: &Steering) -> Self {
         let windows = steering.windows().to_vec();

@@ -1,4 +1,4 @@
-//! What a run found, as data: [`Report`] is JSON with keys in a fixed order, and tables.
+//! The results of a run as data: [`Report`] is JSON with keys in a fixed order, and tables.
 
 mod controller;
 mod overlay;
@@ -15,77 +15,77 @@ use crate::measure::{Distribution, FlowReport, Goodput, PfcReport, PortReport, Q
 use crate::pcie::PcieReport;
 use crate::workload::Iteration;
 
-/// What a run found.
+/// The results of a run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Report {
     /// The scenario's name.
     pub scenario: String,
     /// The run's seed.
     pub seed: u64,
-    /// Whether every workload had all it waited for before the run's limit.
+    /// `true` if every workload completed before the run's limit.
     pub finished: bool,
-    /// How long the run lasted, microseconds of simulated time.
+    /// The length of the run, microseconds of simulated time.
     pub simulated_us: f64,
-    /// What the network counted.
+    /// The counters of the network.
     pub network: NetworkReport,
-    /// What the engines counted, all hosts together.
+    /// The counters of the transport, summed over all hosts.
     pub transport: TransportReport,
-    /// What arrived.
+    /// The payload that arrived.
     pub goodput: Goodput,
-    /// Each workload, in the scenario's order.
+    /// The results of each workload, in the scenario's order.
     pub workloads: Vec<WorkloadReport>,
     /// Switch queues by kind of port.
     pub queues: BTreeMap<String, QueueReport>,
     /// Load of the leaves' ports.
     pub ports: PortReport,
-    /// Pauses, where switches ask for them.
+    /// Pauses, where priority flow control is on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pfc: Option<PfcReport>,
-    /// The hosts' buses to memory, where they take time.
+    /// The hosts' buses to memory, where they are simulated.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pcie: Option<PcieReport>,
-    /// Counters of tenants' frames, where hosts are an overlay's.
+    /// Counters of tenants' frames, where hosts run the overlay.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub overlay: Option<OverlayReport>,
     /// The route controller's counts and windows, where the scenario has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub controller: Option<ControllerReport>,
-    /// Every finished flow, if asked for.
+    /// Every finished flow, if requested.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub flows: Vec<FlowLine>,
 }
 
-/// What the network counted.
+/// The counters of the network.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct NetworkReport {
     /// Events handled.
     pub events: u64,
     /// Packets serialised, summed over all links.
     pub packet_hops: u64,
-    /// Packets hosts put in.
+    /// Packets that hosts sent into the network.
     pub injected: u64,
-    /// Packets faulty links made.
+    /// Packets that faulty links duplicated.
     pub duplicated: u64,
-    /// Control packets switches made for each other.
+    /// Control packets that switches sent to each other.
     pub switch_made: u64,
-    /// Packets given to hosts.
+    /// Packets delivered to hosts.
     pub delivered: u64,
-    /// Control packets that reached the switch they were for.
+    /// Control packets that reached their destination switch.
     pub switch_taken: u64,
-    /// Packets on their way when the run ended.
+    /// Packets in flight when the run ended.
     pub in_flight: u64,
-    /// Packets damaged so that their receivers cannot tell.
+    /// Packets corrupted so that their receivers cannot detect it.
     pub forged: u64,
-    /// Packets marked for congestion.
+    /// Packets with a congestion mark.
     pub marked: u64,
     /// Packets lost, by reason.
     pub lost: BTreeMap<&'static str, u64>,
 }
 
-/// What the engines counted; see [`weft_transport::Stats`].
+/// The counters of the transport; see [`weft_transport::Stats`].
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct TransportReport {
-    /// Data packets sent, with repeats.
+    /// Data packets sent, including retransmissions.
     pub data_sent: u64,
     /// Data packets accepted.
     pub data_received: u64,
@@ -93,23 +93,23 @@ pub struct TransportReport {
     pub acks_sent: u64,
     /// ACKs received.
     pub acks_received: u64,
-    /// Repeats because a later packet of the path was acknowledged.
+    /// Retransmissions because a later packet of the path was acknowledged.
     pub fast_retransmits: u64,
-    /// Repeats because the timeout passed.
+    /// Retransmissions because the retransmission timeout expired.
     pub timeout_retransmits: u64,
-    /// Repeats after a shorter silence, to ask for an ACK.
+    /// Retransmissions after a shorter silence, to elicit an ACK.
     pub tail_loss_probes: u64,
-    /// Repeats of packets that had arrived.
+    /// Retransmissions of packets that had arrived.
     pub spurious_retransmits: u64,
-    /// Accepted packets that were marked.
+    /// Accepted packets with a congestion mark.
     pub ecn_marks: u64,
-    /// Marks that senders heard of.
+    /// Congestion marks reported to senders.
     pub ecn_marks_heard: u64,
-    /// NACKs that senders heard of.
+    /// NACKs that senders received.
     pub nacks_received: u64,
     /// Packets accepted before one with a lower number.
     pub out_of_order: u64,
-    /// The same as a share of accepted packets.
+    /// The share of those packets in all accepted packets.
     pub out_of_order_share: f64,
     /// Times a path went down.
     pub paths_down: u64,
@@ -117,13 +117,13 @@ pub struct TransportReport {
     pub paths_up: u64,
     /// Times a new packet took another path than the one before it.
     pub path_switches: u64,
-    /// How long payload waited for a change of path, over the changes of path, microseconds.
+    /// The time payload waited for a change of path, over the number of changes, microseconds.
     pub switch_stall_us: f64,
     /// Probes sent.
     pub probes_sent: u64,
-    /// Bytes of probes and their answers, as UDP carries them.
+    /// Bytes of probes and their replies, as UDP payload.
     pub probe_bytes: u64,
-    /// Repeats as a share of all data packets.
+    /// Retransmissions as a share of all data packets.
     pub retransmit_share: f64,
     /// Probes as a share of all packets sent.
     pub probe_share: f64,
@@ -133,7 +133,7 @@ pub struct TransportReport {
 
 impl From<&Stats> for TransportReport {
     fn from(stats: &Stats) -> Self {
-        // By name, so that a new counter is not forgotten.
+        // The fields are named, so that a new counter is not forgotten.
         let &Stats {
             data_sent,
             data_received,
@@ -192,14 +192,14 @@ fn share(part: u64, whole: u64) -> f64 {
     if whole == 0 { 0.0 } else { part as f64 / whole as f64 }
 }
 
-/// One workload.
+/// The results of one workload.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WorkloadReport {
-    /// Its name.
+    /// The workload's name.
     pub kind: &'static str,
-    /// Whether it had all it waited for.
+    /// `true` if the workload completed.
     pub done: bool,
-    /// Its flows.
+    /// The workload's flows.
     pub flows: FlowReport,
     /// Bus bandwidth of its collective operations that started after the warm-up, Gb/s.
     pub bus_gbps: Distribution,
@@ -210,28 +210,28 @@ pub struct WorkloadReport {
 /// One finished flow.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct FlowLine {
-    /// Its workload's place in the scenario, from zero.
+    /// The workload's index in the scenario, from zero.
     pub workload: u32,
-    /// Its number in the workload.
+    /// The flow's number in the workload.
     pub tag: u64,
-    /// Who sent it.
+    /// The host that sent it.
     pub source: u32,
-    /// Who received it.
+    /// The host that received it.
     pub destination: u32,
-    /// Its bytes.
+    /// The flow's length, bytes.
     pub bytes: u32,
-    /// When it was submitted, microseconds.
+    /// The time of submission, microseconds.
     pub start_us: f64,
-    /// When it was delivered.
+    /// The time of delivery, microseconds.
     pub delivered_us: f64,
-    /// When its sender knew.
+    /// The time of acknowledgement at the sender, microseconds.
     pub acknowledged_us: f64,
-    /// What that took over the time the flow takes alone; at least 1.
+    /// The completion time over the time the flow takes alone; at least 1.
     pub slowdown: f64,
 }
 
 impl Report {
-    /// The report as JSON, indented, keys in a fixed order.
+    /// Returns the report as JSON, indented, keys in a fixed order.
     pub fn to_json(&self) -> String {
         serde_json::to_string_pretty(self).expect("numbers and names are JSON")
     }

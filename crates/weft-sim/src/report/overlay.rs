@@ -7,10 +7,10 @@ use weft_vpc::{DropCause, SwitchCounters};
 
 use crate::overlay::{OverlayCounters, TenantCounters};
 
-/// Counters of tenants' frames, all hosts together.
+/// Counters of tenants' frames, summed over all hosts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct OverlayReport {
-    /// Ends of pairs' connections at the end of the run: two a connection.
+    /// Ends of pairs' connections at the end of the run: two per connection.
     pub pair_ends: u64,
     /// Counters of tenants.
     #[serde(flatten)]
@@ -19,13 +19,13 @@ pub struct OverlayReport {
     pub reliable_sent: u64,
     /// Frames that switches received on connections.
     pub reliable_received: u64,
-    /// Frames that switches sent as plain VXLAN, before they were cut.
+    /// Frames that switches sent as plain VXLAN, counted before segmentation.
     pub plain_sent: u64,
     /// Frames that switches received as plain VXLAN.
     pub plain_received: u64,
     /// Frames between ports of one host.
     pub local_sent: u64,
-    /// Packets that came again because the tenant had no room for them.
+    /// Packets that were redelivered because the tenant had no room for them.
     pub declined: u64,
     /// Frames that switches dropped, by cause.
     pub dropped: BTreeMap<&'static str, u64>,
@@ -33,7 +33,7 @@ pub struct OverlayReport {
 
 impl From<&OverlayCounters> for OverlayReport {
     fn from(counters: &OverlayCounters) -> Self {
-        // By name, so that a new counter is not forgotten.
+        // The fields are named, so that a new counter is not forgotten.
         let OverlayCounters { ref switch, tenants, pair_ends } = *counters;
         let &SwitchCounters {
             reliable_sent,

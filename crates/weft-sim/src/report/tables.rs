@@ -9,7 +9,7 @@ use crate::measure::{Distribution, FlowReport, PortReport};
 use crate::workload::{Iteration, Shares};
 
 impl Report {
-    /// The report in tables, each under its heading. Empty ones are left out.
+    /// Returns the report in tables, each under its heading. Empty ones are left out.
     pub fn tables(&self) -> Vec<(&'static str, Table)> {
         let tables = [
             ("Flows", self.flow_table()),
@@ -28,7 +28,7 @@ impl Report {
         tables.into_iter().filter(|(_, table)| !table.is_empty()).collect()
     }
 
-    /// Every finished flow, for CSV.
+    /// Returns every finished flow, for CSV.
     pub fn flow_lines(&self) -> Table {
         let number = |key: &str| Column::number(key.replace('_', " "), key);
         let keys = [
@@ -347,7 +347,7 @@ impl Report {
         table
     }
 
-    /// Counters that are not zero.
+    /// Returns the counters that are not zero.
     fn counter_table(&self) -> Table {
         let mut table =
             Table::new(vec![Column::text("counter", "counter"), Column::number("count", "count")]);

@@ -165,7 +165,7 @@ impl Piece {
 }
 
 /// The largest number of ranks of a group and of groups of a workload, so that a step fits its 16 bits of the tag.
-const MOST: usize = 1 << 15;
+const MAX_RINGS: usize = 1 << 15;
 
 impl Rings {
     /// Returns rings of these groups.
@@ -174,7 +174,7 @@ impl Rings {
     /// There are too many, or one is too large.
     pub(super) fn new(groups: Vec<Vec<NodeId>>) -> Result<Self, WorkloadError> {
         let largest = groups.iter().map(Vec::len).max().unwrap_or(0);
-        if groups.len() > MOST || largest > MOST {
+        if groups.len() > MAX_RINGS || largest > MAX_RINGS {
             let got = format!("{largest} in each of {} groups", groups.len());
             let expected = "at most 32,768 of both";
             return Err(WorkloadError::OutOfRange { key: "ranks", got, expected });

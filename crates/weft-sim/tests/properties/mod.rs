@@ -1,5 +1,5 @@
-//! What holds of scenarios, flow lists, experiments and names whatever the text. The mutation tests
-//! and the fuzz targets both call these; each says whether the text was taken.
+//! Properties of scenarios, flow lists, experiments and names that hold for any text. The mutation tests and the fuzz
+//! targets both call these functions; each returns `true` if the text was accepted.
 #![allow(dead_code, unreachable_pub, reason = "each user of this file calls what it needs")]
 
 use std::fmt::Write;
@@ -15,8 +15,8 @@ use weft_sim::{SimSpan, SimTime, build};
 use weft_topo::build::LeafSpine;
 use weft_units::{BitRate, Duration, Seed};
 
-/// Reads a scenario. One that was taken is the same when it is written and read again; a small one
-/// is built, and runs for a moment, or says why it does not.
+/// Reads a scenario. An accepted one is the same when it is written and read again; a small one is built, and runs for
+/// a moment or reports an error.
 pub fn scenario(bytes: &[u8]) -> bool {
     let text = String::from_utf8_lossy(bytes);
     let scenario = match Scenario::parse(&text, Path::new("")) {
@@ -45,8 +45,8 @@ fn run_for_a_moment(scenario: &Scenario) {
     world.run(SimTime::EPOCH + SimSpan::from_picos(20_000_000));
 }
 
-/// No number that decides how much there is of something is large: the text of a scenario is its
-/// author's, who may ask for more than a machine can hold.
+/// Returns `true` if no number that sets an amount is large: the text of a scenario is its author's, who may request
+/// more than a machine can hold.
 fn is_small(value: &Value) -> bool {
     match value {
         Value::Integer(number) => (0..9).contains(number),
@@ -75,7 +75,7 @@ fn reads_no_file(scenario: &Scenario, whole: &Value) -> bool {
         && !workloads.is_some_and(|workloads| workloads.iter().any(is_list))
 }
 
-/// Reads a list of flows in either format. One that was taken is the same as a connection matrix.
+/// Reads a list of flows in either format. An accepted one is the same as a connection matrix.
 pub fn flows(bytes: &[u8]) -> bool {
     const HOSTS: u32 = 64;
     let read = |bytes: &[u8]| parse_flow_list(bytes, Path::new("list"), HOSTS);
@@ -101,7 +101,7 @@ pub fn flows(bytes: &[u8]) -> bool {
     true
 }
 
-/// Reads a distribution of flow sizes. Of one that was taken every draw lies within it.
+/// Reads a distribution of flow sizes. Every draw lies within an accepted one.
 pub fn sizes(bytes: &[u8]) -> bool {
     let text = String::from_utf8_lossy(bytes);
     let sizes = match Sizes::parse(&text, Path::new("sizes")) {
@@ -119,7 +119,7 @@ pub fn sizes(bytes: &[u8]) -> bool {
     true
 }
 
-/// Reads an experiment, makes its points, and holds its claims against what a report would say.
+/// Reads an experiment, makes its points, and evaluates its claims on a report's measures.
 pub fn experiment(bytes: &[u8]) -> bool {
     let text = String::from_utf8_lossy(bytes);
     let Ok(experiment) = Experiment::parse(&text) else { return false };
@@ -138,8 +138,7 @@ pub fn experiment(bytes: &[u8]) -> bool {
     true
 }
 
-/// Reads the names by which scenarios choose hosts and links. What was taken is written and read
-/// back the same.
+/// Reads the selectors of hosts and links in scenarios. An accepted one is written and read back the same.
 pub fn selectors(bytes: &[u8]) -> bool {
     let text = String::from_utf8_lossy(bytes);
     let hosts = text.parse::<HostSet>();

@@ -46,21 +46,21 @@ pub(super) struct Plan {
 
 /// A pass of a stage: forward or backward, of one micro-batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
+enum Pass {
     Forward,
     Backward,
 }
 
 /// Returns the passes of a stage: as many forward passes as there are later stages, then one backward after each
 /// forward, then the remaining backward passes.
-fn one_forward_one_backward(stage: u32, stages: u32, micro_batches: u32) -> Vec<Turn> {
+fn one_forward_one_backward(stage: u32, stages: u32, micro_batches: u32) -> Vec<Pass> {
     let ahead = (stages - 1 - stage).min(micro_batches);
-    let mut turns = vec![Turn::Forward; ahead as usize];
+    let mut passes = vec![Pass::Forward; ahead as usize];
     for _ in ahead..micro_batches {
-        turns.extend([Turn::Forward, Turn::Backward]);
+        passes.extend([Pass::Forward, Pass::Backward]);
     }
-    turns.extend(vec![Turn::Backward; ahead as usize]);
-    turns
+    passes.extend(vec![Pass::Backward; ahead as usize]);
+    passes
 }
 
 impl Plan {
@@ -82,8 +82,8 @@ impl Plan {
         // Half of a layer: attention or feed-forward. Backward takes twice as long as forward.
         let times = [halves, 2 * halves].map(SimSpan::from_picos);
         let stage = |stage| {
-            let turns = one_forward_one_backward(stage, grid.pipeline, load.micro_batches);
-            Stage { stage, grid, load, overlap, per_stage, exchanges, times, turns, records: 0 }
+            let passes = one_forward_one_backward(stage, grid.pipeline, load.micro_batches);
+            Stage { stage, grid, load, overlap, per_stage, exchanges, times, passes, records: 0 }
         };
         let mut records = 0;
         let programs = (0..grid.pipeline).map(|number| {
@@ -110,7 +110,7 @@ struct Stage<'a> {
     exchanges: Exchanges,
     /// The time of half a layer, forward and backward.
     times: [SimSpan; 2],
-    turns: Vec<Turn>,
+    passes: Vec<Pass>,
     records: usize,
 }
 
@@ -119,24 +119,24 @@ impl Stage<'_> {
         let [mut compute, mut reduce, mut gather] = <[Vec<Op>; LANES]>::default();
         let mut progress: Vec<usize> = Vec::new();
         let mut backward_passes = 0;
-        for turn in self.turns.clone() {
-            backward_passes += u32::from(turn == Turn::Backward);
+        for pass in self.passes.clone() {
+            backward_passes += u32::from(pass == Pass::Backward);
             let is_last = backward_passes == self.load.micro_batches;
-            self.hear(turn, &mut compute);
+            self.add_receives(pass, &mut compute);
             for _ in 0..self.per_stage {
                 self.gather_ahead(&progress, &mut compute, &mut gather);
-                self.layer(turn, &mut compute);
+                self.layer(pass, &mut compute);
                 progress.push(self.record(&mut compute));
                 // A rank that does not keep other ranks' parameters does not keep gradients for them either.
                 let reduces = is_last || self.load.sharding == Sharding::Parameters;
-                if turn == Turn::Backward && reduces {
+                if pass == Pass::Backward && reduces {
                     reduce.push(Op::Await(self.records - 1));
                     reduce.extend(
                         self.exchanges.gradients.iter().flatten().copied().map(Op::Exchange),
                     );
                 }
             }
-            self.tell(turn, &mut compute);
+            self.add_sends(pass, &mut compute);
         }
         if !self.overlap {
             reduce.splice(0..0, progress.last().copied().map(Op::Await));
@@ -170,8 +170,8 @@ impl Stage<'_> {
     }
 
     /// Adds one layer in one direction.
-    fn layer(&self, turn: Turn, lane: &mut Vec<Op>) {
-        let compute = Op::Compute(self.times[usize::from(turn == Turn::Backward)]);
+    fn layer(&self, pass: Pass, lane: &mut Vec<Op>) {
+        let compute = Op::Compute(self.times[usize::from(pass == Pass::Backward)]);
         let reduce = self.exchanges.reduce.map(Op::Exchange);
         let tokens = self.exchanges.tokens.map(Op::Exchange);
         lane.push(compute);
@@ -183,21 +183,21 @@ impl Stage<'_> {
     }
 
     /// Adds the receives that a pass waits for.
-    fn hear(&self, turn: Turn, lane: &mut Vec<Op>) {
+    fn add_receives(&self, pass: Pass, lane: &mut Vec<Op>) {
         let Some([_, from_before, _, from_behind]) = self.exchanges.handed_on else { return };
-        match turn {
-            Turn::Forward if self.stage > 0 => lane.push(Op::Exchange(from_before)),
-            Turn::Backward if !self.is_last() => lane.push(Op::Exchange(from_behind)),
+        match pass {
+            Pass::Forward if self.stage > 0 => lane.push(Op::Exchange(from_before)),
+            Pass::Backward if !self.is_last() => lane.push(Op::Exchange(from_behind)),
             _ => {}
         }
     }
 
     /// Adds the sends after a pass.
-    fn tell(&self, turn: Turn, lane: &mut Vec<Op>) {
+    fn add_sends(&self, pass: Pass, lane: &mut Vec<Op>) {
         let Some([to_behind, _, to_before, _]) = self.exchanges.handed_on else { return };
-        match turn {
-            Turn::Forward if !self.is_last() => lane.push(Op::Exchange(to_behind)),
-            Turn::Backward if self.stage > 0 => lane.push(Op::Exchange(to_before)),
+        match pass {
+            Pass::Forward if !self.is_last() => lane.push(Op::Exchange(to_behind)),
+            Pass::Backward if self.stage > 0 => lane.push(Op::Exchange(to_before)),
             _ => {}
         }
     }
@@ -213,14 +213,14 @@ mod tests {
 
     #[test]
     fn a_stage_begins_with_as_many_forward_passes_as_lie_behind_it() {
-        use Turn::{Backward as B, Forward as F};
+        use Pass::{Backward as B, Forward as F};
         assert_eq!(one_forward_one_backward(0, 3, 4), [F, F, F, B, F, B, B, B]);
         assert_eq!(one_forward_one_backward(2, 3, 4), [F, B, F, B, F, B, F, B]);
         assert_eq!(one_forward_one_backward(0, 4, 2), [F, F, B, B]);
         for (stage, stages, count) in [(0, 1, 1), (1, 5, 2), (2, 4, 9)] {
-            let turns = one_forward_one_backward(stage, stages, count);
-            let forward = turns.iter().filter(|turn| **turn == F).count();
-            assert_eq!((forward, turns.len()), (count as usize, 2 * count as usize));
+            let passes = one_forward_one_backward(stage, stages, count);
+            let forward = passes.iter().filter(|pass| **pass == F).count();
+            assert_eq!((forward, passes.len()), (count as usize, 2 * count as usize));
         }
     }
 }
