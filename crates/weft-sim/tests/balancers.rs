@@ -36,8 +36,8 @@ const TESTBED: &str = r#"
 fn run(kind: &str, seed: u64) -> Report {
     // Packets take up to a millisecond on the slow paths: a TAIL can arrive more than 16 us late, and a flow that is
     // silent for 300 us may still have packets in flight.
-    let patience = "conweave = { flush_slack = \"1ms\", expiry = \"4ms\", aging = \"8ms\" }";
-    let text = format!("{TESTBED}\n[forwarding]\nkind = \"{kind}\"\n{patience}\n");
+    let flush_settings = "conweave = { flush_slack = \"1ms\", expiry = \"4ms\", aging = \"8ms\" }";
+    let text = format!("{TESTBED}\n[forwarding]\nkind = \"{kind}\"\n{flush_settings}\n");
     let scenario = Scenario::parse(&text, Path::new("")).expect("it is a scenario");
     let report = weft_sim::run(&scenario, Seed(seed)).expect("it can be run");
     assert!(report.finished, "{kind}, seed {seed}");

@@ -87,7 +87,7 @@ pub struct Measure {
     /// The factor it is multiplied by.
     #[serde(default = "unscaled")]
     pub scale: f64,
-    /// Its unit after scaling.
+    /// The unit after scaling.
     #[serde(default)]
     pub unit: String,
     /// The reduction of the seeds' values, or of their ratios.
@@ -177,7 +177,7 @@ pub enum ExperimentError {
     Key {
         /// The axis.
         axis: String,
-        /// Its key.
+        /// The axis's key.
         key: String,
         /// The part of the key that has nothing below it.
         part: String,

@@ -16,7 +16,7 @@ pub struct ChannelId(pub u32);
 pub enum Side {
     /// The host that opened the channel.
     Opener,
-    /// Its peer.
+    /// The opener's peer.
     Peer,
 }
 

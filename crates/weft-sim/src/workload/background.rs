@@ -59,7 +59,12 @@ impl Recipe for Config {
             let rate = ports.map(|&port| setting.topology.link(port).rate.as_bps()).sum();
             let rate = BitRate::bps(rate).expect("a host has a port, and no rate is zero");
             let period = Pace::new(rate).span(message.into()).as_picos();
-            Stream { source, destination, period: spaced(period, self.load), channel: None }
+            Stream {
+                source,
+                destination,
+                period: message_interval(period, self.load),
+                channel: None,
+            }
         });
         Ok(Box::new(Load {
             streams: streams.collect(),
@@ -77,7 +82,7 @@ impl Recipe for Config {
     clippy::cast_precision_loss,
     reason = "a saturating cast of a time of at most days"
 )]
-fn spaced(period: u64, load: f64) -> Option<SimSpan> {
+fn message_interval(period: u64, load: f64) -> Option<SimSpan> {
     (load < 1.0).then(|| SimSpan::from_picos((period as f64 / load) as u64))
 }
 
@@ -99,7 +104,7 @@ struct Stream {
 
 impl Load {
     /// Returns the time from `now` until the next burst, or `None` during a burst.
-    fn silent_for(&self, now: SimTime) -> Option<SimSpan> {
+    fn time_to_burst(&self, now: SimTime) -> Option<SimSpan> {
         let (active, pause) = (SimSpan::from(self.config.active), SimSpan::from(self.config.pause));
         let start = SimTime::EPOCH + SimSpan::from(self.config.start);
         if now < start {
@@ -115,7 +120,7 @@ impl Load {
 
     fn send(&mut self, index: usize, session: &mut Session<'_>) {
         let tag = index as u64;
-        if let Some(silence) = self.silent_for(session.now()) {
+        if let Some(silence) = self.time_to_burst(session.now()) {
             let source = self.streams[index].source;
             return session.wake_at(source, session.now() + silence, tag);
         }

@@ -82,7 +82,7 @@ struct Axis {
 pub(super) struct Exchanges {
     pub reduce: Option<usize>,
     pub tokens: Option<usize>,
-    pub handed_on: Option<[usize; 4]>,
+    pub stage_exchanges: Option<[usize; 4]>,
     pub gradients: [Option<usize>; 2],
     pub parameters: [Option<usize>; 2],
 }
@@ -140,12 +140,12 @@ impl Planner {
                 parameters[index] = self.collective(Parallelism::Data, axis, gather, bytes)?;
             }
         }
-        let handed_on = self.handed_on(grid, load);
-        Ok(Exchanges { reduce, tokens, handed_on, gradients, parameters })
+        let stage_exchanges = self.stage_exchanges(grid, load);
+        Ok(Exchanges { reduce, tokens, stage_exchanges, gradients, parameters })
     }
 
     /// Returns the exchanges that send and receive forward, then those that send and receive backward.
-    fn handed_on(&mut self, grid: Grid, load: &Load) -> Option<[usize; 4]> {
+    fn stage_exchanges(&mut self, grid: Grid, load: &Load) -> Option<[usize; 4]> {
         let bytes = load.pipeline.0.div_ceil(u64::from(load.micro_batches));
         let ways = [
             With::Send { forward: true },

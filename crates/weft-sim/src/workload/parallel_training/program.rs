@@ -184,7 +184,7 @@ impl Stage<'_> {
 
     /// Adds the receives that a pass waits for.
     fn add_receives(&self, pass: Pass, lane: &mut Vec<Op>) {
-        let Some([_, from_before, _, from_behind]) = self.exchanges.handed_on else { return };
+        let Some([_, from_before, _, from_behind]) = self.exchanges.stage_exchanges else { return };
         match pass {
             Pass::Forward if self.stage > 0 => lane.push(Op::Exchange(from_before)),
             Pass::Backward if !self.is_last() => lane.push(Op::Exchange(from_behind)),
@@ -194,7 +194,7 @@ impl Stage<'_> {
 
     /// Adds the sends after a pass.
     fn add_sends(&self, pass: Pass, lane: &mut Vec<Op>) {
-        let Some([to_behind, _, to_before, _]) = self.exchanges.handed_on else { return };
+        let Some([to_behind, _, to_before, _]) = self.exchanges.stage_exchanges else { return };
         match pass {
             Pass::Forward if !self.is_last() => lane.push(Op::Exchange(to_behind)),
             Pass::Backward if self.stage > 0 => lane.push(Op::Exchange(to_before)),
