@@ -1,5 +1,5 @@
-//! How long a dead path is felt: a steady stream over four kernel-routed paths, one of which goes
-//! silent (both directions, no carrier lost, no router notices), fifty times.
+//! Measures the interruption by a dead path: a steady stream over four kernel-routed paths, one
+//! of which goes silent (both directions, no carrier lost, no router notices), fifty times.
 //!
 //! `sudo cargo bench -p weft-agent --bench failover -- [kills]`. Needs root for namespaces.
 //!
@@ -23,7 +23,7 @@ const LENGTH: u32 = 25_000;
 const EVERY: Duration = Duration::from_millis(1);
 const LATE: Duration = Duration::from_millis(1);
 
-/// When each message left and was delivered, by number.
+/// The submission and delivery times of each message, by number.
 #[derive(Default)]
 struct Stream {
     submitted: Vec<Instant>,
@@ -85,8 +85,8 @@ impl Bench {
         self.run(|bench| bench.agents[0].now() >= until);
     }
 
-    /// How long after `since` the last message was delivered that took more than `late`, of those
-    /// submitted from shortly before on.
+    /// Returns the time from `since` to the last delivery that took more than `late`, of the
+    /// messages submitted from shortly before on.
     fn felt(&self, since: Instant, late: Duration) -> Duration {
         let latencies = self.latencies(since - Duration::from_millis(5));
         let last = latencies.filter(|(latency, _)| *latency > late).map(|(_, at)| at).max();
@@ -94,10 +94,10 @@ impl Bench {
     }
 
     /// Keeps the stream going for a while, until all that was submitted in it is delivered.
-    fn settle(&mut self) {
+    fn await_delivery(&mut self) {
         self.run_for(Duration::from_millis(100));
-        let settled = self.streams[0].submitted.len();
-        self.run(|bench| bench.streams[1].delivered.len() >= settled);
+        let submitted = self.streams[0].submitted.len();
+        self.run(|bench| bench.streams[1].delivered.len() >= submitted);
     }
 
     /// Latencies of the messages submitted from `since` on, and when each was delivered.
@@ -140,7 +140,7 @@ fn open(lab: &Lab) -> Bench {
     Bench { agents, streams: Default::default(), connection: None, next }
 }
 
-/// How long it was felt that nothing happened, and that a path died.
+/// The interruptions without a failure, and after a path's failure.
 struct Felt {
     nothing: Duration,
     death: Duration,
@@ -149,12 +149,12 @@ struct Felt {
 /// Kills the path over `spine`, waits, heals it.
 fn kill(bench: &mut Bench, lab: &mut Lab, spine: usize) -> Felt {
     let quiet_since = bench.agents[0].now();
-    bench.settle();
+    bench.await_delivery();
     let mut quiet: Vec<_> = bench.latencies(quiet_since).map(|(latency, _)| latency).collect();
     quiet.sort_unstable();
     let late = quiet[quiet.len() / 2] + LATE;
     let control_since = bench.agents[0].now();
-    bench.settle();
+    bench.await_delivery();
     let nothing = bench.felt(control_since, late);
     let link = lab.fabric().links[2 + spine].name.clone();
     let killed_at = bench.agents[0].now();
@@ -162,7 +162,7 @@ fn kill(bench: &mut Bench, lab: &mut Lab, spine: usize) -> Felt {
         let killer = scope.spawn(|| lab.set_black_hole(&link, true).expect("root"));
         bench.run(|_| killer.is_finished());
     });
-    bench.settle();
+    bench.await_delivery();
     let death = bench.felt(killed_at, late);
     let ups = bench.streams[0].paths_up;
     thread::scope(|scope| {

@@ -14,41 +14,44 @@ use crate::udp::{SocketConfig, SocketError, Sockets};
 use crate::wait::Waiter;
 use crate::{Application, Clock, Turn, WaitMode};
 
-/// Longest sleep, so that a thread that is asked to stop hears of it.
-pub(crate) const LONGEST_SLEEP: Duration = Duration::from_millis(100);
+/// The longest sleep: bounds how late a thread notices that it must stop.
+pub(crate) const MAX_SLEEP: Duration = Duration::from_millis(100);
 
-/// How an agent is opened.
+/// The settings of an agent.
 #[derive(Clone, Debug)]
 pub struct AgentConfig {
-    /// Its sockets. `paths` is taken from `transport`.
+    /// The sockets. `paths` is taken from `transport`.
     pub sockets: SocketConfig,
-    /// How its connections behave. Where they may be encrypted, their packets have room for that.
+    /// The transport of its connections. Where they may be encrypted, packets keep room for that.
     pub transport: TransportConfig,
-    /// How they are encrypted.
+    /// The encryption of its connections.
     pub encryption: SealConfig,
-    /// Which of its process's threads it runs on, told to peers.
+    /// Index of the thread that runs it, which its connections announce to peers.
     pub thread_id: u8,
-    /// Whether peers may connect.
+    /// `true` if peers may connect.
     pub accept: bool,
-    /// Connections at most, at most 2^24. Fewer make their ids harder to guess
+    /// Maximum number of connections, at most 2^24. Fewer make their ids harder to guess
     /// (`docs/design/connections.md`).
     pub max_connections: u32,
-    /// How to wait between turns.
+    /// The way to wait between turns.
     pub wait: WaitMode,
-    /// What arrives from these addresses is handled so much later, as over longer cables. Empty,
-    /// and no packet waits.
+    /// Delay added to each packet from these addresses, as over longer cables. If empty, no packet
+    /// is delayed.
     pub delays: BTreeMap<IpAddr, Duration>,
-    /// Connections to one address share what they learn of its paths. Without it each learns for itself.
+    /// `true` if connections to one address share their path measurements. Otherwise each measures
+    /// alone.
     pub share_paths: bool,
-    /// The port, where the kernel does not tell when it is full; `None` sends as the kernel takes.
+    /// The port's rate, for a kernel that does not report a full queue; `None` sends whatever the
+    /// kernel accepts.
     pub port: Option<PortConfig>,
 }
 
-/// The congestion control of real packets, unless another is asked for.
+/// The congestion control of real packets where the settings choose none.
 const ETHERNET_CONGESTION: congestion::Kind = congestion::Kind::Weft;
 
 impl AgentConfig {
-    /// An agent on `local` whose connections behave as `transport` says; it does not accept.
+    /// Returns the settings of an agent on `local` with this transport; it does not accept
+    /// connections.
     pub fn new(local: SocketAddr, transport: TransportConfig) -> Self {
         Self {
             sockets: SocketConfig::new(local, transport.paths),
@@ -64,17 +67,17 @@ impl AgentConfig {
         }
     }
 
-    /// The same, accepting connections.
+    /// Returns the same settings, with connections accepted.
     #[must_use]
     pub fn accepting(mut self) -> Self {
         self.accept = true;
         self
     }
 
-    /// A transport for real packets on an Ethernet of 1500 bytes. Packets take the same path in
-    /// bursts of 44, which is what one system call carries (`docs/design/agent-sockets.md` has what
-    /// shorter bursts cost); the window and the RTO are those that a host with a scheduler, whose
-    /// round trips vary by milliseconds, needs.
+    /// Returns a transport for real packets on an Ethernet of 1500 bytes. Bursts of 44 packets, as
+    /// many as one system call carries, take one path (`docs/design/agent-sockets.md` gives the
+    /// cost of shorter bursts). The window and the RTO suit a host with a scheduler, whose round
+    /// trips vary by milliseconds.
     pub fn ethernet(paths: u16) -> TransportConfig {
         let bifrost = TransportConfig::bifrost();
         TransportConfig {
@@ -94,13 +97,13 @@ impl AgentConfig {
     }
 }
 
-/// Why an agent could not be opened.
+/// The errors of opening an agent.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// The transport's configuration.
+    /// The transport's configuration is invalid.
     #[error("transport configuration: {0}")]
     Config(#[from] ConfigError),
-    /// The sockets.
+    /// The sockets could not be opened.
     #[error(transparent)]
     Socket(#[from] SocketError),
     /// The operating system gave no random numbers.
@@ -108,19 +111,19 @@ pub enum OpenError {
     Entropy(#[from] rustix::io::Errno),
 }
 
-/// What an agent counts beside its engine.
+/// Counters of an agent beside those of its engine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct AgentCounters {
     /// Datagrams received, of any kind.
     pub datagrams_received: u64,
-    /// Datagrams that are no packet of this protocol, or none that belongs where it arrived.
+    /// Datagrams that are no packet of this protocol, or that belong to no connection here.
     pub malformed: u64,
     /// Receive calls that failed.
     pub receive_errors: u64,
 }
 
-/// One thread's end of the transport. See the crate's front page. A process that has forked uses it in one of the two: both
-/// would number packets alike.
+/// One thread's end of the transport. See the crate's front page. After a fork only one of the two
+/// processes may use it: both would number packets alike.
 #[derive(Debug)]
 pub struct Agent {
     pub(crate) endpoint: Endpoint,
@@ -130,7 +133,7 @@ pub struct Agent {
     pub(crate) clock: Clock,
     pub(crate) counters: AgentCounters,
     pub(crate) kernel_timestamps: bool,
-    /// When the sockets that only send are looked at next.
+    /// The next time to read the sockets that only send.
     pub(crate) look_for_strays: Instant,
     pub(crate) delay_line: DelayLine,
     pub(crate) port: Option<Port>,
@@ -179,17 +182,17 @@ impl Agent {
         })
     }
 
-    /// The engine, for commands and counters.
+    /// Returns the engine, for commands and counters.
     pub fn endpoint(&mut self) -> &mut Endpoint {
         &mut self.endpoint
     }
 
-    /// The sockets, for counters.
+    /// Returns the sockets, for counters.
     pub fn sockets(&self) -> &Sockets {
         &self.sockets
     }
 
-    /// Encryption, for counters.
+    /// Returns the encryption, for counters.
     pub fn seals(&self) -> &Seals {
         &self.seals
     }
@@ -199,35 +202,34 @@ impl Agent {
         self.key_log = Some(log);
     }
 
-    /// What was counted beside the engine.
+    /// Returns the counters beside those of the engine.
     pub fn counters(&self) -> AgentCounters {
         self.counters
     }
 
-    /// The time by this agent's clock.
+    /// Returns the time of this agent's clock.
     pub fn now(&self) -> Instant {
         self.clock.now()
     }
 
-    /// Address and port that peers connect to.
+    /// Returns the address and port that peers connect to.
     pub fn local(&self) -> SocketAddr {
         self.sockets.local()
     }
 
-    /// Takes a turn, and waits as configured when there was nothing to do: at most until `until`,
-    /// and never longer than a tenth of a second.
+    /// Takes a turn. If it had nothing to do, waits as configured until `until`, but at most 0.1 s.
     pub fn step(&mut self, application: &mut impl Application, until: Instant) -> Turn {
         let turn = self.turn(application);
         if turn.worked() && self.sockets.outbox.waiting() == 0 {
             self.waiter.worked();
             return turn;
         }
-        let until = until.min(self.next_due()).min(self.clock.now() + LONGEST_SLEEP);
+        let until = until.min(self.next_due()).min(self.clock.now() + MAX_SLEEP);
         self.waiter.wait(self.sockets.readable(), self.sockets.outbox.blocked(), until);
         turn
     }
 
-    /// Forgets the keys of connections that are no more, and notes those of new ones.
+    /// Removes the keys of closed connections and logs those of new ones.
     pub(crate) fn keep_keys(&mut self) {
         while let Some(forgotten) = self.endpoint.poll_forgotten() {
             self.seals.forget(forgotten);
@@ -237,14 +239,14 @@ impl Agent {
         }
     }
 
-    /// When there is something to do though nothing arrives.
+    /// Returns the time of the next work if no packet arrives.
     pub(crate) fn next_due(&self) -> Instant {
         let room_at = self.port.as_ref().and_then(Port::room_at);
         let due = [self.endpoint.poll_timeout(), self.delay_line.next_due(), room_at];
         due.into_iter().flatten().min().unwrap_or(Instant::FAR_FUTURE)
     }
 
-    /// Takes turns until `done` says so; false when `deadline` came first.
+    /// Takes turns until `done` returns `true`; returns `false` if `deadline` passes first.
     pub fn run<A: Application>(
         &mut self,
         application: &mut A,
@@ -263,7 +265,7 @@ impl Agent {
     }
 }
 
-/// Random bytes from the operating system.
+/// Returns random bytes from the operating system.
 fn random<const N: usize>() -> Result<[u8; N], rustix::io::Errno> {
     let mut bytes = [0; N];
     let mut filled = 0;

@@ -1,4 +1,4 @@
-//! The one place where time comes from.
+//! The only module that reads the time.
 
 use rustix::time::{ClockId, clock_gettime};
 use weft_units::Instant;
@@ -9,19 +9,19 @@ use weft_units::Instant;
 pub struct Clock;
 
 impl Clock {
-    /// The time now, nanoseconds since boot.
+    /// Returns the time, nanoseconds since boot.
     #[inline]
     pub fn now(self) -> Instant {
         Instant::from_nanos(nanos(ClockId::Monotonic))
     }
 
-    /// The wall clock, nanoseconds since 1970.
+    /// Returns the wall clock's time, nanoseconds since 1970.
     pub fn wall(self) -> u64 {
         nanos(ClockId::Realtime)
     }
 
-    /// How far the wall clock is ahead of this one, nanoseconds. The kernel stamps packets by the
-    /// wall clock; the two drift apart when it is stepped, so this is asked for each batch.
+    /// Returns the wall clock's lead over this clock, nanoseconds. The kernel stamps packets by the
+    /// wall clock; the two drift apart when it is stepped, so each batch calls this again.
     #[inline]
     pub fn wall_clock_lead(self) -> u64 {
         nanos(ClockId::Realtime).wrapping_sub(nanos(ClockId::Monotonic))

@@ -1,9 +1,9 @@
-//! Several agents on one thread: every host of a lab, without a thread for each to be scheduled.
+//! Several agents on one thread: a lab needs no thread for each host.
 
 use rustix::event::{PollFd, PollFlags, poll};
 use weft_units::{Duration, Instant};
 
-use crate::agent::LONGEST_SLEEP;
+use crate::agent::MAX_SLEEP;
 use crate::wait::{sharpen_timers, timespec};
 use crate::{Agent, Application, Clock};
 
@@ -16,24 +16,24 @@ pub struct Crew {
 }
 
 impl Crew {
-    /// These agents, on the thread that takes their steps from now on.
+    /// Returns a crew of these agents, for the thread that takes their steps from now on.
     pub fn new(agents: Vec<Agent>) -> Self {
         sharpen_timers();
         Self { agents, clock: Clock, longest_pause: Duration::ZERO }
     }
 
-    /// The time by their clock.
+    /// Returns the time of their clock.
     pub fn now(&self) -> Instant {
         self.clock.now()
     }
 
-    /// The agents.
+    /// Returns the agents.
     pub fn agents(&mut self) -> &mut [Agent] {
         &mut self.agents
     }
 
-    /// Has each agent take a turn with its own application, and sleeps when none had anything to do:
-    /// at most until `until`, and never longer than a tenth of a second.
+    /// Each agent takes a turn with its own application. If none had anything to do, sleeps until
+    /// `until`, but at most 0.1 s.
     pub fn step<A: Application>(&mut self, applications: &mut [A], until: Instant) {
         let (began, mut worked) = (self.clock.now(), false);
         for (agent, application) in self.agents.iter_mut().zip(applications) {
@@ -44,24 +44,24 @@ impl Crew {
         self.longest_pause = self.longest_pause.max(took.saturating_sub(asked));
     }
 
-    /// The longest step, without the sleep that was asked for: how late something was done, at the
-    /// most, because the machine was busy.
+    /// Returns the longest step without its requested sleep: the longest delay of any work because
+    /// the machine was busy.
     pub fn longest_pause(&self) -> Duration {
         self.longest_pause
     }
 
-    /// Gives how long it may sleep.
+    /// Returns the longest permitted sleep.
     fn sleep(&self, until: Instant) -> Duration {
         let now = self.clock.now();
         let due = self.agents.iter().map(Agent::next_due).min().unwrap_or(Instant::FAR_FUTURE);
-        let until = until.min(due).min(now + LONGEST_SLEEP);
+        let until = until.min(due).min(now + MAX_SLEEP);
         let readable = self.agents.iter().map(|agent| agent.sockets.readable());
         let writable = self.agents.iter().flat_map(|agent| agent.sockets.outbox.blocked());
         let mut watched: Vec<PollFd<'_>> = readable
             .map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN))
             .chain(writable.map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::OUT)))
             .collect();
-        // An interrupted or failed poll is a short one: the caller looks and comes back.
+        // An interrupted or failed poll counts as a short sleep: the caller steps again.
         let span = until.since(now);
         let _ = poll(&mut watched, Some(&timespec(span)));
         span

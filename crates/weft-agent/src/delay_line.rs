@@ -1,5 +1,5 @@
-//! Longer cables than this machine has: what arrives is handled some time later, as if it had been
-//! under way for that long. Kernels without netem cannot do it (`weft-lab`'s front page).
+//! Emulates longer cables: handles each arriving packet some time later. It serves kernels without
+//! netem (`weft-lab`'s front page).
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -7,15 +7,15 @@ use std::net::IpAddr;
 use weft_transport::Arrival;
 use weft_units::{Duration, Instant};
 
-/// Datagrams under way.
+/// Datagrams that are delayed.
 #[derive(Debug, Default)]
 pub(crate) struct DelayLine {
-    /// How long from where.
+    /// The delay of each source address.
     delays: BTreeMap<IpAddr, Duration>,
-    /// By when they arrive, then in the order they came.
+    /// Ordered by due time, then by arrival.
     under_way: BTreeMap<(Instant, u64), (Arrival, Vec<u8>)>,
     count: u64,
-    /// Buffers to be used again.
+    /// Buffers for reuse.
     spare: Vec<Vec<u8>>,
 }
 
@@ -24,13 +24,13 @@ impl DelayLine {
         Self { delays, ..Self::default() }
     }
 
-    /// Whether every packet passes at once.
+    /// Returns `true` if no packet is delayed.
     #[inline]
     pub(crate) fn is_short(&self) -> bool {
         self.delays.is_empty()
     }
 
-    /// Puts in what the socket gave.
+    /// Adds a datagram from the socket.
     pub(crate) fn put(&mut self, arrival: &Arrival, datagram: &[u8]) {
         let delay = self.delays.get(&arrival.from.ip()).copied().unwrap_or(Duration::ZERO);
         let due = arrival.received_at + delay;
@@ -42,18 +42,18 @@ impl DelayLine {
         self.under_way.insert((due, self.count), (arrival, bytes));
     }
 
-    /// When the next one arrives.
+    /// Returns the due time of the next datagram.
     pub(crate) fn next_due(&self) -> Option<Instant> {
         self.under_way.first_key_value().map(|(&(due, _), _)| due)
     }
 
-    /// Takes one that has arrived by now.
+    /// Takes a datagram that is due by now.
     pub(crate) fn take(&mut self, now: Instant) -> Option<(Arrival, Vec<u8>)> {
         let first = self.under_way.first_entry()?;
         (first.key().0 <= now).then(|| first.remove())
     }
 
-    /// Gives a buffer back.
+    /// Returns a buffer for reuse.
     pub(crate) fn recycle(&mut self, buffer: Vec<u8>) {
         self.spare.push(buffer);
     }

@@ -1,6 +1,6 @@
-//! Settings of encryption: whether, with which keys, and with whom. As those of the transport they come from variables
-//! (`WEFT_ENCRYPTION`), files (`encryption = "required"`) or options; keys themselves are in files that only their owner
-//! reads.
+//! Settings of encryption: the mode, the keys and the accepted peers. Like the transport's settings
+//! they come from variables (`WEFT_ENCRYPTION`), files (`encryption = "required"`) or options; the
+//! keys themselves are in files that only their owner can read.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -15,25 +15,26 @@ use weft_wire::{Cipher, DataHeader, MessageHeader};
 
 use crate::settings::{SettingError, TransportSettings, read_variables};
 
-/// Values that were set; `None` leaves the default.
+/// Values that are set; `None` keeps the default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EncryptionSettings {
     /// The mode. `None` with a pre-shared key or peers is [`Mode::Required`].
     pub mode: Option<Mode>,
-    /// The cipher to send with.
+    /// The cipher for sent packets.
     pub cipher: Option<Cipher>,
-    /// The file with this host's private key; without one each process draws its own.
+    /// The file with this host's private key; without it each process generates its own.
     pub identity: Option<PathBuf>,
-    /// The file with the public keys that are accepted, one a line; without one any is.
+    /// The file with the accepted public keys, one a line; without it any key is accepted.
     pub peers: Option<PathBuf>,
-    /// The file with a key that both ends have.
+    /// The file with the pre-shared key.
     pub preshared_key: Option<PathBuf>,
-    /// The file that keys are appended to, for a dissector.
+    /// The file to which keys are appended, for a dissector.
     pub key_log: Option<PathBuf>,
 }
 
 impl EncryptionSettings {
-    /// Their keys in files. In the environment `preshared-key` is `WEFT_PRESHARED_KEY`.
+    /// The keys of these settings in files. In the environment `preshared-key` is
+    /// `WEFT_PRESHARED_KEY`.
     pub const KEYS: [&'static str; 6] =
         ["encryption", "cipher", "identity", "peers", "preshared-key", "key-log"];
 
@@ -57,7 +58,7 @@ impl EncryptionSettings {
         Ok(())
     }
 
-    /// Returns what variables say, given by name.
+    /// Returns the settings of the variables that `variable` returns by name.
     ///
     /// # Errors
     /// A value is not allowed.
@@ -69,7 +70,7 @@ impl EncryptionSettings {
         Ok(settings)
     }
 
-    /// Returns these settings, and those of `others` where these have none.
+    /// Returns these settings, completed with those of `others`.
     #[must_use]
     pub fn or(self, others: Self) -> Self {
         Self {
@@ -82,10 +83,11 @@ impl EncryptionSettings {
         }
     }
 
-    /// Returns the configuration, with the keys from their files.
+    /// Returns the configuration, with the keys read from their files.
     ///
     /// # Errors
-    /// A file cannot be read, is read by others than its owner where it holds a secret, or holds no key.
+    /// A file cannot be read, holds no key, or holds a secret and is readable by others than its
+    /// owner.
     pub fn config(&self) -> Result<SealConfig, SettingError> {
         let secret =
             |key, file: &Option<PathBuf>| file.as_deref().map(|file| read_secret(key, file));
@@ -108,10 +110,10 @@ impl EncryptionSettings {
         Ok(SealConfig { mode: self.mode.unwrap_or(unsaid), ..config })
     }
 
-    /// Opens the file that keys are appended to, which only its owner reads.
+    /// Opens the key log file with read permission for its owner only.
     ///
     /// # Errors
-    /// It cannot be opened.
+    /// The file cannot be opened.
     pub fn open_key_log(&self) -> Result<Option<KeyLog>, SettingError> {
         let Some(path) = &self.key_log else { return Ok(None) };
         let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
@@ -122,12 +124,12 @@ impl EncryptionSettings {
     }
 }
 
-/// A file that keys are appended to.
+/// A file to which keys are appended.
 #[derive(Debug)]
 pub struct KeyLog(File);
 
 impl KeyLog {
-    /// Appends the keys that are in use since the last call. A full disk loses them, and nothing else.
+    /// Appends the keys first used since the last call. On a full disk only these keys are lost.
     pub fn append(&mut self, seals: &mut Seals) {
         while let Some(line) = seals.poll_key_log() {
             let _ = writeln!(self.0, "{line}");
@@ -135,7 +137,7 @@ impl KeyLog {
     }
 }
 
-/// Returns how connections are encrypted, in rows of name and value.
+/// Returns the encryption settings as rows of name and value.
 pub fn describe_encryption(config: &SealConfig) -> Vec<(String, String)> {
     let mode = match config.mode {
         Mode::Off => "off: everything is sent in the clear",
@@ -161,7 +163,7 @@ pub fn describe_encryption(config: &SealConfig) -> Vec<(String, String)> {
     rows
 }
 
-/// Returns a cipher's name in settings.
+/// Returns the cipher's name in settings.
 pub const fn cipher_name(cipher: Cipher) -> &'static str {
     match cipher {
         Cipher::Aes128Gcm => "aes-128-gcm",
@@ -184,14 +186,14 @@ fn unreadable(key: &str, file: &Path, error: &std::io::Error) -> SettingError {
     SettingError { name: key.to_owned(), value, reason: error.to_string() }
 }
 
-/// The text of a file that only its owner reads.
+/// Returns the text of a file that only its owner can read.
 fn read_secret(key: &str, file: &Path) -> Result<String, SettingError> {
     let mode = fs::metadata(file).map_err(|error| unreadable(key, file, &error))?.mode();
     refuse_readable(key, file, mode)?;
     fs::read_to_string(file).map_err(|error| unreadable(key, file, &error))
 }
 
-/// Refuses a file that others may read.
+/// Refuses a file that others can read.
 fn refuse_readable(key: &str, file: &Path, mode: u32) -> Result<(), SettingError> {
     if mode & 0o077 != 0 {
         let reason =
@@ -214,7 +216,8 @@ where
     })
 }
 
-/// The public keys in a file, one a line; what follows a key is a comment, as is a line that begins with #.
+/// Reads the public keys in a file, one a line; text after a key is a comment, as is a line that
+/// begins with #.
 fn read_peers(file: &Path) -> Result<BTreeSet<PublicKey>, SettingError> {
     let text = fs::read_to_string(file).map_err(|error| unreadable("peers", file, &error))?;
     let lines =
@@ -231,11 +234,11 @@ fn read_peers(file: &Path) -> Result<BTreeSet<PublicKey>, SettingError> {
         .collect()
 }
 
-/// Bytes in front of a packet's payload that are encrypted with it.
+/// Bytes before a packet's payload that are encrypted with it.
 const HEADERS: usize = DataHeader::LEN + MessageHeader::LEN;
 
-/// Bytes of a block of AES. A last block that is not whole takes the library 35 ns more (`weft-seal --bench seal`), as long
-/// as 160 bytes.
+/// Bytes of an AES block. A partial last block takes the library 35 ns more (`weft-seal --bench
+/// seal`), as much as 160 bytes.
 const BLOCK: u16 = 16;
 
 const _: () = assert!(
@@ -243,8 +246,8 @@ const _: () = assert!(
     "payload of whole blocks makes packets of whole blocks"
 );
 
-/// Returns the transport's configuration for packets that may be encrypted: they have less room for payload, take more on
-/// the wire, and are whole blocks of the cipher when they are full.
+/// Returns the transport's configuration for packets that may be encrypted: they have less room for
+/// payload and take more bytes on the wire; full packets are whole cipher blocks.
 #[must_use]
 pub fn leave_room(
     transport: weft_transport::TransportConfig,
@@ -261,7 +264,7 @@ pub fn leave_room(
 }
 
 impl EncryptionSettings {
-    /// Returns the variable of a key.
+    /// Returns the environment variable of a key.
     pub fn variable(key: &str) -> String {
         TransportSettings::variable(key)
     }

@@ -1,5 +1,5 @@
-//! What a connection costs that does nothing: many of them, set up with real handshakes over
-//! loopback, both ends in this process.
+//! Measures the cost of idle connections: many of them, set up with real handshakes over loopback,
+//! both ends in this process.
 
 use std::fs;
 use std::io;
@@ -13,34 +13,35 @@ use weft_units::{Duration, Instant};
 
 use crate::{Agent, AgentConfig, Application, OpenError, SealConfig, WaitMode};
 
-/// Handshakes under way at a time: as many as the receive buffer holds twice over.
-const UNDER_WAY: u32 = 512;
+/// Concurrent handshakes: half of what the receive buffer holds.
+const MAX_HANDSHAKES: u32 = 512;
 
-/// How long everything may take.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// The time limit.
+const TIME_LIMIT: Duration = Duration::from_secs(120);
 
-/// What was measured.
+/// The result of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct IdleReport {
     /// Connections, each with both ends in this process.
     pub connections: u32,
-    /// Until all were set up, seconds.
+    /// Time until all were set up, seconds.
     pub setup_seconds: f64,
-    /// Resident size before the first, bytes; sockets' buffers are in it.
+    /// Resident size before the first connection, bytes; it includes the sockets' buffers.
     pub resident_before: u64,
     /// Resident size with all of them, before any carried a message, bytes.
     pub resident_idle: u64,
-    /// Resident size after each carried a message and rested, bytes.
+    /// Resident size after each carried a message and became idle again, bytes.
     pub resident_rested: u64,
 }
 
 impl IdleReport {
-    /// Bytes a connection, its two ends together.
+    /// Returns the bytes of a connection, both ends together.
     pub fn bytes_per_connection(&self) -> f64 {
         self.share(self.resident_idle)
     }
 
-    /// Bytes a connection, its two ends together, after it carried a message and rested.
+    /// Returns the bytes of a connection, both ends together, after it carried a message and became
+    /// idle again.
     pub fn bytes_per_rested_connection(&self) -> f64 {
         self.share(self.resident_rested)
     }
@@ -51,7 +52,7 @@ impl IdleReport {
     }
 }
 
-/// Why it could not be measured.
+/// The errors of a measurement.
 #[derive(Debug, thiserror::Error)]
 pub enum IdleError {
     /// Sockets or endpoint could not be opened.
@@ -63,22 +64,22 @@ pub enum IdleError {
     /// The process's size cannot be read.
     #[error("cannot read this process's size from /proc/self/statm: {0}")]
     Size(#[from] io::Error),
-    /// Connections were lost, or took too long.
+    /// Connections were lost, or the time limit passed.
     #[error("{ready} of {wanted} connections were ready after {seconds} s, {closed} closed")]
     Unfinished {
-        /// Ready for use.
+        /// Connections that are ready.
         ready: u32,
-        /// Asked for.
+        /// Connections requested.
         wanted: u32,
-        /// Closed again.
+        /// Connections that closed.
         closed: u32,
-        /// How long was waited.
+        /// The time limit, seconds.
         seconds: u64,
     },
 }
 
-/// Sets `connections` up, encrypted so, lets each carry a message, and measures this process before, between and
-/// after. `observe` hears how many are ready.
+/// Sets up `connections` connections with this encryption, sends a message on each, and measures
+/// this process before, between and after. Calls `observe` with the number that is ready.
 ///
 /// # Errors
 /// See [`IdleError`].
@@ -99,7 +100,7 @@ pub fn measure(
     Ok(IdleReport { connections, setup_seconds, resident_before, resident_idle, resident_rested })
 }
 
-/// Both ends, stepped by turns on one thread.
+/// Both ends, stepped alternately on one thread.
 struct Pair {
     client: Agent,
     server: Agent,
@@ -107,7 +108,7 @@ struct Pair {
     answered: Ends,
 }
 
-/// What one side's connections went through.
+/// Events of one side's connections.
 #[derive(Debug, Default)]
 struct Ends {
     ready: Vec<ConnectionId>,
@@ -118,7 +119,7 @@ struct Ends {
 impl Pair {
     fn open(connections: u32, encryption: &SealConfig) -> Result<Self, IdleError> {
         let transport = TransportConfig {
-            // None may end, or speak, while the others are set up and measured.
+            // No connection may end or send while the others are set up and measured.
             idle_timeout: Duration::from_secs(3600),
             keepalive_interval: Duration::ZERO,
             peer_timeout: Duration::from_secs(30),
@@ -146,7 +147,7 @@ impl Pair {
         self.until(connections, |pair| {
             let ready = count(&pair.asked.ready);
             let now = pair.client.now();
-            while asked < connections && asked - ready < UNDER_WAY {
+            while asked < connections && asked - ready < MAX_HANDSHAKES {
                 pair.client.endpoint().connect(now, to, 0)?;
                 asked += 1;
             }
@@ -159,10 +160,10 @@ impl Pair {
         let mut submitted = 0;
         self.until(connections, |pair| {
             let now = pair.client.now();
-            while submitted < connections && submitted - pair.asked.sent < UNDER_WAY {
+            while submitted < connections && submitted - pair.asked.sent < MAX_HANDSHAKES {
                 let id = pair.asked.ready[submitted as usize];
                 let message = Message { token: 0, opcode: 0, tag: 0, length: 64 };
-                // A connection that was lost meanwhile shows as closed.
+                // A connection that was lost meanwhile is counted as closed.
                 let _ = pair.client.endpoint().submit(now, id, message);
                 submitted += 1;
             }
@@ -182,21 +183,21 @@ impl Pair {
         wanted: u32,
         mut done: impl FnMut(&mut Self) -> Result<bool, IdleError>,
     ) -> Result<(), IdleError> {
-        let deadline = self.client.now() + PATIENCE;
+        let deadline = self.client.now() + TIME_LIMIT;
         while !done(self)? {
             self.turn();
             let closed = self.asked.closed + self.answered.closed;
             if closed > 0 || self.client.now() >= deadline {
                 let ready = count(&self.asked.ready);
-                let seconds = PATIENCE.as_nanos() / 1_000_000_000;
+                let seconds = TIME_LIMIT.as_nanos() / 1_000_000_000;
                 return Err(IdleError::Unfinished { ready, wanted, closed, seconds });
             }
         }
         Ok(())
     }
 
-    /// Both ends take a turn; when neither had anything to do, one sleeps for a millisecond or
-    /// until a packet comes.
+    /// Both ends take a turn; if neither had anything to do, one sleeps for a millisecond or until
+    /// a packet arrives.
     fn turn(&mut self) {
         let answered = self.server.turn(&mut self.answered);
         let pause = self.client.now() + Duration::from_millis(u64::from(!answered.worked()));
@@ -227,7 +228,7 @@ impl Application for Ends {
     }
 }
 
-/// Resident size of this process, bytes.
+/// Returns the resident size of this process, bytes.
 fn resident() -> Result<u64, io::Error> {
     let statm = fs::read_to_string("/proc/self/statm")?;
     let pages = statm.split_whitespace().nth(1).and_then(|pages| pages.parse::<u64>().ok());

@@ -1,30 +1,30 @@
-//! A port of a known rate: the agent gives the kernel no more than it can send, so that what waits
-//! waits in the engine, as behind a NIC that asks for packets when it has room.
+//! A port of a known rate: the agent gives the kernel only what the port can send, so that the
+//! queue is in the engine, as behind a NIC that requests packets when it has room.
 
 use weft_units::{BitRate, ByteCount, Duration, Instant};
 
 /// Ethernet, IPv4 and UDP headers.
 const HEADERS: u64 = 14 + 20 + 8;
 
-/// How fast a host sends.
+/// The rate and queue of a host's port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PortConfig {
-    /// Its rate.
+    /// The rate.
     pub rate: BitRate,
-    /// Full packets it takes ahead.
+    /// The queue's capacity, full packets.
     pub packets: u16,
 }
 
-/// A port, and what it has been given.
+/// A port and the time at which its queue is empty.
 #[derive(Debug)]
 pub(crate) struct Port {
     rate: BitRate,
-    /// How long a full packet takes.
+    /// Transmission time of a full packet.
     full: Duration,
     ahead: Duration,
-    /// When all of it has been sent.
+    /// The time at which its queue is empty.
     free_at: Instant,
-    /// When there is room again, if somebody asked in vain.
+    /// The time at which it has room, if the last request found none.
     room_at: Option<Instant>,
 }
 
@@ -35,7 +35,7 @@ impl Port {
         Self { rate: config.rate, full, ahead, free_at: Instant::EPOCH, room_at: None }
     }
 
-    /// Full packets that it has room for.
+    /// Returns the number of full packets that it has room for.
     pub(crate) fn room(&mut self, now: Instant) -> usize {
         self.free_at = self.free_at.max(now);
         let left = (now + self.ahead).since(self.free_at).as_nanos() / self.full.as_nanos().max(1);
@@ -43,7 +43,7 @@ impl Port {
         usize::try_from(left).unwrap_or(usize::MAX)
     }
 
-    /// A datagram was given to it.
+    /// Accounts for a datagram of this many bytes.
     pub(crate) fn take(&mut self, datagram: u16) {
         self.free_at += self.rate.serialization_delay(ByteCount(u64::from(datagram) + HEADERS));
     }
@@ -68,7 +68,7 @@ mod tests {
         assert_eq!(port.room(start), 0);
         assert_eq!(port.room_at(), Some(start + Duration::from_micros(100)));
         assert_eq!(port.room(start + Duration::from_micros(250)), 2);
-        // Rest is not saved up.
+        // Unused capacity does not accumulate.
         assert_eq!(port.room(start + Duration::from_secs(1)), 4);
     }
 }

@@ -1,6 +1,6 @@
-//! Settings of the transport of real packets: a profile, and values that replace the profile's. Programs read them from
-//! variables (`WEFT_PROFILE`), daemons from a file (`profile = "stellar"`), commands from options; here is the one table
-//! of keys and the one parser for all of them.
+//! Settings of the transport of real packets: a profile, and values that replace the profile's.
+//! Programs read them from variables (`WEFT_PROFILE`), daemons from a file (`profile = "stellar"`),
+//! commands from options; this module has the one table of keys and the one parser for all of them.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -13,24 +13,26 @@ use weft_units::{BitRate, Duration};
 
 use crate::AgentConfig;
 
-/// Bytes of the shortest packet that every network carries (IPv6, RFC 8200, section 5), and of a jumbo frame's.
+/// Permitted packet sizes, bytes: from the minimum that every network carries (IPv6, RFC 8200,
+/// section 5) to a jumbo frame.
 const MTUS: RangeInclusive<u32> = 1_280..=9_000;
-/// Each path is a socket.
+/// Permitted numbers of paths. Each path is a socket.
 const PATHS: RangeInclusive<u16> = 1..=4_096;
-/// Nanoseconds that a retransmission timeout may be at least.
+/// Permitted minimum retransmission timeouts, nanoseconds.
 const RTOS: RangeInclusive<u64> = 1_000..=1_000_000_000;
-/// Bits a second. The time that a burst takes counts as a round trip's, which is a second at most.
+/// Permitted rates, bits per second. A burst's duration counts as a round trip's, which is at most
+/// 1 s.
 const RATES: RangeInclusive<u64> = 1_000_000..=1_000_000_000_000;
 
-/// The configuration that other settings change.
+/// The configuration on which settings are based.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BaseProfile {
     /// [`AgentConfig::ethernet`].
     #[default]
     Ethernet,
-    /// The same on one path, as the fabric's hash chooses it.
+    /// [`AgentConfig::ethernet`] on one path, chosen by the fabric's hash.
     Single,
-    /// A published system's.
+    /// The profile of a published system.
     Published(Profile),
 }
 
@@ -44,7 +46,7 @@ impl BaseProfile {
         &ALL
     }
 
-    /// Returns its name.
+    /// Returns the profile's name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Ethernet => "ethernet",
@@ -53,7 +55,7 @@ impl BaseProfile {
         }
     }
 
-    /// Returns what it is, in one line.
+    /// Returns the profile's description in one line.
     pub const fn about(self) -> &'static str {
         match self {
             Self::Ethernet => {
@@ -64,10 +66,12 @@ impl BaseProfile {
         }
     }
 
-    /// Returns the configuration for real packets. `paths` are those of the profiles that are no published system's.
+    /// Returns the configuration for real packets. `paths` applies to profiles of no published
+    /// system.
     ///
-    /// A published system's figures of its own network (packet size, rate, round trip) give way to the host's; its
-    /// path policy, congestion control, windows, acknowledgements and timeouts stay.
+    /// A published system's values of its own network (packet size, rate, round trip) are replaced
+    /// by the host's; its path policy, congestion control, windows, acknowledgements and timeouts
+    /// stay.
     pub fn config(self, paths: u16) -> TransportConfig {
         let host = AgentConfig::ethernet(paths);
         match self {
@@ -101,38 +105,39 @@ impl FromStr for BaseProfile {
     }
 }
 
-/// Values that were set; `None` leaves the profile's.
+/// Values that are set; `None` keeps the profile's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TransportSettings {
-    /// The configuration that the others change.
+    /// The profile.
     pub profile: Option<BaseProfile>,
-    /// Chooses the path of each packet or burst.
+    /// The path policy.
     pub policy: Option<path::Kind>,
-    /// Decides how much may be in flight.
+    /// The congestion control.
     pub congestion: Option<congestion::Kind>,
     /// Paths of a connection.
     pub paths: Option<u16>,
-    /// Shortest retransmission timeout.
+    /// The minimum retransmission timeout.
     pub rto: Option<Duration>,
-    /// Bytes of a packet, with its IP header. Its owner knows what other headers take of it.
+    /// Bytes of a packet with its IP header. The caller subtracts its other headers.
     pub mtu: Option<u32>,
     /// Rate of the host's link.
     pub line_rate: Option<BitRate>,
 }
 
-/// A setting that is refused.
+/// The error of a setting that is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name}={value}: {reason}")]
 pub struct SettingError {
     /// The variable's or the key's name.
     pub name: String,
-    /// The value it has.
+    /// The value.
     pub value: String,
-    /// The reason, with the values that are allowed.
+    /// The reason, with the permitted values.
     pub reason: String,
 }
 
-/// Hands the variable of each key that is set and not empty to `set`. The error names the variable in place of the key.
+/// Calls `set` with the variable of each key that is set and not empty. The error names the
+/// variable instead of the key.
 ///
 /// # Errors
 /// Those of `set`.
@@ -150,11 +155,11 @@ pub fn read_variables(
 }
 
 impl TransportSettings {
-    /// Their keys in files. In the environment `line-rate` is `WEFT_LINE_RATE`.
+    /// The keys in files. In the environment `line-rate` is `WEFT_LINE_RATE`.
     pub const KEYS: [&'static str; 7] =
         ["profile", "policy", "congestion", "paths", "rto", "mtu", "line-rate"];
 
-    /// Returns the variable of a key.
+    /// Returns the environment variable of a key.
     pub fn variable(key: &str) -> String {
         format!("WEFT_{}", key.replace('-', "_").to_uppercase())
     }
@@ -185,7 +190,7 @@ impl TransportSettings {
         Ok(())
     }
 
-    /// Reads the variables of an environment. One that is empty sets nothing.
+    /// Reads the variables of an environment. An empty variable sets nothing.
     ///
     /// # Errors
     /// A value is not allowed.
@@ -197,7 +202,7 @@ impl TransportSettings {
         Ok(settings)
     }
 
-    /// Returns these settings, and those of `others` where these have none.
+    /// Returns these settings, completed with those of `others`.
     #[must_use]
     pub fn or(self, others: Self) -> Self {
         Self {
@@ -211,8 +216,9 @@ impl TransportSettings {
         }
     }
 
-    /// Returns the configuration, but for `mtu` and `line_rate`, which depend on headers and bursts of their owner.
-    /// `paths` are a connection's where neither the settings nor a published profile say.
+    /// Returns the configuration without `mtu` and `line_rate`, which depend on the caller's
+    /// headers and bursts. `paths` applies where neither the settings nor a published profile set a
+    /// number.
     pub fn config(&self, paths: u16) -> TransportConfig {
         let base = self.profile.unwrap_or_default().config(paths);
         let Retransmission { rto_min, rto_max, .. } = base.retransmission;
@@ -228,7 +234,7 @@ impl TransportSettings {
         }
     }
 
-    /// Returns `config` in rows of name and value, under the name of its profile.
+    /// Returns `config` as rows of name and value, under the name of its profile.
     pub fn describe(&self, config: &TransportConfig) -> Vec<(String, String)> {
         let Retransmission { rto_min, rto_max, backoff, .. } = config.retransmission;
         let doubling = if backoff { ", doubling" } else { "" };

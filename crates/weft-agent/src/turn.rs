@@ -1,6 +1,6 @@
-//! One turn of the loop between sockets and engine: what arrived goes in, payload goes where it
-//! belongs, what is due is done, what may leave leaves. This is the hot path; nothing here
-//! allocates per packet.
+//! One turn of the loop between sockets and engine: it passes arrivals to the engine and payload to
+//! the application, handles timeouts, and sends. This is the hot path; nothing here allocates per
+//! packet.
 
 use weft_seal::{OpenError, Seals};
 use weft_transport::{
@@ -12,51 +12,50 @@ use weft_wire::{Content, Packet, SetupKind};
 use crate::Agent;
 use crate::udp::Received;
 
-/// Packets taken from the engine before the sockets are looked at again: what may sit in the outbox
-/// while an ACK waits to be read.
+/// Packets taken from the engine before the sockets are read again: the maximum in the outbox while
+/// an ACK waits to be read.
 const TRANSMIT_BUDGET: usize = 176;
 
-/// Datagrams between the one that is parsed and the one whose header is fetched into the cache.
+/// Distance, in datagrams, from the one being parsed to the one whose header is prefetched.
 const TOUCH_AHEAD: usize = 4;
 
-/// How often sockets that only send are looked at. What arrives there says that a connection is no
-/// more, which without it would take a peer timeout to find out.
+/// The interval at which sockets that only send are read. An arrival there reports that a
+/// connection no longer exists, which would otherwise take a peer timeout to detect.
 const STRAYS_EVERY: Duration = Duration::from_millis(1);
 
-/// Strays taken at a time.
+/// Maximum strays taken at a time.
 const STRAYS: usize = 16;
 
-/// What the owner of an [`Agent`] does: it keeps the bytes of messages and hears what happened.
+/// The owner of an [`Agent`]: it keeps the bytes of messages and receives events.
 pub trait Application {
     /// Copies a piece of a submitted message into `out`, which is exactly `payload.len` long. The
-    /// message's bytes must be there and the same until its `Sent`, or its connection's `Closed`.
+    /// message's bytes must stay unchanged until its `Sent`, or its connection's `Closed`.
     fn read(&mut self, connection: ConnectionId, payload: Payload, out: &mut [u8]);
 
-    /// Puts a piece of an arriving message where it belongs. Pieces come in any order, each once,
+    /// Writes a piece of an arriving message to its place. Pieces arrive in any order, each once,
     /// and always inside `placement.length`. Two pieces of one message number may disagree about
-    /// its length when the peer is hostile.
+    /// its length if the peer is hostile.
     fn place(&mut self, now: Instant, placement: &Placement, bytes: &[u8]);
 
-    /// Something happened. Commands to `endpoint` are welcome here.
+    /// Handles an event. It may call commands of `endpoint`.
     fn on_event(&mut self, endpoint: &mut Endpoint, now: Instant, event: Event);
 
-    /// Everything that arrived in this turn is in; packets are asked for next. A place to submit
-    /// more.
+    /// Runs after all arrivals of a turn and before packets are sent. It may submit messages.
     fn on_turn(&mut self, _endpoint: &mut Endpoint, _now: Instant) {}
 }
 
-/// What one turn did.
+/// The counts of one turn.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[must_use]
 pub struct Turn {
     /// Datagrams that arrived.
     pub received: usize,
-    /// Datagrams that left, or wait for the kernel to take them.
+    /// Datagrams that were sent, or wait for the kernel.
     pub sent: usize,
 }
 
 impl Turn {
-    /// Whether anything happened.
+    /// Returns `true` if a datagram arrived or left.
     pub fn worked(self) -> bool {
         self.received + self.sent > 0
     }
@@ -115,7 +114,7 @@ impl Agent {
                     continue;
                 }
                 let ends = (&mut self.endpoint, &mut self.seals);
-                if !take_in(ends, application, now, &arrival, datagram) {
+                if !ingest(ends, application, now, &arrival, datagram) {
                     self.counters.malformed += 1;
                 }
             }
@@ -141,7 +140,7 @@ impl Agent {
         }
     }
 
-    /// Takes in what has come to the end of the delay line.
+    /// Handles the packets that are due on the delay line.
     #[cold]
     fn take_delayed(&mut self, application: &mut impl Application) -> usize {
         let now = self.clock.now();
@@ -149,7 +148,7 @@ impl Agent {
         while let Some((arrival, mut datagram)) = self.delay_line.take(now) {
             datagrams += 1;
             let ends = (&mut self.endpoint, &mut self.seals);
-            if !take_in(ends, application, now, &arrival, &mut datagram) {
+            if !ingest(ends, application, now, &arrival, &mut datagram) {
                 self.counters.malformed += 1;
             }
             self.delay_line.recycle(datagram);
@@ -159,8 +158,8 @@ impl Agent {
 
     fn send_departures(&mut self, application: &mut impl Application, now: Instant) -> usize {
         let outbox = &mut self.sockets.outbox;
-        // What the kernel has no room for waits; asking the engine for more would only let it
-        // pile up and grow old.
+        // What the kernel has no room for waits; more packets from the engine would only queue here
+        // and age.
         let mut room = TRANSMIT_BUDGET.saturating_sub(outbox.waiting());
         let port = &mut self.port;
         if let Some(port) = port {
@@ -185,7 +184,7 @@ impl Agent {
     }
 }
 
-/// How a message arrived.
+/// Returns the arrival data of a message.
 #[inline]
 fn arrival_of(received: &Received<'_>, now: Instant, lead: u64) -> Arrival {
     Arrival {
@@ -196,8 +195,9 @@ fn arrival_of(received: &Received<'_>, now: Instant, lead: u64) -> Arrival {
     }
 }
 
-/// Fetches a byte, if there is one there, so that it is in the cache when the header that it begins is read: headers
-/// lie too far apart for the processor to guess the next, and each would be waited for (`docs/performance.md`).
+/// Prefetches a byte, if there is one, so that the header at it is cached when it is read: headers
+/// lie too far apart for the hardware prefetcher, and each would be a cache miss
+/// (`docs/performance.md`).
 #[inline]
 fn touch(bytes: &[u8], at: usize) {
     if let Some(&first) = bytes.get(at) {
@@ -205,10 +205,10 @@ fn touch(bytes: &[u8], at: usize) {
     }
 }
 
-/// Opens a datagram and gives the packet to the engine, and its payload to the application. Returns `false` if it is no
-/// packet.
+/// Opens a datagram, passes the packet to the engine and its payload to the application. Returns
+/// `false` if it is no packet.
 #[inline]
-fn take_in(
+fn ingest(
     (endpoint, seals): (&mut Endpoint, &mut Seals),
     application: &mut impl Application,
     now: Instant,
@@ -220,9 +220,9 @@ fn take_in(
         Ok((_, Content::Frame)) => return false,
         Err(error) => return drop_unopened(endpoint, arrival, error),
     };
-    // By reference: a packet moved right after it was parsed waits for its own stores.
+    // By reference: a packet moved right after it was parsed stalls on its own stores.
     let Ok((packet, payload)) = &Packet::parse(inside) else { return false };
-    // Applications know no memory that an RDMA header could name.
+    // Applications have no memory that an RDMA header could name.
     if packet.announces_rdma() {
         return false;
     }
@@ -244,7 +244,7 @@ fn take_in(
     true
 }
 
-/// Tells the sender of a packet whose keys are not known. Returns `false` if it is no packet.
+/// Answers the sender of a packet whose keys are not known. Returns `false` if it is no packet.
 #[cold]
 fn drop_unopened(endpoint: &mut Endpoint, arrival: &Arrival, error: OpenError) -> bool {
     if let OpenError::UnknownKey { connection, iv } = error {

@@ -1,4 +1,5 @@
-//! How a thread passes the time between turns: asleep in the kernel, spinning, or both by turns.
+//! The ways of a thread to wait between turns: asleep in the kernel, spinning, or one after the
+//! other.
 
 use std::os::fd::BorrowedFd;
 use std::str::FromStr;
@@ -8,17 +9,17 @@ use weft_units::{Duration, Instant};
 
 use crate::Clock;
 
-/// How to wait.
+/// The ways to wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum WaitMode {
     /// Sleep in `ppoll` until a packet or the deadline. Costs a wake-up a packet, and no CPU when
     /// idle.
     Block,
-    /// Never sleep. Lowest latency with a core to itself; ruinous without one.
+    /// Never sleep. Lowest latency on a core of its own; very slow without one.
     Poll,
-    /// Spin briefly after work, then sleep. The spin lengthens while it pays and shrinks to nothing
-    /// while it does not, so a starved or idle thread behaves as [`WaitMode::Block`].
+    /// Spin briefly after work, then sleep. The spin lengthens while it finds work and shrinks to
+    /// zero while it does not, so a starved or idle thread behaves as [`WaitMode::Block`].
     #[default]
     Hybrid,
 }
@@ -27,7 +28,7 @@ impl WaitMode {
     /// Every mode.
     pub const ALL: &[Self] = &[Self::Block, Self::Poll, Self::Hybrid];
 
-    /// Its name on the command line.
+    /// Returns its name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Block => "block",
@@ -47,38 +48,38 @@ impl FromStr for WaitMode {
     }
 }
 
-/// The longest spin. A wake-up from `ppoll` costs 5 to 20 us, so a spin that would have to last
-/// longer than this costs more than it saves.
-const LONGEST_SPIN: Duration = Duration::from_micros(50);
+/// The longest spin. A wake-up from `ppoll` costs 5 to 20 us, so a longer spin costs more than it
+/// saves.
+const MAX_SPIN: Duration = Duration::from_micros(50);
 
 /// The shortest spin worth starting.
-const SHORTEST_SPIN: Duration = Duration::from_micros(2);
+const MIN_SPIN: Duration = Duration::from_micros(2);
 
-/// Waits as its mode says, and learns how long to spin: the rule of KVM's halt polling (grow when
-/// a sleep turned out short, shrink when a spin was in vain).
+/// Waits as its mode requires, and adapts the spin by the rule of KVM's halt polling (grow after a
+/// short sleep, shrink after a spin without work).
 #[derive(Debug)]
 pub(crate) struct Waiter {
     mode: WaitMode,
     clock: Clock,
     spin: Duration,
-    /// Since when nothing has happened.
+    /// The time since which nothing has happened.
     idle_since: Option<Instant>,
     slack_set: bool,
 }
 
 impl Waiter {
     pub(crate) fn new(mode: WaitMode, clock: Clock) -> Self {
-        Self { mode, clock, spin: SHORTEST_SPIN, idle_since: None, slack_set: false }
+        Self { mode, clock, spin: MIN_SPIN, idle_since: None, slack_set: false }
     }
 
-    /// A turn found work: look again at once.
+    /// Notes that a turn found work: the next wait returns at once.
     #[inline]
     pub(crate) fn worked(&mut self) {
         self.idle_since = None;
     }
 
-    /// Returns when `readable` may have packets, a `writable` has room, or `until` has come; and
-    /// earlier whenever it spins.
+    /// Returns when `readable` may have packets, a `writable` has room, or `until` has passed;
+    /// while it spins, earlier.
     pub(crate) fn wait<'a>(
         &mut self,
         readable: BorrowedFd<'a>,
@@ -90,7 +91,7 @@ impl Waiter {
         self.wait_for(readable.chain(writable), until);
     }
 
-    /// The same for two sockets to read from.
+    /// Waits in the same way for two sockets to read from.
     pub(crate) fn wait_for_either(
         &mut self,
         first: BorrowedFd<'_>,
@@ -126,17 +127,17 @@ impl Waiter {
         now.since(idle_since) < self.spin
     }
 
-    /// Slept this long, after a spin in vain.
+    /// Adapts the spin after a sleep of this length that followed a spin without work.
     fn learn(&mut self, slept: Duration) {
         let spun = self.idle_since.take().is_some();
-        if slept < LONGEST_SPIN {
-            self.spin = (self.spin * 2).max(SHORTEST_SPIN);
-            if self.spin > LONGEST_SPIN {
-                self.spin = LONGEST_SPIN;
+        if slept < MAX_SPIN {
+            self.spin = (self.spin * 2).max(MIN_SPIN);
+            if self.spin > MAX_SPIN {
+                self.spin = MAX_SPIN;
             }
         } else if spun {
             self.spin = self.spin / 2;
-            if self.spin < SHORTEST_SPIN {
+            if self.spin < MIN_SPIN {
                 self.spin = Duration::ZERO;
             }
         }
@@ -154,17 +155,18 @@ impl Waiter {
             *slot = socket;
             count += 1;
         }
-        // An interrupted or failed poll is a short one: the caller looks and comes back.
+        // An interrupted or failed poll counts as a short sleep: the caller takes a turn again.
         let _ = poll(&mut watched[..count], span.map(timespec).as_ref());
     }
 }
 
-/// Sockets watched at once: one or two to read from, and those that are full. More may be full; the
-/// first with room wakes the thread, and then all are tried.
+/// Maximum number of sockets watched at once: one or two to read from, and those that are full.
+/// More may be full; the first with room wakes the thread, which then tries all.
 const WATCHED: usize = 8;
 
-/// Timers of ordinary threads may be 50 us late (prctl(2), PR_SET_TIMERSLACK), as long as a delayed
-/// ACK waits. Where this is refused they stay late and nothing else changes.
+/// Reduces the timer slack. Timers of ordinary threads may be 50 us late (prctl(2),
+/// PR_SET_TIMERSLACK), as long as a delayed ACK waits. If the kernel refuses, only the lateness
+/// stays.
 pub(crate) fn sharpen_timers() {
     let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
 }

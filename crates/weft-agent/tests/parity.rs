@@ -43,7 +43,7 @@ fn transport() -> TransportConfig {
     }
 }
 
-/// What an engine said, without times, ids and tokens that differ from run to run.
+/// The output of an engine, without times, ids and tokens, which differ between runs.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Said {
     Connected,

@@ -1,24 +1,24 @@
-//! What two neighbours let each other reach without help, in memory that they share: for either direction a table
-//! that the lender writes, and a word in which the borrower says that it is at work. The lender takes an entry
-//! back by clearing its serial number, and then waits until a borrower that may have seen it is done. Neither
-//! trusts the other: a lender that lies has its own memory written, and a borrower that lies could write there anyway,
-//! for it may be traced.
+//! The memory that two neighbours grant each other for direct access, in shared memory: for each
+//! direction a table that the lender writes, and a word with which the borrower marks that it is at
+//! work. The lender recalls an entry by clearing its serial number, and then waits until a borrower
+//! that may have seen it is done. Neither trusts the other: a dishonest lender exposes only its own
+//! memory, and a dishonest borrower could write there anyway, because it may be traced.
 
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 use crate::memory::{Mapped, Memory, Word};
 
-/// Entries of a table that ships: regions that one process lends another, for each connection.
+/// Entries of a production table: regions that one process lends another, for each connection.
 const ENTRIES: usize = 128;
 pub(crate) const ENTRY_BYTES: usize = 64;
 
-/// Words before the entries, each on a line of its own.
+/// Words before the entries, each on its own cache line.
 pub(crate) const GIVEN: usize = 0;
 pub(crate) const AT_WORK: usize = 64;
 pub(crate) const FIRST: usize = 4096;
 
-/// Where what is in an entry.
+/// Offsets of the fields of an entry.
 pub(crate) const SERIAL: usize = 0;
 pub(crate) const CONNECTION: usize = 4;
 pub(crate) const KEY: usize = 8;
@@ -30,10 +30,11 @@ pub(crate) const ADDRESS: usize = 32;
 const WRITABLE: u32 = 1;
 const READABLE: u32 = 2;
 
-/// Bytes of memory that one direction takes.
+/// Bytes of memory for one direction.
 pub const LEASES_BYTES: usize = FIRST + ENTRIES * ENTRY_BYTES;
 
-/// Memory of a table: zero at first, [`LEASES_BYTES`] of it where it ships. The models' tables have an entry or two.
+/// Memory of a table: initially zero, [`LEASES_BYTES`] long in production. The models' tables have
+/// an entry or two.
 pub trait LeaseMemory: Memory {
     /// Entries of the table.
     const ENTRIES: usize = ENTRIES;
@@ -50,31 +51,31 @@ const fn at(entry: usize) -> usize {
     FIRST + entry * ENTRY_BYTES
 }
 
-/// What an entry is for.
+/// The identity of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lent {
-    /// The connection, as the lender calls it.
+    /// The lender's id of the connection.
     pub connection: u32,
     /// The region's key.
     pub key: u32,
 }
 
-/// What the borrower may reach.
+/// The region that a lease covers, and the rights.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// For requests on this connection, as the borrower calls it.
+    /// The borrower's id of the connection whose requests may use it.
     pub connection: u32,
-    /// That name this key.
+    /// The region's key in requests.
     pub key: u32,
-    /// Where the region begins, as requests count.
+    /// The region's first address in requests.
     pub start: u64,
-    /// How long it is, bytes.
+    /// Length of the region, bytes.
     pub length: u64,
-    /// Where it begins in the lender's memory.
+    /// The region's first address in the lender's memory.
     pub address: u64,
-    /// Whether it may be written.
+    /// `true` if it may be written.
     pub writable: bool,
-    /// Whether it may be read.
+    /// `true` if it may be read.
     pub readable: bool,
 }
 
@@ -87,13 +88,13 @@ pub struct Lender<M = Mapped> {
 }
 
 impl<M: LeaseMemory> Lender<M> {
-    /// The lender's end of a table in this memory.
+    /// Returns the lender's end of a table in this memory.
     pub const fn new(table: M) -> Self {
         Self { table, entries: Vec::new(), given: 0 }
     }
 
-    /// Lends something, if it is not lent yet, and there is room for it. The borrower is not told where there is none,
-    /// and its requests take the usual way.
+    /// Lends a region, unless it is lent already or the table is full. If it is full, the borrower
+    /// is not notified, and its requests take the usual path.
     pub fn lend(&mut self, connection: u32, terms: &Terms) {
         let lent = Lent { connection, key: terms.key };
         if self.entries.contains(&Some(lent)) {
@@ -119,14 +120,15 @@ impl<M: LeaseMemory> Lender<M> {
         longs
             .iter()
             .for_each(|&(field, long)| table.long(at + field).store(long, Ordering::Relaxed));
-        // Zero is no entry's serial number.
+        // Zero is never an entry's serial number.
         self.given = self.given.wrapping_add(1).max(1);
         serial_word(table, entry).store(self.given, Ordering::Release);
         table.word(GIVEN).store(self.given, Ordering::Release);
     }
 
-    /// Takes back what is for this, and returns when nobody is at work with it. `is_gone` returns whether the borrower is no
-    /// more. It is asked again and again, and lets others have the processor in between.
+    /// Recalls the leases for which `what` returns `true`, and returns when no borrower is using
+    /// them. `is_gone` returns `true` if the borrower has exited; it is called repeatedly and
+    /// yields the processor in between.
     pub fn recall(&mut self, what: impl Fn(&Lent) -> bool, is_gone: impl Fn() -> bool) {
         let mut recalled = false;
         for (entry, lent) in self.entries.iter_mut().enumerate() {
@@ -140,8 +142,8 @@ impl<M: LeaseMemory> Lender<M> {
         }
     }
 
-    /// Waits until a borrower that began to work before this call is done: a few microseconds, unless another program
-    /// has its processor.
+    /// Waits until a borrower that began to work before this call is done: a few microseconds,
+    /// unless it is descheduled.
     fn wait(&self, is_gone: impl Fn() -> bool) {
         M::fence(Ordering::SeqCst);
         let word = self.table.word(AT_WORK);
@@ -159,12 +161,12 @@ pub struct Borrower<M = Mapped> {
 }
 
 impl<M: LeaseMemory> Borrower<M> {
-    /// The borrower's end of a table in this memory.
+    /// Returns the borrower's end of a table in this memory.
     pub const fn new(table: M) -> Self {
         Self { table, seen: 0, known: Vec::new() }
     }
 
-    /// Hears of what was lent since this was asked last, each with its number.
+    /// Calls `each` with every lease given since the last call, and its number.
     pub fn hear(&mut self, mut each: impl FnMut(u64, Terms)) {
         let given = self.table.word(GIVEN).load(Ordering::Acquire);
         if given == self.seen {
@@ -177,7 +179,8 @@ impl<M: LeaseMemory> Borrower<M> {
             if serial != 0 && serial != self.known[entry] {
                 self.known[entry] = serial;
                 let terms = self.read(entry);
-                // Where another came to its place meanwhile this serial number is not found there again.
+                // If another lease replaced it meanwhile, this serial number is not found there
+                // again.
                 each(u64::from(serial) << 32 | entry as u64, terms);
             }
         }
@@ -199,7 +202,7 @@ impl<M: LeaseMemory> Borrower<M> {
         }
     }
 
-    /// Works with what was lent under this number, if it is still: the lender waits for that.
+    /// Runs `work` if the lease of this number is still valid; the lender waits for its end.
     pub fn work(&self, number: u64, work: impl FnOnce() -> bool) -> bool {
         let [entry, serial] = [number & u64::from(u32::MAX), number >> 32];
         let entry = usize::try_from(entry).ok().filter(|&entry| entry < M::ENTRIES);
@@ -277,7 +280,7 @@ mod tests {
         drop(heap);
     }
 
-    /// A borrower that is at work is waited for, unless it is gone.
+    /// The lender waits for a borrower that is at work, unless the borrower has exited.
     #[test]
     fn nobody_is_at_work_with_what_was_recalled() {
         let (table, heap) = table();

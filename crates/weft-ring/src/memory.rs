@@ -1,5 +1,5 @@
-//! Shared memory as the protocols see it: atomic words, and bytes that belong to one side at a time. All `unsafe` of this
-//! crate is here.
+//! Shared memory for the protocols: atomic words, and bytes that belong to one side at a time. All
+//! `unsafe` code of this crate is here.
 #![expect(unsafe_code, reason = "memory that other processes write to")]
 
 use core::ptr::NonNull;
@@ -11,63 +11,64 @@ pub trait Word<T> {
     fn load(&self, order: Ordering) -> T;
     /// Replaces the word.
     fn store(&self, value: T, order: Ordering);
-    /// Replaces the word and returns what it was.
+    /// Replaces the word and returns its previous value.
     fn swap(&self, value: T, order: Ordering) -> T;
 }
 
-/// Memory that a protocol runs on. Places are in bytes from its beginning.
+/// Memory that a protocol runs on. Places are byte offsets from its beginning.
 pub trait Memory {
-    /// A word of 32 bits.
+    /// An atomic word of 32 bits.
     type Word: Word<u32>;
-    /// A word of 64 bits.
+    /// An atomic word of 64 bits.
     type Long: Word<u64>;
 
-    /// Returns the word at a multiple of four.
+    /// Returns the word at offset `at`, a multiple of four.
     fn word(&self, at: usize) -> &Self::Word;
-    /// Returns the long word at a multiple of eight.
+    /// Returns the long word at offset `at`, a multiple of eight.
     fn long(&self, at: usize) -> &Self::Long;
-    /// Copies bytes to a place that is this side's.
+    /// Copies bytes to a place that belongs to this side.
     fn write(&self, at: usize, bytes: &[u8]);
-    /// Copies bytes from a place that is this side's. A peer that breaks the protocol may change them meanwhile: callers use
-    /// the copy alone.
+    /// Copies bytes from a place that belongs to this side. A peer that violates the protocol may
+    /// change them meanwhile: callers use only the copy.
     fn read(&self, at: usize, bytes: &mut [u8]);
-    /// Orders accesses before it against those after it, as [`core::sync::atomic::fence`] does.
+    /// Orders accesses before it and after it, as [`core::sync::atomic::fence`] does.
     fn fence(order: Ordering);
 }
 
-/// Memory at an address of this process. It does not unmap: its owner keeps the mapping.
+/// Memory at an address of this process. It does not unmap the memory: its owner keeps the mapping.
 #[derive(Clone, Copy, Debug)]
 pub struct Mapped {
     start: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: it is shared by nature; every access is atomic, or to bytes that are this side's.
+// SAFETY: it is meant to be shared; every access is atomic, or to bytes that belong to this side.
 unsafe impl Send for Mapped {}
 // SAFETY: likewise.
 unsafe impl Sync for Mapped {}
 
 impl Mapped {
-    /// Memory of `len` bytes from `start` on.
+    /// Returns memory of `len` bytes from `start` on.
     ///
     /// # Safety
-    /// `start` is divisible by eight and `len` bytes from there are mapped until the last use of the value or a copy of it.
-    /// Whoever is given it names places within those bytes only, which is checked where debug assertions are.
+    /// `start` is divisible by eight, and `len` bytes from there stay mapped until the last use of
+    /// the value or a copy of it. Its users pass only offsets within those bytes; debug assertions
+    /// check this.
     pub const unsafe fn new(start: NonNull<u8>, len: usize) -> Self {
         Self { start, len }
     }
 
-    /// Returns the bytes of it.
+    /// Returns its length, bytes.
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Returns whether it has no bytes.
+    /// Returns `true` if it has no bytes.
     pub const fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Returns the address of `len` bytes at a place, for callers that copy there themselves.
+    /// Returns the address of `len` bytes at offset `at`, for callers that copy there themselves.
     #[inline]
     pub fn pointer(&self, at: usize, len: usize) -> *mut u8 {
         debug_assert!(at <= self.len && len <= self.len - at, "within the memory");
@@ -97,15 +98,16 @@ impl Memory for Mapped {
     #[inline]
     fn write(&self, at: usize, bytes: &[u8]) {
         let to = self.pointer(at, bytes.len());
-        // SAFETY: as many bytes are there, and by the protocol the other side looks at none of them now. One that breaks it may
-        // change them; nothing of Rust's refers to them.
+        // SAFETY: `len` bytes are mapped there, and by the protocol the other side does not access
+        // them now. A peer that violates it may change them; no Rust reference points to them.
         unsafe { core::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len()) };
     }
 
     #[inline]
     fn read(&self, at: usize, bytes: &mut [u8]) {
         let from = self.pointer(at, bytes.len());
-        // SAFETY: as many bytes are there; what a peer that breaks the protocol changes meanwhile is in the copy or not.
+        // SAFETY: `len` bytes are mapped there; a concurrent change by a peer that violates the
+        // protocol affects only the copy.
         unsafe { core::ptr::copy_nonoverlapping(from, bytes.as_mut_ptr(), bytes.len()) };
     }
 
@@ -141,7 +143,7 @@ word!(loom::sync::atomic::AtomicU32, u32);
 #[cfg(test)]
 word!(loom::sync::atomic::AtomicU64, u64);
 
-/// Memory on the heap, for tests that need no other process.
+/// Memory on the heap, for tests within one process.
 #[cfg(test)]
 pub(crate) struct Heap {
     pub(crate) memory: Mapped,
@@ -150,7 +152,7 @@ pub(crate) struct Heap {
 
 #[cfg(test)]
 impl Heap {
-    /// Zeroes.
+    /// Returns zeroed memory.
     pub(crate) fn new(len: usize) -> Self {
         let bytes = Box::leak(vec![0_u64; len.div_ceil(8)].into_boxed_slice());
         let bytes = NonNull::from(bytes);

@@ -1,37 +1,37 @@
-//! A ring of messages in shared memory: one side appends, the other takes. Each keeps its own index to
-//! itself and believes the other's only as far as it makes sense. A message is its length, 4 bytes, and as many
-//! bytes; it may begin anywhere and go on at the ring's beginning.
+//! A ring of messages in shared memory: one side appends, the other removes. Each keeps its own
+//! index privately and checks the other's for plausibility. A message is its length, 4 bytes, and
+//! its bytes; it may begin anywhere and wrap at the ring's end.
 
 use alloc::vec::Vec;
 use core::sync::atomic::Ordering;
 
 use crate::memory::{Memory, Word};
 
-/// Where a ring is in its memory.
+/// The place of a ring in its memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Lane {
-    /// Where the index of what was taken is.
+    /// Offset of the index of removed bytes.
     pub head: usize,
-    /// Where the index of what was appended is.
+    /// Offset of the index of appended bytes.
     pub tail: usize,
-    /// Where its bytes begin.
+    /// Offset of the ring's bytes.
     pub start: usize,
-    /// How many there are: a power of two, as indices wrap.
+    /// Number of the ring's bytes: a power of two, as indices wrap.
     pub len: u32,
 }
 
 impl Lane {
-    /// Where an index points, and how many of `len` bytes are there before the ring's end.
+    /// Returns the offset of an index, and how many of `len` bytes are before the ring's end.
     ///
     /// # Panics
-    /// If the ring is not as long.
+    /// If `len` is larger than the ring.
     fn cut(self, index: u32, len: usize) -> (usize, usize) {
         assert!(len <= self.len as usize, "a message fits into its ring");
         let at = (index & (self.len - 1)) as usize;
         (self.start + at, len.min(self.len as usize - at))
     }
 
-    /// Copies bytes into the ring, from this index on.
+    /// Copies bytes into the ring, from index `index` on.
     #[inline]
     pub fn write(self, memory: &impl Memory, index: u32, bytes: &[u8]) {
         let (at, first) = self.cut(index, bytes.len());
@@ -39,8 +39,8 @@ impl Lane {
         memory.write(self.start, &bytes[first..]);
     }
 
-    /// Copies bytes out of the ring, from this index on. The other side may change them meanwhile: what was copied is what
-    /// counts.
+    /// Copies bytes out of the ring, from index `index` on. The other side may change them
+    /// meanwhile: callers use only the copy.
     #[inline]
     pub fn read(self, memory: &impl Memory, index: u32, bytes: &mut [u8]) {
         let (at, first) = self.cut(index, bytes.len());
@@ -50,25 +50,26 @@ impl Lane {
     }
 }
 
-/// Bytes of the longest message: a request with every piece or all the inline data it may have.
+/// Bytes of the longest message: a request with the maximum number of pieces or of inline data.
 pub const LONGEST_MESSAGE: usize = 2 << 10;
 
 /// Bytes of a message's length.
 const LENGTH: u32 = 4;
 
-/// The other side's index, or a message's length, cannot be: it is broken, or hostile.
+/// The other side's index, or a message's length, is impossible: the other side is faulty or
+/// hostile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the shared ring holds what cannot be")]
 pub struct Corrupt;
 
-/// The side that appends.
+/// The appending side.
 #[derive(Debug)]
 pub struct Producer {
     lane: Lane,
     tail: u32,
 }
 
-/// The side that takes.
+/// The removing side.
 #[derive(Debug)]
 pub struct Consumer {
     lane: Lane,
@@ -76,7 +77,7 @@ pub struct Consumer {
 }
 
 impl Producer {
-    /// The appending side of a ring.
+    /// Returns the appending side of a ring.
     pub const fn new(lane: Lane) -> Self {
         Self { lane, tail: 0 }
     }
@@ -87,16 +88,16 @@ impl Producer {
         Self { lane, tail }
     }
 
-    /// Returns the index of what was appended. For tests and fuzz targets.
+    /// Returns the index of appended bytes. For tests and fuzz targets.
     #[doc(hidden)]
     pub const fn tail(&self) -> u32 {
         self.tail
     }
 
-    /// Whether there is room for a message of so many bytes.
+    /// Returns `true` if there is room for a message of `len` bytes.
     ///
     /// # Errors
-    /// The other side's index cannot be.
+    /// The other side's index is impossible.
     pub fn has_room(&self, memory: &impl Memory, len: usize) -> Result<bool, Corrupt> {
         let head = memory.word(self.lane.head).load(Ordering::Acquire);
         let used = self.tail.wrapping_sub(head);
@@ -104,10 +105,10 @@ impl Producer {
         Ok(room.checked_sub(LENGTH).is_some_and(|room| len <= room as usize))
     }
 
-    /// Appends a message; false when there is no room.
+    /// Appends a message; returns `false` if there is no room.
     ///
     /// # Errors
-    /// The other side's index cannot be.
+    /// The other side's index is impossible.
     pub fn push(&mut self, memory: &impl Memory, message: &[u8]) -> Result<bool, Corrupt> {
         if !self.has_room(memory, message.len())? {
             return Ok(false);
@@ -122,26 +123,27 @@ impl Producer {
 }
 
 impl Consumer {
-    /// The taking side of a ring.
+    /// Returns the removing side of a ring.
     pub const fn new(lane: Lane) -> Self {
         Self { lane, head: 0 }
     }
 
-    /// Returns the taking side of a ring whose indices are both at `head`. For tests and fuzz targets.
+    /// Returns the removing side of a ring whose indices are both at `head`. For tests and fuzz
+    /// targets.
     #[doc(hidden)]
     pub const fn at(lane: Lane, head: u32) -> Self {
         Self { lane, head }
     }
 
-    /// Whether there is something to take, or to be refused.
+    /// Returns `true` if there is a message, or an impossible index to refuse.
     pub fn has_any(&self, memory: &impl Memory) -> bool {
         memory.word(self.lane.tail).load(Ordering::Acquire) != self.head
     }
 
-    /// Takes the next message into `message`; false when there is none.
+    /// Moves the next message into `message`; returns `false` if there is none.
     ///
     /// # Errors
-    /// The other side's index, or the message's length, cannot be.
+    /// The other side's index, or the message's length, is impossible.
     pub fn pop(&mut self, memory: &impl Memory, message: &mut Vec<u8>) -> Result<bool, Corrupt> {
         let tail = memory.word(self.lane.tail).load(Ordering::Acquire);
         let used = tail.wrapping_sub(self.head);
@@ -181,7 +183,7 @@ mod tests {
         (heap, Producer::new(LANE), Consumer::new(LANE))
     }
 
-    /// Any order of appending and taking gives what a queue gives.
+    /// Any order of pushes and pops gives the results of a queue.
     #[test]
     fn messages_come_out_as_they_went_in() {
         for seed in 0..if cfg!(miri) { 1 } else { 20 } {
@@ -206,7 +208,7 @@ mod tests {
         }
     }
 
-    /// Its length alone would be written over what was not taken yet.
+    /// Its length alone would overwrite unread bytes.
     #[test]
     fn an_empty_message_needs_room_for_its_length() {
         let (heap, mut producer, _consumer) = pair();

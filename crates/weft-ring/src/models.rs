@@ -1,6 +1,7 @@
-//! Loom models: threads run the protocols on loom's memory, in every interleaving with so many preemptions, and with every
-//! value that the memory model lets a load return (`LOOM_MAX_PREEMPTIONS`, two by default; `cargo xtask proofs` allows
-//! three). Bytes are cells that panic when two threads use them at once.
+//! Loom models: threads run the protocols on loom's memory, in every interleaving with a limited
+//! number of preemptions, and with every value that the memory model lets a load return
+//! (`LOOM_MAX_PREEMPTIONS`, two by default; `cargo xtask proofs` allows three). Bytes are cells
+//! that panic when two threads use them at once.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -20,7 +21,7 @@ mod signal;
 /// Bytes of a cell.
 const CELL: usize = 4;
 
-/// Memory that loom watches. It has the places that it was made with, and no others.
+/// Memory that loom watches. It has only the places that it was created with.
 #[derive(Clone, Debug)]
 struct Model {
     words: Rc<BTreeMap<usize, AtomicU32>>,
@@ -29,7 +30,8 @@ struct Model {
 }
 
 impl Model {
-    /// Zeroes. Bytes are in whole cells; where there is a word too, it has the bytes.
+    /// Returns zeroed memory. Bytes are in whole cells; where there is also a word, the word holds
+    /// the bytes.
     fn new(
         words: impl IntoIterator<Item = usize>,
         longs: impl IntoIterator<Item = usize>,

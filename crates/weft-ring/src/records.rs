@@ -1,46 +1,48 @@
-//! One direction of a channel: records of bytes in memory that two processes share, written by one and
-//! read by the other. A record's first word is its size, stored after everything else of it: zero where
-//! nothing was written yet, so that the reader looks at one cache line, and a writer that dies in the middle
-//! has written nothing. Records are written and read in place: payload is copied once into the ring and once out
-//! of it. The other process is not trusted: what it stores is read once, and checked.
+//! One direction of a channel: records of bytes in memory that two processes share, written by one
+//! and read by the other. A record's first word is its size, stored after the rest of the record
+//! and zero before that, so that the reader polls one cache line, and a writer that dies in the
+//! middle has written nothing. Records are written and read in place: payload is copied once into
+//! the ring and once out of it. The other process is not trusted: its values are read once and
+//! checked.
 
 use core::sync::atomic::Ordering;
 
 use crate::memory::{Mapped, Memory, Word};
 use crate::signal;
 
-/// Bytes of records in a ring that ships.
+/// Bytes of records in a production ring.
 const RECORDS_BYTES: usize = 1 << 19;
-/// The same, as positions count.
+/// The same number as a position.
 pub const CAPACITY: u64 = RECORDS_BYTES as u64;
 
-/// Where records begin: before them are words that one end writes, each on a line of its own.
+/// Offset of the records: before them are words that one end writes, each on its own cache line.
 pub const RECORDS: usize = 4096;
 pub(crate) const READ: usize = 0;
 pub(crate) const ASLEEP: usize = 64;
 pub(crate) const FULL: usize = 128;
 
-/// Bytes of memory that one ring takes.
+/// Bytes of memory of one ring.
 pub const RING_BYTES: usize = RECORDS + RECORDS_BYTES;
 
 /// Bytes of the longest record.
 pub const LONGEST: usize = 1 << 16;
 
-/// Records begin, and end, at multiples of this: a cache line, so that the one that is polled and the one that is
-/// written next to it are two.
+/// Alignment of records, bytes: a cache line, so that the polled record and the one written next to
+/// it never share one.
 pub const ALIGN: usize = 64;
 
-/// Where the size is in a record.
+/// Offset of the size in a record.
 const SIZE_WORD: usize = 0;
 
-/// In place of a size: the next record is at the start.
+/// A value of the size word: the next record is at the ring's start.
 const SKIP: u32 = u32::MAX;
 
-/// The other process broke the rules.
+/// The other process violated the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Broken;
 
-/// Memory of a ring: zero at first, [`RING_BYTES`] of it where it ships. The models' rings are a few records long.
+/// Memory of a ring: initially zero, [`RING_BYTES`] long in production. The models' rings are a few
+/// records long.
 pub trait RecordMemory: Memory + Clone {
     /// Bytes of records.
     const CAPACITY: u64 = CAPACITY;
@@ -60,7 +62,7 @@ fn offset<M: RecordMemory>(position: u64) -> usize {
     RECORDS + usize::try_from(position % M::CAPACITY).expect("below the capacity")
 }
 
-/// The part of a record that is not written yet.
+/// The unwritten part of a record.
 #[derive(Debug)]
 pub struct Room<M = Mapped> {
     memory: M,
@@ -69,10 +71,10 @@ pub struct Room<M = Mapped> {
 }
 
 impl<M: Memory> Room<M> {
-    /// Writes bytes there: the reader does not look before the record's size is there.
+    /// Writes bytes there: the reader does not look before the record's size is stored.
     ///
     /// # Panics
-    /// If the record is not as long.
+    /// If the record has less room.
     #[inline]
     pub fn put(&mut self, bytes: &[u8]) {
         let to = self.advance(bytes.len());
@@ -90,10 +92,10 @@ impl<M: Memory> Room<M> {
 }
 
 impl Room {
-    /// Returns the address of room for so many bytes, for the caller to write.
+    /// Returns the address of room for `len` bytes, for the caller to write.
     ///
     /// # Panics
-    /// If the record is not as long.
+    /// If the record has less room.
     #[inline]
     pub fn take(&mut self, len: usize) -> *mut u8 {
         let to = self.advance(len);
@@ -105,23 +107,24 @@ impl Room {
 #[derive(Debug)]
 pub struct Writer<M = Mapped> {
     memory: M,
-    /// Bytes written, and of those read when last looked.
+    /// Bytes written, and bytes read as of the last look.
     written: u64,
     read: u64,
-    /// There was no room, and the reader was told.
+    /// `true` if there was no room and the reader was notified.
     waits: bool,
 }
 
 impl<M: RecordMemory> Writer<M> {
-    /// The writing end of a ring in this memory.
+    /// Returns the writing end of a ring in this memory.
     pub const fn new(memory: M) -> Self {
         Self { memory, written: 0, read: 0, waits: false }
     }
 
-    /// Whether a record of any length has room. Where not, the reader is told that it is waited for.
+    /// Returns `true` if a record of any length has room. Otherwise the reader is notified that the
+    /// writer waits.
     ///
     /// # Errors
-    /// The reader says that it read what was not written.
+    /// The reader's position is beyond the written records.
     pub fn has_room(&mut self) -> Result<bool, Broken> {
         let room = self.fits(M::LONGEST) || self.look()?.fits(M::LONGEST);
         if self.waits == room {
@@ -131,8 +134,8 @@ impl<M: RecordMemory> Writer<M> {
         Ok(room)
     }
 
-    /// Where a record of this length would go, and how much of the end is left out for it. The word after a
-    /// record says that there is none yet.
+    /// Returns the position of a record of this length, and the bytes skipped at the ring's end.
+    /// The word after a record is zero: no next record yet.
     fn place(&self, len: usize) -> (u64, u64) {
         let to_end = M::CAPACITY - self.written % M::CAPACITY;
         let skipped = if len as u64 > to_end { to_end } else { 0 };
@@ -144,10 +147,11 @@ impl<M: RecordMemory> Writer<M> {
         position + len as u64 + ALIGN as u64 - self.read <= M::CAPACITY
     }
 
-    /// Writes a record of `len` bytes, of which `lay` writes those after the first word.
+    /// Writes a record of `len` bytes; `lay` writes those after the first word.
     ///
     /// # Panics
-    /// If it is longer than [`LONGEST`], or does not fit: the caller has asked.
+    /// If it is longer than [`LONGEST`], or does not fit: the caller must check
+    /// [`has_room`](Self::has_room) first.
     pub fn write(&mut self, len: usize, lay: impl FnOnce(&mut Room<M>)) {
         let len = len.next_multiple_of(ALIGN);
         assert!(len <= M::LONGEST && self.fits(len), "a record's size");
@@ -164,13 +168,14 @@ impl<M: RecordMemory> Writer<M> {
         self.written = next;
     }
 
-    /// Returns the bytes written so far, with those left out at the ring's end. For tests and fuzz targets.
+    /// Returns the bytes written so far, with those skipped at the ring's end. For tests and fuzz
+    /// targets.
     #[doc(hidden)]
     pub const fn written(&self) -> u64 {
         self.written
     }
 
-    /// Sees how far the reader is.
+    /// Reads the reader's position.
     fn look(&mut self) -> Result<&Self, Broken> {
         let read = self.memory.long(READ).load(Ordering::Acquire);
         if read < self.read || read > self.written {
@@ -180,13 +185,13 @@ impl<M: RecordMemory> Writer<M> {
         Ok(self)
     }
 
-    /// Whether the reader must be woken to see what was written before.
+    /// Returns `true` if the reader must be woken to see the records written before.
     pub fn reader_sleeps(&self) -> bool {
         signal::is_asked::<M>(self.memory.word(ASLEEP))
     }
 }
 
-/// A record, where it was written.
+/// A record in the place where it was written.
 #[derive(Clone, Copy, Debug)]
 pub struct Unread<M = Mapped> {
     memory: M,
@@ -195,14 +200,14 @@ pub struct Unread<M = Mapped> {
 }
 
 impl<M: Memory> Unread<M> {
-    /// Returns the record's bytes.
+    /// Returns the record's length, bytes.
     #[expect(clippy::len_without_is_empty, reason = "no record is empty")]
     pub const fn len(&self) -> usize {
         self.len
     }
 
-    /// Copies the record's beginning to `out`; returns how much of that there is. What its writer changes meanwhile it does to
-    /// itself.
+    /// Copies the record's beginning to `out`; returns the number of bytes copied. A writer that
+    /// changes it meanwhile harms only itself.
     #[inline]
     pub fn copy_to(&self, out: &mut [u8]) -> usize {
         let len = self.len.min(out.len());
@@ -212,7 +217,8 @@ impl<M: Memory> Unread<M> {
 }
 
 impl Unread {
-    /// Returns the address of `len` bytes from there on, which their writer may still change; `None` past the end.
+    /// Returns the address of `len` bytes at offset `from`, which their writer may still change;
+    /// `None` past the end.
     #[inline]
     pub fn bytes(&self, from: usize, len: usize) -> Option<*const u8> {
         let fits = from.checked_add(len).is_some_and(|end| end <= self.len);
@@ -228,21 +234,22 @@ pub struct Reader<M = Mapped> {
 }
 
 impl<M: RecordMemory> Reader<M> {
-    /// The reading end of a ring in this memory.
+    /// Returns the reading end of a ring in this memory.
     pub const fn new(memory: M) -> Self {
         Self { memory, read: 0 }
     }
 
-    /// Returns the bytes passed so far, with those left out at the ring's end. For tests and fuzz targets.
+    /// Returns the bytes passed so far, with those skipped at the ring's end. For tests and fuzz
+    /// targets.
     #[doc(hidden)]
     pub const fn passed(&self) -> u64 {
         self.read
     }
 
-    /// The next record, if there is one. It is there until it is [passed](Self::pass).
+    /// Returns the next record, if there is one. It stays there until it is [passed](Self::pass).
     ///
     /// # Errors
-    /// The writer wrote what is no record.
+    /// The writer wrote an invalid record.
     pub fn peek(&mut self) -> Result<Option<Unread<M>>, Broken> {
         let mut size = size_word(&self.memory, self.read).load(Ordering::Acquire);
         if size == SKIP {
@@ -264,25 +271,26 @@ impl<M: RecordMemory> Reader<M> {
         Ok(Some(Unread { memory: self.memory.clone(), start, len }))
     }
 
-    /// Is done with the record peeked at, of this length.
+    /// Releases the peeked record, of this length.
     pub fn pass(&mut self, len: usize) {
         self.read += len as u64;
         self.memory.long(READ).store(self.read, Ordering::Release);
     }
 
-    /// Whether the writer waits for room. One that has begun to just now may be missed: it looks again by itself, a
-    /// little later.
+    /// Returns `true` if the writer waits for room. A wait that has just begun may be missed: the
+    /// writer checks again a little later.
     pub fn writer_waits(&self) -> bool {
         self.memory.word(FULL).load(Ordering::Relaxed) != 0
     }
 
-    /// Whether there is nothing to read.
+    /// Returns `true` if there is nothing to read.
     #[inline]
     pub fn is_empty(&self) -> bool {
         size_word(&self.memory, self.read).load(Ordering::Acquire) == 0
     }
 
-    /// Says that this end sleeps, and must be woken. What was written just before is not announced: look.
+    /// Sets whether this end sleeps and must be woken. A record written just before wakes nobody:
+    /// check for it after this call.
     pub fn set_asleep(&self, asleep: bool) {
         self.memory.word(ASLEEP).store(asleep.into(), Ordering::SeqCst);
         M::fence(Ordering::SeqCst);
@@ -299,7 +307,7 @@ mod tests {
         if cfg!(miri) { most / 1000 } else { most }
     }
 
-    /// A ring in memory of this process, with both ends.
+    /// A ring in this process's memory, with both ends.
     struct Ring {
         writer: Writer,
         reader: Reader,
@@ -311,7 +319,7 @@ mod tests {
         Ring { writer: Writer::new(heap.memory), reader: Reader::new(heap.memory), heap }
     }
 
-    /// Writes a record of `len` bytes all the same; whether there was room.
+    /// Writes a record of `len` bytes if there is room; returns `true` if it did.
     fn write(writer: &mut Writer, number: u8, len: usize) -> bool {
         let room = writer.has_room().unwrap();
         if room {

@@ -1,13 +1,13 @@
-//! Words that one writer replaces while readers copy them, all or nothing (a sequence lock; H.-J. Boehm, "Can seqlocks get
-//! along with programming language memory models?", MSPC 2012). A reader that is overtaken tries again; the writer never
-//! waits.
+//! Words that one writer replaces while readers copy them, all or nothing (a sequence lock; H.-J.
+//! Boehm, "Can seqlocks get along with programming language memory models?", MSPC 2012). A reader
+//! that is overtaken retries; the writer never waits.
 
 use core::sync::atomic::Ordering;
 
 use crate::memory::{Memory, Word};
 
-/// Replaces the long words from place `first` on, little-endian. `sequence` is the place of the lock's long word and
-/// `last` its value, which is even. Returns the next.
+/// Replaces the long words from offset `first` on, little-endian. `sequence` is the offset of the
+/// lock's long word and `last` its value, which is even. Returns the next value.
 pub fn publish<M: Memory>(
     memory: &M,
     sequence: usize,
@@ -17,7 +17,7 @@ pub fn publish<M: Memory>(
 ) -> u64 {
     let lock = memory.long(sequence);
     lock.store((last + 1).to_le(), Ordering::Relaxed);
-    // A reader that sees a word from below sees that it is being written.
+    // A reader that sees one of the words below also sees the odd sequence.
     M::fence(Ordering::Release);
     for (index, word) in words.iter().enumerate() {
         memory.long(first + 8 * index).store(word.to_le(), Ordering::Relaxed);
@@ -26,7 +26,7 @@ pub fn publish<M: Memory>(
     last + 2
 }
 
-/// Returns what `copy` copies, if it was not written meanwhile. `sequence` returns the lock's word.
+/// Returns the result of `copy`, unless a write overlapped it. `sequence` returns the lock's word.
 ///
 /// # Errors
 /// Those of `sequence` and `copy`.

@@ -1,29 +1,30 @@
-//! A flag by which a sleeper asks to be woken. Who falls asleep sets it, then looks a last time for what there is to do; who
-//! brings something looks at the flag afterwards. One of them sees the other: each has a fence between its store and its
-//! load (Dekker's pattern).
+//! A flag by which a sleeper requests a wake-up. The sleeper sets it, then checks a last time for
+//! work; a producer adds work, then checks the flag. One of them sees the other: each has a fence
+//! between its store and its load (Dekker's pattern).
 
 use core::sync::atomic::Ordering;
 
 use crate::memory::{Memory, Word};
 
-/// Asks for a signal. What was brought before comes without one: look for it now.
+/// Requests a signal. Earlier work comes without one: check for it after this call.
 #[inline]
 pub fn ask<M: Memory>(flag: &M::Word) {
     flag.store(1, Ordering::Relaxed);
-    // The flag is seen before what is looked for now is.
+    // The flag is visible before the check for work.
     M::fence(Ordering::SeqCst);
 }
 
-/// Returns whether a signal is asked for, for what was brought before this call. The flag is clear afterwards, so that one
-/// signal is given.
+/// Returns `true` if a signal is requested for work added before this call. Clears the flag, so
+/// that one signal is given.
 #[inline]
 pub fn is_asked<M: Memory>(flag: &M::Word) -> bool {
-    // What was brought is seen before the flag is looked at.
+    // The work is visible before the flag is read.
     M::fence(Ordering::SeqCst);
     flag.load(Ordering::Relaxed) != 0 && flag.swap(0, Ordering::SeqCst) != 0
 }
 
-/// Withdraws the question. Returns whether nobody has answered it: otherwise a signal was given, or will be.
+/// Withdraws the request. Returns `true` if no producer has answered it; otherwise a signal was
+/// given, or will be.
 #[inline]
 pub fn withdraw<M: Memory>(flag: &M::Word) -> bool {
     flag.swap(0, Ordering::SeqCst) != 0

@@ -1,7 +1,8 @@
-//! What encryption costs, beside another library: `cargo bench -p weft-seal --bench seal`.
+//! Measures the cost of encryption, beside another library:
+//! `cargo bench -p weft-seal --bench seal`.
 //!
-//! Nanoseconds a packet, the best of nine rounds: other work on the machine only ever adds. Then microseconds that the
-//! key exchange of a connection takes each end.
+//! Nanoseconds per packet, the best of nine rounds, since other work on the machine only adds time;
+//! then microseconds of a connection's key exchange at each end.
 
 use std::hint::black_box;
 use std::net::SocketAddr;
@@ -66,14 +67,14 @@ fn extension(seals: &mut Seals, from: usize, header: &SetupHeader) -> Vec<u8> {
 fn pair(cipher: Cipher) -> [Seals; 2] {
     let config = SealConfig { cipher, ..SealConfig::default() };
     let mut ends = [1, 2].map(|seed| Seals::new(config.clone(), [seed; 32]));
-    let [asks, answers] = &mut ends;
+    let [initiator, responder] = &mut ends;
     let (request, accept) = (setup(SetupKind::Request, 0), setup(SetupKind::Accept, 1));
-    let first = extension(asks, 0, &request);
-    let _ = answers.admit(at(0), &request, &first, Named::New);
-    let second = extension(answers, 1, &accept);
+    let first = extension(initiator, 0, &request);
+    let _ = responder.admit(at(0), &request, &first, Named::New);
+    let second = extension(responder, 1, &accept);
     let named = Named::Connection(ConnectionId(IDS[0]));
-    let _ = asks.admit(at(1), &accept, &second, named);
-    assert!(asks.is_sealed(ConnectionId(IDS[0])), "both ends have keys");
+    let _ = initiator.admit(at(1), &accept, &second, named);
+    assert!(initiator.is_sealed(ConnectionId(IDS[0])), "both ends have keys");
     ends
 }
 

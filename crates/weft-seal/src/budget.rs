@@ -1,18 +1,19 @@
-//! How many key exchanges strangers may have this end compute.
+//! The limit on key exchanges that unauthenticated peers can make this end compute.
 
 use weft_units::Instant;
 
-/// Exchanges of requests in a second: a third of a core. Requests beyond them are dropped, and come again.
+/// Exchanges of requests per second: a third of a core. Requests beyond them are dropped; their
+/// senders retransmit.
 const PER_SECOND: u64 = 2_000;
 
-/// Exchanges at once, after a pause.
+/// Maximum burst of exchanges after a pause.
 const MAX_SAVED: u64 = 2_048;
 
 /// A token bucket.
 #[derive(Debug)]
 pub(crate) struct Budget {
     left: u64,
-    /// Up to when it was filled.
+    /// The time up to which it was filled.
     filled: Instant,
 }
 
@@ -21,7 +22,7 @@ impl Budget {
         Self { left: MAX_SAVED, filled: Instant::EPOCH }
     }
 
-    /// Fills it with what has become due.
+    /// Adds the exchanges that have accrued until `now`.
     #[inline]
     pub(crate) fn fill(&mut self, now: Instant) {
         if self.left >= MAX_SAVED {
@@ -36,7 +37,7 @@ impl Budget {
         }
     }
 
-    /// Takes one exchange; `false` if there is none left.
+    /// Takes one exchange; returns `false` if none is left.
     pub(crate) fn take(&mut self) -> bool {
         let is_left = self.left > 0;
         self.left -= u64::from(is_left);

@@ -14,11 +14,13 @@ use crate::{OpenError, PublicKey};
 /// The protocol's version.
 const VERSION: u32 = 1;
 
-/// Packets under one key: the next follows. With packets of 2^7 blocks, telling 2^32 of them from noise has a chance
-/// of 2^-51 (the bound of counter mode, blocks squared over 2^129).
+/// Packets under one key, before the next key follows. With packets of 2^7 blocks, distinguishing
+/// 2^32 of them from random bytes has an advantage of 2^-51 (the bound of counter mode, blocks
+/// squared over 2^129).
 const PACKETS_PER_KEY: u64 = 1 << 32;
 
-/// Keys that may be passed over, because no packet under them arrived. A forged packet costs so many derivations, once.
+/// Maximum number of keys skipped because no packet under them arrived. A forged packet costs as
+/// many derivations, once.
 const MAX_AHEAD: u8 = 8;
 
 /// One connection's keys.
@@ -28,7 +30,7 @@ pub(crate) struct Channel {
     pub(crate) remote: u32,
     /// The peer's identity.
     pub(crate) peer: PublicKey,
-    /// What the accept carries, until the peer shows that it has it.
+    /// The accept's extension, until the peer proves that it has received it.
     pub(crate) accept: Option<Box<[u8]>>,
     sender: Sender,
     receiver: Receiver,
@@ -38,11 +40,11 @@ pub(crate) struct Channel {
 struct Sender {
     cipher: Cipher,
     key: Key,
-    /// The next packet's number. It goes on from key to key.
+    /// The next packet's number. It continues across keys.
     iv: u64,
     /// The number with which the key was first used.
     key_since: u64,
-    /// As the endpoint's, when the key was first used.
+    /// The endpoint's epoch when the key was first used.
     epoch: u32,
 }
 
@@ -50,9 +52,9 @@ struct Sender {
 struct Receiver {
     cipher: Cipher,
     key: Key,
-    /// The key before, for what is late.
+    /// The previous key, for late packets.
     previous: Option<Key>,
-    /// The keys after, as far as something came that claims to be under them.
+    /// The following keys, derived as far as a received packet claims to use them.
     ahead: Vec<Key>,
     window: Window,
 }
@@ -73,8 +75,9 @@ impl Channel {
         Self { remote, peer, accept, sender, receiver }
     }
 
-    /// Encrypts a packet in place. In front of what is encrypted there are `clear` bytes that are only authenticated,
-    /// and room for the header; behind it is room for the tag. Returns `true` if the key is a new one.
+    /// Encrypts a packet in place. Before the plaintext are `clear` bytes that are only
+    /// authenticated, and room for the header; after it is room for the tag. Returns `true` if the
+    /// key is new.
     #[inline]
     pub(crate) fn seal(
         &mut self,
@@ -105,7 +108,7 @@ impl Channel {
         is_new
     }
 
-    /// Decrypts a packet in place. Returns what was encrypted, and `true` if the key is a new one.
+    /// Decrypts a packet in place. Returns the plaintext, and `true` if the key is new.
     #[inline]
     pub(crate) fn open<'a>(
         &mut self,
@@ -146,7 +149,8 @@ impl Channel {
         0 < behind && behind <= WIDTH && behind <= self.sender.iv
     }
 
-    /// Returns what a log of keys says: SPI, cipher, number and bytes of the key of one direction.
+    /// Returns the fields of a key log line: SPI, cipher, number and bytes of the key of one
+    /// direction.
     pub(crate) fn log(
         &self,
         own: ConnectionId,
@@ -175,7 +179,7 @@ impl Sender {
 }
 
 impl Receiver {
-    /// Returns the key so many after this one, at least one.
+    /// Returns the key `count` after this one; `count` is at least 1.
     #[cold]
     fn ahead(&mut self, count: u8) -> &Key {
         let count = usize::from(count);
@@ -186,7 +190,7 @@ impl Receiver {
         &self.ahead[count - 1]
     }
 
-    /// The peer has gone on by so many keys.
+    /// Advances by `count` keys, as the peer did.
     #[cold]
     fn rotate(&mut self, count: u8) {
         for next in self.ahead.drain(..usize::from(count)) {

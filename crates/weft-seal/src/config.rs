@@ -1,4 +1,4 @@
-//! What an endpoint agrees to.
+//! The encryption settings of an endpoint.
 
 use alloc::collections::BTreeSet;
 use alloc::format;
@@ -11,15 +11,15 @@ use weft_wire::Cipher;
 
 use crate::{PresharedKey, PrivateKey, PublicKey};
 
-/// Whether connections are encrypted.
+/// The modes of encryption.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Mode {
     /// Never.
     Off,
-    /// With peers that can.
+    /// With peers that support it.
     #[default]
     Preferred,
-    /// Always: a peer that cannot is refused.
+    /// Always: a peer that does not support it is refused.
     Required,
 }
 
@@ -27,7 +27,7 @@ impl Mode {
     /// Every mode.
     pub const ALL: [Self; 3] = [Self::Off, Self::Preferred, Self::Required];
 
-    /// Returns its name.
+    /// Returns the mode's name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Off => "off",
@@ -52,28 +52,28 @@ impl FromStr for Mode {
     }
 }
 
-/// How an endpoint encrypts.
+/// The encryption settings of an endpoint.
 #[derive(Clone, Debug)]
 pub struct SealConfig {
-    /// Whether connections are encrypted.
+    /// The mode of encryption.
     pub mode: Mode,
-    /// The cipher to send with. Both are received.
+    /// The cipher for sent packets. Both ciphers are accepted.
     pub cipher: Cipher,
-    /// This host's identity; `None` draws one that lasts as long as the endpoint.
+    /// This host's identity; `None` generates one for the lifetime of the endpoint.
     pub identity: Option<PrivateKey>,
-    /// A key that both ends have; who has another cannot connect.
+    /// A key that both ends must have; a peer with another cannot connect.
     pub preshared_key: Option<PresharedKey>,
     /// The identities that are accepted; `None` accepts any.
     pub peers: Option<BTreeSet<PublicKey>>,
-    /// How long a key is sent with. A peer that receives nothing for eight of them is lost; retransmission timeouts are
-    /// shorter by far.
+    /// The time for which a key is used to send. A peer that receives nothing for eight of them is
+    /// lost; retransmission timeouts are far shorter.
     pub key_lifetime: Duration,
-    /// Whether keys are kept for [`Seals::poll_key_log`](crate::Seals::poll_key_log).
+    /// `true` if keys are kept for [`Seals::poll_key_log`](crate::Seals::poll_key_log).
     pub key_log: bool,
 }
 
 impl Default for SealConfig {
-    /// Encrypts with whoever can, as WireGuard does with keys of two minutes.
+    /// Encrypts with every peer that supports it, with keys of two minutes as WireGuard has.
     fn default() -> Self {
         Self {
             mode: Mode::default(),
@@ -98,7 +98,7 @@ impl SealConfig {
         self.peers.as_ref().is_none_or(|peers| peers.contains(&peer))
     }
 
-    /// Returns `true` if the configuration says who the peer must be.
+    /// Returns `true` if the configuration restricts the peer's identity.
     pub const fn authenticates(&self) -> bool {
         self.preshared_key.is_some() || self.peers.is_some()
     }

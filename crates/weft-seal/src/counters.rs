@@ -1,8 +1,8 @@
-//! What is counted.
+//! The counters of encryption.
 
 macro_rules! counters {
     ($($(#[doc = $doc:literal])+ $name:ident;)+) => {
-        /// What was sealed and opened, and what was not. All of them only grow.
+        /// Numbers of packets sealed, opened and refused. They only grow.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
         pub struct SealCounters { $($(#[doc = $doc])+ pub $name: u64),+ }
 
@@ -12,7 +12,7 @@ macro_rules! counters {
                 [$((stringify!($name), self.$name)),+].into_iter()
             }
 
-            /// Returns the packets that were not opened: those under keys that are not known may only be late.
+            /// Returns the number of packets not opened; those under unknown keys may only be late.
             pub const fn not_opened(&self) -> u64 {
                 self.malformed + self.not_authentic + self.replayed + self.in_clear
             }
@@ -30,24 +30,25 @@ counters! {
     sealed;
     /// Packets opened.
     opened;
-    /// Connections whose keys were agreed.
+    /// Connections whose key exchange succeeded.
     exchanges;
-    /// Connections that are not encrypted, because the peer cannot.
+    /// Connections that are not encrypted because the peer does not support it.
     clear;
-    /// Packets whose headers are none.
+    /// Packets with an invalid header.
     malformed;
-    /// Packets under keys that are not known.
+    /// Packets under unknown keys.
     unknown_key;
-    /// Packets that are not authentic: changed, made up, or under another key.
+    /// Packets that are not authentic: altered, forged, or under another key.
     not_authentic;
     /// Packets received before, or more than 65,536 packets late.
     replayed;
-    /// Packets in the clear on a connection that is encrypted, and where encryption is required on any.
+    /// Packets in the clear on an encrypted connection, or on any where encryption is required.
     in_clear;
-    /// Key exchanges that failed: another pre-shared key, another identity than one of those that are accepted, or a
+    /// Key exchanges that failed: another pre-shared key, an identity that is not accepted, or a
     /// forgery.
     refused_exchanges;
-    /// Requests that were dropped because others had more keys computed than strangers may. They come again.
+    /// Requests dropped because the limit on exchanges of unauthenticated peers was reached. Their
+    /// senders retransmit.
     postponed_exchanges;
     /// Requests and accepts without a key exchange where encryption is required.
     refused_clear;

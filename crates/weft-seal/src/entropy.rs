@@ -1,5 +1,5 @@
-//! Random bytes from a seed that is replaced with each draw: whoever reads the memory later cannot compute what was
-//! drawn before (fast key erasure).
+//! Random bytes from a seed that is replaced with each draw: a later reader of the memory cannot
+//! compute earlier draws (fast key erasure).
 
 use zeroize::Zeroizing;
 

@@ -1,6 +1,6 @@
-//! The key exchange: `Noise_IXpsk0_25519_ChaChaPoly_SHA256` (Noise protocol framework, revision 34). Both ends draw a key
-//! for this exchange and tell each other their identities; the pre-shared key, 32 zeros where there is none, goes into
-//! the first message (WireGuard does the same).
+//! The key exchange: `Noise_IXpsk0_25519_ChaChaPoly_SHA256` (Noise protocol framework, revision
+//! 34). Both ends generate a key for this exchange and send each other their identities; the
+//! pre-shared key, 32 zeros if there is none, goes into the first message (as in WireGuard).
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -18,11 +18,11 @@ use crate::{PresharedKey, PrivateKey, PublicKey};
 /// Bytes of a set-up header and its terms.
 const SETUP_LEN: usize = SetupHeader::LEN + Terms::LEN;
 
-/// Bytes that a Noise message of this pattern takes at most, without its payload: an ephemeral key, an identity with
-/// its tag, and the payload's tag.
+/// Maximum bytes of a Noise message of this pattern without its payload: an ephemeral key, an
+/// identity with its tag, and the payload's tag.
 const MESSAGE_LEN: usize = 32 + (32 + 16) + 16;
 
-/// What both sides of an exchange need.
+/// The inputs of an exchange on either side.
 #[derive(Clone, Copy)]
 pub(crate) struct Own<'a> {
     pub(crate) identity: &'a PrivateKey,
@@ -30,42 +30,42 @@ pub(crate) struct Own<'a> {
     pub(crate) cipher: Cipher,
 }
 
-/// What an exchange ends in.
+/// The result of an exchange.
 pub(crate) struct Agreed {
-    /// The secret of what this end sends.
+    /// The secret of the sending direction.
     pub(crate) sending: Secret,
-    /// The secret of what it receives.
+    /// The secret of the receiving direction.
     pub(crate) receiving: Secret,
-    /// The cipher that the peer sends with.
+    /// The cipher of the peer's packets.
     pub(crate) cipher: Cipher,
     /// The peer's identity.
     pub(crate) peer: PublicKey,
 }
 
-/// Why an exchange failed.
+/// The error of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Failed;
 
-/// The end that asked for a connection, until the accept arrives.
-pub(crate) struct Asking {
+/// The initiator of a connection, until the accept arrives.
+pub(crate) struct Initiator {
     noise: HandshakeState,
     /// The request's extension: header and first message.
     pub(crate) extension: Box<[u8]>,
-    /// The peer is known to encrypt, so that it is not spoken to in the clear.
+    /// `true` if the peer is known to encrypt, so that this end never sends to it in the clear.
     pub(crate) insists: bool,
-    /// The second message, once it was read, and its payload: somebody may have changed the accept around it, and the
-    /// genuine one is still to come.
+    /// The second message, once read, and its payload: the accept around it may have been altered,
+    /// and the genuine one may still arrive.
     read: Option<(Box<[u8]>, [u8; 1 + SETUP_LEN])>,
 }
 
-/// The end that was asked, until it accepts.
-pub(crate) struct Answering {
+/// The responder of a connection, until it accepts.
+pub(crate) struct Responder {
     noise: HandshakeState,
     cipher: Cipher,
 }
 
-impl Asking {
-    /// Begins the exchange of a request.
+impl Initiator {
+    /// Starts the exchange of a request.
     pub(crate) fn new(
         own: Own<'_>,
         random: &mut Entropy,
@@ -95,7 +95,7 @@ impl Asking {
     }
 }
 
-impl Answering {
+impl Responder {
     /// Reads a request's extension.
     pub(crate) fn new(
         own: Own<'_>,
@@ -112,7 +112,7 @@ impl Answering {
         Ok(Self { noise, cipher })
     }
 
-    /// Returns the identity that the peer claims; what it sends later proves it.
+    /// Returns the identity that the peer claims; its later packets prove it.
     pub(crate) fn peer(&self) -> PublicKey {
         identity_of(&self.noise)
     }
@@ -128,8 +128,8 @@ impl Answering {
     }
 }
 
-/// A set-up header and its terms as both ends see them, whichever copy of the packet arrives: the load and the token
-/// change from one to the next.
+/// Returns a set-up header and its terms without the fields that change when the packet is
+/// retransmitted: the load and the token.
 fn bound_bytes(header: &SetupHeader) -> [u8; SETUP_LEN] {
     let mut bytes = [0; SETUP_LEN];
     let terms = header.terms.map(|terms| Terms { token: 0, ..terms });
@@ -166,10 +166,11 @@ fn write(noise: &mut HandshakeState, payload: &[u8]) -> Box<[u8]> {
     out.into_boxed_slice()
 }
 
-/// Reads a message and returns its payload's length. A message that is not authentic leaves the state as it was.
+/// Reads a message and returns its payload's length. A message that is not authentic leaves the
+/// state unchanged.
 fn read(noise: &mut HandshakeState, rest: &[u8], payload: &mut [u8]) -> Result<usize, Failed> {
     let (header, message, _) = ExchangeHeader::parse(rest).map_err(|_| Failed)?;
-    // The length is checked first: the library takes a short buffer for a mistake of its caller's.
+    // The length is checked first: the library treats a short buffer as an error of its caller.
     if header.protocol != ExchangeHeader::NOISE_IX_PSK0
         || message.len() > MESSAGE_LEN + payload.len()
     {
@@ -187,7 +188,7 @@ fn agree(noise: &mut HandshakeState, cipher: u8) -> Result<Agreed, Failed> {
 }
 
 fn identity_of(noise: &HandshakeState) -> PublicKey {
-    let bytes = noise.get_remote_static().expect("both messages tell the sender's identity");
+    let bytes = noise.get_remote_static().expect("both messages carry the sender's identity");
     PublicKey(bytes.try_into().expect("an X25519 key is 32 bytes"))
 }
 
@@ -199,7 +200,7 @@ const fn cipher_of(number: u8) -> Result<Cipher, Failed> {
     }
 }
 
-/// The library's own primitives, with random bytes that the owner gave.
+/// The library's own primitives, with the owner's random bytes.
 struct Resolver([u8; 32]);
 
 impl CryptoResolver for Resolver {
@@ -220,14 +221,14 @@ impl CryptoResolver for Resolver {
     }
 }
 
-impl fmt::Debug for Asking {
+impl fmt::Debug for Initiator {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("Asking(..)")
+        out.write_str("Initiator(..)")
     }
 }
 
-impl fmt::Debug for Answering {
+impl fmt::Debug for Responder {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.write_str("Answering(..)")
+        out.write_str("Responder(..)")
     }
 }

@@ -1,4 +1,4 @@
-//! Keys that people hand to hosts: 32 bytes, written as 64 hexadecimal digits.
+//! Keys that operators give to hosts: 32 bytes, written as 64 hexadecimal digits.
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString as _};
@@ -10,46 +10,46 @@ use snow::resolvers::{CryptoResolver, DefaultResolver};
 use snow::types::Dh;
 use zeroize::ZeroizeOnDrop;
 
-/// A text that is not a key. It does not repeat the text.
+/// The error of a text that is not a key. It does not contain the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ParseKeyError {
-    /// Not 32 bytes.
+    /// The text is not 32 bytes.
     #[error("a key is 64 hexadecimal digits; got {len} characters")]
     Digits {
-        /// Characters there.
+        /// Length of the text, characters.
         len: usize,
     },
-    /// A point of low order: whoever wants to can agree on keys with it.
+    /// The key is a point of low order: the shared secret with it is not secret.
     #[error("this public key belongs to no private key that is a secret")]
     LowOrder,
 }
 
-/// A host's identity, an X25519 key (RFC 7748). It is not shown.
+/// A host's identity, an X25519 key (RFC 7748). `Debug` does not show it.
 #[derive(Clone, ZeroizeOnDrop)]
 pub struct PrivateKey(pub(crate) [u8; 32]);
 
-/// What others know a host by.
+/// The public key that identifies a host to its peers.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PublicKey(pub(crate) [u8; 32]);
 
-/// A key that two hosts were given. It is not shown.
+/// A key shared by two hosts. `Debug` does not show it.
 #[derive(Clone, ZeroizeOnDrop)]
 pub struct PresharedKey(pub(crate) [u8; 32]);
 
 impl PrivateKey {
-    /// Returns the key of these bytes, which are random and known to nobody else.
+    /// Returns the key of these bytes, which must be random and secret.
     pub const fn new(bytes: [u8; 32]) -> Self {
         Self(bytes)
     }
 
-    /// Returns the key that others know this one by.
+    /// Returns the public key of this key.
     pub fn public(&self) -> PublicKey {
         let mut dh = x25519();
         dh.set(&self.0);
         PublicKey(dh.pubkey().try_into().expect("an X25519 key is 32 bytes"))
     }
 
-    /// Returns the key as 64 hexadecimal digits, for the file that only its owner reads.
+    /// Returns the key as 64 hexadecimal digits, for a file that only its owner can read.
     pub fn to_hex(&self) -> String {
         Hex(&self.0).to_string()
     }
@@ -97,7 +97,8 @@ impl FromStr for PublicKey {
     type Err = ParseKeyError;
     fn from_str(text: &str) -> Result<Self, ParseKeyError> {
         let key = parse(text)?;
-        // A private key is a multiple of the curve's cofactor, so that such points give zeros (RFC 7748, section 6.1).
+        // A private key is a multiple of the curve's cofactor, so that such points yield zeros (RFC
+        // 7748, section 6.1).
         let mut shared = [0; 32];
         let mut dh = x25519();
         dh.set(&[1; 32]);

@@ -1,4 +1,5 @@
-//! The keys of one direction of a connection: a secret from the exchange, and what follows from it.
+//! The keys of one direction of a connection: the secret of the exchange, and the keys derived from
+//! it.
 
 use core::fmt;
 
@@ -7,10 +8,10 @@ use ring::hkdf::{HKDF_SHA256, KeyType, Prk};
 use weft_wire::Cipher;
 use zeroize::Zeroizing;
 
-/// A secret that a key is derived from, and the next secret.
+/// A secret from which a key and the next secret are derived.
 pub(crate) struct Secret(Zeroizing<[u8; 32]>);
 
-/// A key, and which of the sender's it is.
+/// A key and its number.
 pub(crate) struct Key {
     /// Counts the keys of this direction, modulo 2^8.
     pub(crate) number: u8,
@@ -60,7 +61,8 @@ impl Key {
         (bytes, len)
     }
 
-    /// Encrypts `text` in place and returns the tag. No nonce may come twice under one key.
+    /// Encrypts `text` in place and returns the tag. A nonce must never be used twice under one
+    /// key.
     #[inline]
     pub(crate) fn seal(&self, nonce: (u32, u64), clear: &[u8], text: &mut [u8]) -> [u8; 16] {
         let sealed = self.aead.seal_in_place_separate_tag(as_nonce(nonce), Aad::from(clear), text);
@@ -68,7 +70,8 @@ impl Key {
         tag.as_ref().try_into().expect("AES-GCM's tags are 16 bytes")
     }
 
-    /// Decrypts in place what its tag follows; the text, or `None` of what is not authentic.
+    /// Decrypts the bytes before the tag in place; returns the plaintext, or `None` if it is not
+    /// authentic.
     #[inline]
     pub(crate) fn open<'a>(
         &self,

@@ -1,5 +1,5 @@
-//! Bounded proofs of what stands between a recording and its replay: the window of received packets, and that no nonce comes
-//! twice (`docs/design/proofs.md`).
+//! Bounded proofs of the two defences against replay: the window of received packets rejects every
+//! repeat, and no nonce is used twice (`docs/design/proofs.md`).
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,8 @@ use crate::exchange::Agreed;
 use crate::key::Secret;
 use crate::window::{WIDTH, Window};
 
-/// Distances from the newest packet at which the window does something else: its ring moves by words of 64.
+/// Distances from the newest packet at which the window's behaviour changes: its ring moves by
+/// words of 64.
 const DISTANCES: [u64; 16] = [
     0,
     1,
@@ -32,14 +33,14 @@ const DISTANCES: [u64; 16] = [
     1 << 33,
 ];
 
-/// Packets at these distances, on either side. The greatest number is no sender's.
+/// Returns the packets at these distances on either side. No sender uses the greatest number.
 fn around(newest: u64) -> impl Iterator<Item = u64> {
     let after = DISTANCES.into_iter().filter_map(move |distance| newest.checked_add(distance));
     let before = DISTANCES.into_iter().filter_map(move |distance| newest.checked_sub(distance));
     after.chain(before).filter(|&iv| iv < u64::MAX)
 }
 
-/// Receives `more` packets after those of `received`, in every way.
+/// Receives `more` packets after those of `received`, in every order.
 fn receive(window: &Window, received: &BTreeSet<u64>, more: u32, states: &mut u64) {
     *states += 1;
     let newest = *received.last().expect("one at least");
@@ -54,7 +55,7 @@ fn receive(window: &Window, received: &BTreeSet<u64>, more: u32, states: &mut u6
             let (mut window, mut received) = (window.clone(), received.clone());
             window.add(iv);
             received.insert(iv);
-            // All that came before is known still, wherever the window has moved.
+            // All earlier packets are still known, wherever the window has moved.
             assert!(received.iter().all(|&iv| window.has(iv)), "forgotten of {received:?}");
             receive(&window, &received, more - 1, states);
         }
@@ -74,7 +75,7 @@ fn no_packet_is_taken_twice_and_none_of_the_window_is_refused() {
         }
     }
     assert!(states > 5_000, "{states} windows");
-    // The last number there is would be taken again and again: it never is.
+    // The last number would be accepted repeatedly, so it never is.
     assert!(Window::default().has(u64::MAX));
 }
 
@@ -95,17 +96,17 @@ fn a_number_is_completed_from_its_low_half() {
     }
 }
 
-/// What happens to a sender.
+/// The events of a sender.
 #[derive(Clone, Copy, Debug)]
 enum Step {
     Send,
-    /// A packet leaves, and is lost.
+    /// A packet leaves and is lost.
     Lose,
-    /// Keys are due to change.
+    /// The key lifetime expires.
     Change,
-    /// As many packets were sent as one key may have.
+    /// The number of packets under one key reaches its limit.
     UseUp,
-    /// The peer changes its key, and sends.
+    /// The peer changes its key and sends.
     Hear,
 }
 
@@ -156,11 +157,12 @@ fn no_nonce_is_used_twice_whatever_happens() {
                         (header.spi, u64::from(header.iv)),
                         (7, number & u64::from(u32::MAX))
                     );
-                    // More than a nonce for each key: a number is never used again under any.
+                    // Stronger than a unique nonce for each key: a number is never reused under any
+                    // key.
                     assert!(used.is_none_or(|used| number > used), "{number} after {used:?}");
                     used = Some(number);
                     number += 1;
-                    // Numbers that were never sent leave no gap that a peer could fill.
+                    // Skipped numbers leave no gap that a peer could fill.
                     let skipped = matches!(step, Step::Send) && number < 1 << 31;
                     assert!(!skipped || opens(&mut there, &mut packet), "{step:?}");
                 }

@@ -1,5 +1,5 @@
-//! Which packets were received, so that none is taken twice (RFC 6479: the bitmap is a ring of words, and moves by
-//! clearing words). It is as long as the connection has packets, up to its width.
+//! The window of received packets, which rejects repeats (RFC 6479: the bitmap is a ring of words,
+//! and moves by clearing words). It grows with the connection's packets, up to its width.
 
 use alloc::vec::Vec;
 

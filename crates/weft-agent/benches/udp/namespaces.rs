@@ -1,17 +1,17 @@
-//! Where the two ends live: two network namespaces of this process's own, or loopback.
+//! The hosts of both ends: two network namespaces of this process's own, or loopback.
 
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::{Command, Stdio};
 
-/// Which end of the link.
+/// One end of the link.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum End {
     Client,
     Server,
 }
 
-/// Where the ends live. Namespaces are removed when this is dropped.
+/// The hosts of both ends. Dropping it removes the namespaces.
 #[derive(Debug)]
 pub(crate) enum Place {
     Namespaces { client: String, server: String },

@@ -1,4 +1,4 @@
-//! What each process of the bench does. The bench runs itself again at each end, as one of these.
+//! The roles of the bench's processes. The bench starts itself at each end in one of them.
 
 use std::io::{BufRead, BufReader, Write as _};
 use std::net::{IpAddr, SocketAddr};
@@ -23,7 +23,7 @@ const PAYLOAD: u16 = 1440;
 /// Bytes of a ping-pong's message.
 const PING: u16 = 8;
 
-/// What can be chosen on the command line.
+/// The options of the command line.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Settings {
     pub(crate) rounds: usize,
@@ -143,15 +143,15 @@ impl Running {
     }
 
     /// The next line the process prints.
-    fn hear<T: DeserializeOwned>(&mut self) -> T {
+    fn read_output<T: DeserializeOwned>(&mut self) -> T {
         let mut line = String::new();
         self.output.read_line(&mut line).expect("a process that prints");
         serde_json::from_str(&line).unwrap_or_else(|error| panic!("{line:?}: {error}"))
     }
 
-    /// Where a process that receives does so; the first thing it prints.
+    /// Returns the address of a receiving process, whose port it prints first.
     fn receives_at(&mut self) -> SocketAddr {
-        SocketAddr::new(self.address, self.hear())
+        SocketAddr::new(self.address, self.read_output())
     }
 }
 
@@ -167,7 +167,7 @@ pub(crate) fn blast(place: &Place, settings: &Settings) -> f64 {
     let mut counter = Running::start(place, End::Server, "count", settings, None);
     let to = counter.receives_at();
     let _blaster = Running::start(place, End::Client, "blast", settings, Some(to));
-    counter.hear::<Blast>().goodput_bps(HEADER_BYTES) / 1e9
+    counter.read_output::<Blast>().goodput_bps(HEADER_BYTES) / 1e9
 }
 
 /// One connection's stream.
@@ -183,14 +183,14 @@ pub(crate) fn latency(place: &Place, settings: &Settings) -> Report {
 fn against_server(place: &Place, settings: &Settings, role: &str) -> Report {
     let mut server = Running::start(place, End::Server, "serve", settings, None);
     let to = server.receives_at();
-    Running::start(place, End::Client, role, settings, Some(to)).hear()
+    Running::start(place, End::Client, role, settings, Some(to)).read_output()
 }
 
 /// A bare ping-pong.
 pub(crate) fn bare_latency(place: &Place, settings: &Settings) -> LatencyMicros {
     let mut echo = Running::start(place, End::Server, "echo", settings, None);
     let to = echo.receives_at();
-    Running::start(place, End::Client, "ping", settings, Some(to)).hear()
+    Running::start(place, End::Client, "ping", settings, Some(to)).read_output()
 }
 
 /// The process that runs at one end: `role ADDRESS SETTINGS [TO]`.

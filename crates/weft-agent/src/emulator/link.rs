@@ -1,4 +1,4 @@
-//! One direction of one path: a rate, a queue that marks and drops, a delay, a loss.
+//! One direction of one path: a rate, a queue that marks and drops, a delay, a loss rate.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -7,8 +7,8 @@ use weft_units::{BitRate, ByteCount, Duration, Instant, Rng, Seed};
 
 use super::PathModel;
 
-/// A path's switches and counters, shared with the relay's thread. Changes hold from the next
-/// packet on.
+/// The settings and counters of a path, shared with the relay's thread. Changes take effect from
+/// the next packet on.
 #[derive(Debug)]
 pub struct PathControl {
     up: AtomicBool,
@@ -26,13 +26,13 @@ pub struct PathControl {
 /// Packets of one path, both directions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct PathCounters {
-    /// Passed on.
+    /// Packets forwarded.
     pub delivered: u64,
-    /// Lost by chance, or because the path was down.
+    /// Packets lost at random, or because the path was down.
     pub lost: u64,
-    /// Dropped because the queue was full.
+    /// Packets dropped because the queue was full.
     pub overflowed: u64,
-    /// Passed on with a congestion mark.
+    /// Packets forwarded with a congestion mark.
     pub marked: u64,
 }
 
@@ -52,17 +52,17 @@ impl PathControl {
         }
     }
 
-    /// Kills the path, with what is on it, or revives it.
+    /// Sets the path up, or takes it down and drops its packets in flight.
     pub fn set_up(&self, up: bool) {
         self.up.store(up, Ordering::Relaxed);
     }
 
-    /// Whether packets pass.
+    /// Returns `true` if packets pass.
     pub fn is_up(&self) -> bool {
         self.up.load(Ordering::Relaxed)
     }
 
-    /// Loses this many of a million packets.
+    /// Sets the loss rate, packets of a million.
     pub fn set_loss_per_million(&self, loss: u32) {
         self.loss_per_million.store(loss, Ordering::Relaxed);
     }
@@ -72,7 +72,7 @@ impl PathControl {
         self.rate_bps.store(rate.as_bps(), Ordering::Relaxed);
     }
 
-    /// What passed and what did not.
+    /// Returns the numbers of packets forwarded, lost, dropped and marked.
     pub fn counters(&self) -> PathCounters {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         PathCounters {
@@ -93,13 +93,13 @@ impl PathControl {
     }
 }
 
-/// The path of a source port: one hash for both directions, as in a fabric whose switches share a
-/// seed.
+/// Returns the path of a source port: one hash for both directions, as in a fabric whose switches
+/// share a seed.
 pub(super) fn path_of(seed: Seed, source_port: u16, paths: usize) -> usize {
     seed.child("ecmp", source_port.into()).rng().index(paths)
 }
 
-/// A packet on its way.
+/// A packet in flight.
 #[derive(Debug)]
 pub(super) struct InFlight {
     pub(super) arrives_at: Instant,
@@ -110,7 +110,7 @@ pub(super) struct InFlight {
 /// One direction of one path.
 #[derive(Debug)]
 pub(super) struct Link {
-    /// When the last packet accepted will have left.
+    /// The departure time of the last packet accepted.
     busy_until: Instant,
     in_flight: VecDeque<InFlight>,
     rng: Rng,
@@ -121,7 +121,7 @@ impl Link {
         Self { busy_until: Instant::EPOCH, in_flight: VecDeque::new(), rng: seed.rng() }
     }
 
-    /// Takes a packet in, or drops it; `buffer` becomes its copy.
+    /// Enqueues or drops a packet; `buffer` becomes its copy.
     pub(super) fn enqueue(
         &mut self,
         now: Instant,
@@ -149,12 +149,12 @@ impl Link {
         self.in_flight.push_back(InFlight { arrives_at, marked, bytes: copy });
     }
 
-    /// When the next packet arrives.
+    /// Returns the arrival time of the next packet.
     pub(super) fn next_arrival(&self) -> Option<Instant> {
         self.in_flight.front().map(|packet| packet.arrives_at)
     }
 
-    /// The next packet that has arrived, if the path still stands.
+    /// Returns the next packet that has arrived, if the path is up.
     pub(super) fn dequeue(&mut self, now: Instant, path: &PathControl) -> Option<InFlight> {
         while self.next_arrival()? <= now {
             let packet = self.in_flight.pop_front()?;

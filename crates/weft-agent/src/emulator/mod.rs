@@ -1,9 +1,9 @@
-//! A fabric of several paths inside one process, for machines where nobody is root: a relay on
+//! A fabric of several paths inside one process, for machines without root privileges: a relay on
 //! loopback addresses that chooses a path by hashing the source port, as a switch would, and gives
 //! each path its own rate, delay, queue, loss, and a switch to kill it.
 //!
 //! Loopback has many addresses. The client connects to the server's stand-in; the relay passes its
-//! packets on from the client's stand-in, so that answers come back through the relay too.
+//! packets on from the client's stand-in, so that replies return through the relay too.
 //!
 //! ```text
 //! client 127.0.0.1:c  →  127.0.0.3:s ⟶ path by hash(source port) ⟶ 127.0.0.2:*  →  127.0.0.1:s server
@@ -30,9 +30,9 @@ pub use link::{PathControl, PathCounters};
 pub struct PathModel {
     /// Bits per second, counted over UDP payload.
     pub rate: BitRate,
-    /// One way, without queueing.
+    /// One-way delay without queueing.
     pub delay: Duration,
-    /// What waits for the rate, at most; more is dropped.
+    /// The capacity of the queue; packets beyond it are dropped.
     pub queue: ByteCount,
     /// Packets that find more than this waiting are marked (ECN).
     pub mark_above: ByteCount,
@@ -41,7 +41,7 @@ pub struct PathModel {
 }
 
 impl PathModel {
-    /// A path with a queue of a megabyte that marks from a quarter on, without loss.
+    /// Returns a path with a queue of a megabyte that marks above a quarter of it, without loss.
     pub fn new(rate: BitRate, delay: Duration) -> Self {
         let (queue, mark_above) = (ByteCount::mib(1), ByteCount::kib(256));
         Self { rate, delay, queue, mark_above, loss_per_million: 0 }
@@ -51,29 +51,30 @@ impl PathModel {
 /// A fabric between one client and one server.
 #[derive(Clone, Debug)]
 pub struct EmulatorConfig {
-    /// Where the client receives, an IPv4 loopback address.
+    /// The address on which the client receives, an IPv4 loopback address.
     pub client: SocketAddr,
-    /// Where the server receives, an IPv4 loopback address.
+    /// The address on which the server receives, an IPv4 loopback address.
     pub server: SocketAddr,
     /// The paths, at least one.
     pub paths: Vec<PathModel>,
-    /// Decides hash and losses.
+    /// The seed of the hash and the losses.
     pub seed: Seed,
 }
 
-/// Why there is no emulator.
+/// The errors of starting an emulator.
 #[derive(Debug, thiserror::Error)]
 pub enum EmulatorError {
-    /// The relay plays with addresses that only loopback has.
+    /// An address is not loopback; the relay needs several local addresses, which only loopback
+    /// has.
     #[error("{0} is not an IPv4 loopback address; the emulator relays between those only")]
     NotLoopback(SocketAddr),
-    /// At least one path is needed.
+    /// The configuration has no path.
     #[error("an emulator needs at least one path")]
     NoPaths,
     /// Sockets could not be opened.
     #[error(transparent)]
     Socket(#[from] SocketError),
-    /// The system gave no thread.
+    /// The system could not start a thread.
     #[error("cannot start the relay's thread: {0}")]
     Thread(#[from] io::Error),
 }
@@ -116,17 +117,17 @@ impl Emulator {
         Ok(Self { paths, server_stand_in, seed: config.seed, stop, thread: Some(thread) })
     }
 
-    /// Where the client connects to instead of the server.
+    /// Returns the address to which the client connects instead of the server's.
     pub fn server_stand_in(&self) -> SocketAddr {
         self.server_stand_in
     }
 
-    /// The paths, to change and to watch while packets pass.
+    /// Returns the paths, whose settings and counters may be used while packets pass.
     pub fn paths(&self) -> &[PathControl] {
         &self.paths
     }
 
-    /// The path that packets from `source_port` take, either way.
+    /// Returns the path of packets from `source_port`, in both directions.
     pub fn path_of(&self, source_port: u16) -> usize {
         link::path_of(self.seed, source_port, self.paths.len())
     }
@@ -136,14 +137,14 @@ impl Drop for Emulator {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A relay that panicked has said so already.
+            // A relay that panicked has already reported it.
             let _ = thread.join();
         }
     }
 }
 
-/// Sockets that receive in the place of `whom`: its port, at another loopback address that is free
-/// there and not in `taken`.
+/// Opens sockets that receive in place of `whom`: on its port, at a free loopback address that is
+/// not in `taken`.
 fn stand_in(whom: SocketAddr, taken: &[IpAddr]) -> Result<Sockets, SocketError> {
     let candidates = (2..=250)
         .map(|last| IpAddr::V4(Ipv4Addr::new(127, 0, 0, last)))

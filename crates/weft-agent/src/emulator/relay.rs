@@ -1,5 +1,5 @@
-//! The emulator's thread: takes packets in on one side, lets them out on the other when their path
-//! says so.
+//! The emulator's thread: receives packets on one side and sends them on the other when their
+//! path's delay has passed.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,8 +16,8 @@ use crate::{Clock, WaitMode};
 /// Index of the sockets that mark what they send, in [`Sockets::open_marking`].
 const MARKED: u16 = 1;
 
-/// Longest sleep, so that the thread hears that it should stop.
-const LONGEST_SLEEP: Duration = Duration::from_millis(20);
+/// The longest sleep: bounds how late the thread notices that it must stop.
+const MAX_SLEEP: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
 pub(super) struct Relay {
@@ -26,14 +26,14 @@ pub(super) struct Relay {
     paths: Arc<[PathControl]>,
     seed: Seed,
     clock: Clock,
-    /// Buffers of packets that left.
+    /// Buffers for reuse.
     spare: Vec<Vec<u8>>,
 }
 
-/// Everything on its way to one end.
+/// All packets in flight to one end.
 #[derive(Debug)]
 struct Direction {
-    /// Receives what is sent toward the end, in the end's place.
+    /// The sockets that receive packets addressed to this end.
     sockets: Sockets,
     destination: SocketAddr,
     links: Vec<Link>,
@@ -66,20 +66,20 @@ impl Relay {
     pub(super) fn run(mut self, stop: &AtomicBool) {
         let mut waiter = Waiter::new(WaitMode::Block, self.clock);
         while !stop.load(Ordering::Relaxed) {
-            let took = self.take_in();
-            let passed = self.let_out();
+            let took = self.ingest();
+            let passed = self.forward();
             if took || passed {
                 waiter.worked();
                 continue;
             }
-            let until = self.next_arrival().min(self.clock.now() + LONGEST_SLEEP);
+            let until = self.next_arrival().min(self.clock.now() + MAX_SLEEP);
             let watched = [&self.toward_server, &self.toward_client];
             let [first, second] = watched.map(|direction| direction.sockets.readable());
             waiter.wait_for_either(first, second, until);
         }
     }
 
-    fn take_in(&mut self) -> bool {
+    fn ingest(&mut self) -> bool {
         let Self { paths, seed, spare, clock, .. } = self;
         let mut took = false;
         for direction in [&mut self.toward_server, &mut self.toward_client] {
@@ -98,11 +98,11 @@ impl Relay {
         took
     }
 
-    fn let_out(&mut self) -> bool {
+    fn forward(&mut self) -> bool {
         let now = self.clock.now();
         let mut passed = false;
-        // What arrives at the server leaves from the client's stand-in, which receives for the
-        // client, and the other way round: so each end sees the address it knows.
+        // Packets for the server leave from the client's stand-in, which receives for the client,
+        // and the reverse: so each end sees the address that it knows.
         let Self { toward_server, toward_client, paths, spare, .. } = self;
         for (direction, exit) in [
             (&mut toward_server.links, (&mut toward_client.sockets, toward_server.destination)),

@@ -1,5 +1,5 @@
-//! What bare sockets do here: the same batches, the same waiting, and no transport. The transport's
-//! ratios are against these, measured in the same run.
+//! Measures bare sockets: the same batches and waits without a transport. The transport's ratios
+//! divide by these figures, measured in the same run.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,22 +15,22 @@ use crate::{Clock, WaitMode};
 /// Bytes of UDP payload that a packet of the transport spends on headers.
 pub const HEADER_BYTES: u16 = 32;
 
-/// Datagrams of one path before the next has its turn.
+/// Datagrams sent on one path before the next path.
 const BURST: u16 = 44;
 
-/// What a receiver of a blast saw.
+/// The result of the receiver of a blast.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Blast {
-    /// Datagrams.
+    /// Datagrams received.
     pub datagrams: u64,
     /// Their payload, bytes.
     pub bytes: u64,
-    /// From the first to the last, seconds.
+    /// Time from the first datagram to the last, seconds.
     pub seconds: f64,
 }
 
 impl Blast {
-    /// Payload, bits per second; `header` bytes of each datagram do not count.
+    /// Returns the payload rate, bits per second, without `header` bytes of each datagram.
     #[expect(clippy::cast_precision_loss, reason = "counts of one run are far below 2^53")]
     pub fn goodput_bps(&self, header: u16) -> f64 {
         let headers = self.datagrams * u64::from(header);
@@ -47,7 +47,7 @@ pub struct Bare {
 }
 
 impl Bare {
-    /// Opens sockets as an agent would.
+    /// Opens sockets with the settings of an agent.
     ///
     /// # Errors
     /// See [`SocketError`].
@@ -56,19 +56,20 @@ impl Bare {
         Ok(Self { sockets: Sockets::open(config)?, clock, waiter: Waiter::new(wait, clock) })
     }
 
-    /// Address and port that it receives on.
+    /// Returns the address and port on which it receives.
     pub fn local(&self) -> SocketAddr {
         self.sockets.local()
     }
 
-    /// Sends datagrams of `size` bytes to `to` for `duration`, as fast as the kernel takes them, in
-    /// bursts over every path.
+    /// Sends datagrams of `size` bytes to `to` for `duration`, as fast as the kernel accepts them,
+    /// in bursts over every path.
     pub fn blast(&mut self, to: SocketAddr, size: u16, duration: Duration) {
         let until = self.clock.now() + duration;
         let paths = u16::try_from(self.sockets.outbox.paths().len()).unwrap_or(u16::MAX);
         while self.clock.now() < until {
             for path in 0..paths {
-                // The contents do not matter and are not written: nothing bare is faster.
+                // The contents are irrelevant and not written, which makes this the fastest
+                // baseline.
                 (0..BURST).for_each(|_| self.sockets.outbox.push(&to, path, size, |_| {}));
             }
             self.sockets.outbox.flush();
@@ -78,7 +79,7 @@ impl Bare {
         }
     }
 
-    /// Counts datagrams from the first on, until none has come for `silence` or `stop` is set.
+    /// Counts datagrams from the first on, until none arrives for `silence` or `stop` is set.
     pub fn count(&mut self, silence: Duration, stop: &AtomicBool) -> Blast {
         let mut blast = Blast::default();
         let (mut first, mut last) = (None, self.clock.now());
@@ -106,8 +107,8 @@ impl Bare {
         blast
     }
 
-    /// Sends every datagram back to the port its first two bytes name, as [`ping`](Self::ping)
-    /// writes them, at the address it came from; until `stop` is set.
+    /// Sends every datagram back to the port in its first two bytes, as [`ping`](Self::ping) writes
+    /// them, at its source address; until `stop` is set.
     pub fn echo(&mut self, stop: &AtomicBool) {
         while !stop.load(Ordering::Relaxed) {
             let Sockets { inbox, outbox, .. } = &mut self.sockets;
@@ -132,9 +133,8 @@ impl Bare {
         }
     }
 
-    /// Sends datagrams of `size` bytes (at least 10) to an [`echo`](Self::echo) at `to`, each when
-    /// the last has come back, for `duration`. One that is lost is given up after a tenth of a
-    /// second.
+    /// Sends datagrams of `size` bytes (at least 10) to an [`echo`](Self::echo) at `to`, one at a
+    /// time, for `duration`. An echo that takes longer than 0.1 s counts as lost.
     pub fn ping(&mut self, to: SocketAddr, size: u16, duration: Duration) -> LatencyMicros {
         let size = size.max(Ping::LEN);
         let mut latency = latency_histogram();
@@ -172,7 +172,7 @@ impl Bare {
     }
 }
 
-/// The start of a bare ping: where the echo belongs, and which one it is.
+/// The first bytes of a bare ping: the port for the echo, and the ping's number.
 #[derive(Clone, Copy, Debug)]
 struct Ping {
     reply_port: u16,

@@ -1,5 +1,5 @@
-//! The end that says what is measured: connects, sends the plan, drives the load, asks for the
-//! server's counts and puts the report together.
+//! The client of a measurement: connects, sends the plan, drives the load, requests the server's
+//! counts and builds the report.
 
 use std::net::SocketAddr;
 
@@ -15,57 +15,57 @@ mod load;
 
 use load::{Load, Phase};
 
-/// After the load: how long stragglers and the server's counts may take.
+/// The time after the load for late packets and the server's counts.
 const DRAIN: Duration = Duration::from_secs(5);
 
-/// How often the caller of [`Client::run`] hears how it goes.
+/// The interval between progress reports of [`Client::run`].
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 
-/// What to measure, from where, against whom.
+/// The settings of a measurement.
 #[derive(Clone, Debug)]
 pub struct ClientConfig {
-    /// Address to send from and receive on; the unspecified address and port zero are fine.
+    /// Address to send from and receive on; may be the unspecified address and port zero.
     pub local: SocketAddr,
-    /// The server.
+    /// The server's address.
     pub server: SocketAddr,
-    /// How connections behave.
+    /// The transport of the connections.
     pub transport: TransportConfig,
     /// The load of each connection.
     pub plan: Plan,
     /// Connections, at least one.
     pub connections: u32,
-    /// How long new messages are sent.
+    /// Time for which new messages are sent.
     pub duration: Duration,
-    /// How they are encrypted.
+    /// The encryption of the connections.
     pub encryption: SealConfig,
-    /// How to wait.
+    /// The way to wait.
     pub wait: WaitMode,
 }
 
-/// Why a measurement did not finish.
+/// The errors of a measurement.
 #[derive(Debug, thiserror::Error)]
 pub enum PerfError {
     /// Sockets or endpoint could not be opened.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// Too many connections asked for.
+    /// Too many connections were requested.
     #[error(transparent)]
     Connect(#[from] ConnectError),
     /// The plan cannot be run.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// Nobody answered.
+    /// The server did not answer.
     #[error(
         "no answer from {server}; is `weft perf server` running there, does UDP port {port} pass \
          every firewall in both directions, and is {server} its address as seen from here?"
     )]
     Unreachable {
-        /// Who was asked.
+        /// The server's address.
         server: SocketAddr,
         /// Its port.
         port: u16,
     },
-    /// Small packets passed, full ones were larger than the interface takes.
+    /// Small packets passed; full packets exceed the interface's MTU.
     #[error(
         "packets of {mtu} bytes and their headers do not fit this interface's MTU; lower the \
          packet size (1440 fits an Ethernet of 1500 bytes)"
@@ -74,56 +74,56 @@ pub enum PerfError {
         /// Configured payload of one packet, bytes.
         mtu: u16,
     },
-    /// The server will not run the plan.
+    /// The server refused the plan.
     #[error("{server} refused the test: {reason}")]
     Refused {
-        /// Who.
+        /// The server's address.
         server: SocketAddr,
-        /// Why, in its words.
+        /// The server's reason.
         reason: String,
     },
     /// A connection ended before its test did.
     #[error("the connection to {server} ended during the test: {reason:?}")]
     Lost {
-        /// To whom.
+        /// The server's address.
         server: SocketAddr,
-        /// Why.
+        /// The reason.
         reason: CloseReason,
     },
-    /// The load is through but the server's counts, or some acknowledgements, never came.
+    /// The load is complete, but the server's counts or some acknowledgements did not arrive.
     #[error("{server} did not finish the test within {seconds} s of its last message")]
     Stalled {
-        /// Who.
+        /// The server's address.
         server: SocketAddr,
-        /// How long was waited.
+        /// The time waited, seconds.
         seconds: u64,
     },
-    /// The counts are not what this version understands.
+    /// The counts cannot be parsed by this version.
     #[error(
         "{server} sent counts this side does not understand ({cause}); run the same weft on both ends"
     )]
     BadCounts {
-        /// Who.
+        /// The server's address.
         server: SocketAddr,
-        /// What the parser said.
+        /// The parser's error.
         cause: serde_json::Error,
     },
 }
 
-/// How a running measurement goes.
+/// The progress of a measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Progress {
-    /// Since the load began, seconds; zero before.
+    /// Time since the load began, seconds; zero before.
     pub seconds: f64,
-    /// How long new messages will be sent in all, seconds.
+    /// Total time for which new messages are sent, seconds.
     pub of_seconds: f64,
-    /// Messages that arrived whole, or were answered.
+    /// Messages delivered whole, or answered.
     pub messages: u64,
-    /// Their bytes.
+    /// Bytes of these messages.
     pub bytes: u64,
 }
 
-/// A measurement ready to run.
+/// A measurement that is ready to run.
 #[derive(Debug)]
 pub struct Client {
     agent: Agent,
@@ -131,7 +131,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// Opens its sockets.
+    /// Opens the client's sockets.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -142,17 +142,17 @@ impl Client {
         Ok(Self { agent: Agent::open(&agent)?, config })
     }
 
-    /// Goes to the server by another address: that of a relay in front of it.
+    /// Connects to the server at another address, such as that of a relay before it.
     pub fn set_server(&mut self, server: SocketAddr) {
         self.config.server = server;
     }
 
-    /// The agent, for its address, counters and source ports.
+    /// Returns the agent, for its address, counters and source ports.
     pub fn agent(&mut self) -> &mut Agent {
         &mut self.agent
     }
 
-    /// Runs to the end. `observe` hears how it goes ten times a second.
+    /// Runs the measurement to its end. Calls `observe` with its progress ten times a second.
     ///
     /// # Errors
     /// See [`PerfError`].
@@ -207,9 +207,9 @@ impl Client {
         }
     }
 
-    /// Closes every connection, so that the server forgets them at once, and reports.
+    /// Closes every connection, so that the server frees them at once, and returns the report.
     fn report(mut self, load: Load) -> Result<Report, PerfError> {
-        // Keys go with their connections.
+        // Keys are removed with their connections.
         let encryption = Encryption::of(&self.agent, load.connections());
         let now = self.agent.now();
         for id in load.connections() {

@@ -1,10 +1,10 @@
-//! Measures the transport on real packets: a server that needs no flags and a client that says
-//! what is to be measured.
+//! Measures the transport on real packets: a server without options and a client that sends the
+//! settings of the measurement.
 //!
-//! The first message of each connection is a [`Plan`]; the server answers that it is ready, or why
-//! not, and the load follows. After the last message the client asks for the server's [`Counts`],
-//! so that a [`Report`] has both ends. [`baseline`] measures what bare sockets do with the same
-//! batches, for the ratios that matter.
+//! The first message of each connection is a [`Plan`]; the server answers that it is ready, or its
+//! reason to refuse, and the load follows. After the last message the client requests the server's
+//! [`Counts`], so that a [`Report`] has both ends. [`baseline`] measures bare sockets with the same
+//! batches, for the ratios of the report.
 
 pub mod baseline;
 mod client;

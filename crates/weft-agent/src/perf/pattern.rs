@@ -1,22 +1,22 @@
-//! What messages contain: bytes both ends can tell without sending them.
+//! The contents of messages: bytes that both ends can compute.
 
 use weft_units::Seed;
 
-/// Messages start at one of this many places in the pattern, so that neighbours differ and a piece
-/// that lands in the wrong message or at the wrong offset is seen.
+/// Number of places in the pattern at which messages start, so that neighbours differ and a piece
+/// in the wrong message or at the wrong offset is detected.
 const STARTS: u32 = 509;
 
 /// Distance between starts, bytes: odd, so that no alignment hides a shift.
 const STEP: u32 = 67;
 
-/// A pseudo-random stretch of bytes that messages are windows of.
+/// A pseudo-random byte sequence; each message is a window of it.
 #[derive(Debug)]
 pub(super) struct Pattern {
     bytes: Vec<u8>,
 }
 
 impl Pattern {
-    /// For messages of `message_bytes`.
+    /// Returns a pattern for messages of `message_bytes`.
     pub(super) fn new(message_bytes: u32) -> Self {
         let mut rng = Seed(0x5eed).child("pattern", 0).rng();
         let len = message_bytes as usize + (STARTS * STEP) as usize;
@@ -24,7 +24,7 @@ impl Pattern {
         Self { bytes: words.flatten().take(len).collect() }
     }
 
-    /// The bytes of message `number` from `offset` on.
+    /// Returns `len` bytes of message `number` from `offset` on.
     #[inline]
     pub(super) fn piece(&self, number: u32, offset: u32, len: usize) -> &[u8] {
         let start = ((number % STARTS) * STEP) as usize + offset as usize;

@@ -1,4 +1,4 @@
-//! What client and server say to each other beside the load: which test to run, and that it is over.
+//! The control messages between client and server: the test to run, and its end.
 
 use std::str::FromStr;
 
@@ -22,28 +22,29 @@ pub(super) mod opcode {
     pub(in crate::perf) const COUNTS: u8 = 7;
 }
 
-/// What the connection's service number says: this is a measurement.
+/// The service number of connections that carry a measurement.
 pub(super) const SERVICE: u32 = 0x7765_7066;
 
 /// Version of these messages.
 const VERSION: u32 = 1;
 
-/// Longest answer of a server, bytes: its counts name every path.
+/// Maximum length of a server's answer, bytes: its counts list every path.
 pub(super) const MAX_ANSWER: u32 = 1 << 20;
 
-/// Longest [`Plan`] a server reads, bytes: ten times one. Anybody may send it one.
+/// Maximum length of a [`Plan`] that a server reads, bytes: ten times a plan. Anybody may send it
+/// one.
 pub(super) const MAX_PLAN: u32 = 1 << 10;
 
-/// Bytes a server keeps for one connection's messages, at most.
+/// Maximum bytes that a server keeps for one connection's messages.
 const MAX_SLOT_BYTES: u64 = 1 << 28;
 
-/// What is measured.
+/// The kinds of measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TestKind {
-    /// Messages one way, as fast as they are taken.
+    /// Messages in one direction, at the maximum rate.
     Throughput,
-    /// One message there and back at a time.
+    /// One message and its reply at a time.
     Latency,
     /// Requests and responses, many at a time.
     Messages,
@@ -53,7 +54,7 @@ impl TestKind {
     /// Every kind.
     pub const ALL: &[Self] = &[Self::Throughput, Self::Latency, Self::Messages];
 
-    /// Its name on the command line.
+    /// Returns its name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Throughput => "throughput",
@@ -62,7 +63,7 @@ impl TestKind {
         }
     }
 
-    /// Whether each message comes back.
+    /// Returns `true` if each message is returned.
     pub const fn replies(self) -> bool {
         !matches!(self, Self::Throughput)
     }
@@ -83,42 +84,43 @@ impl FromStr for TestKind {
 #[serde(deny_unknown_fields)]
 pub struct Plan {
     version: u32,
-    /// What is measured.
+    /// The kind of measurement.
     pub kind: TestKind,
     /// Size of every message, bytes.
     pub message_bytes: u32,
-    /// Messages under way at a time, at most.
+    /// Maximum number of outstanding messages.
     pub outstanding: u32,
-    /// Whether both ends compare every byte with what it should be. Costs a pass over the data.
+    /// `true` if both ends compare every received byte with its expected value, which costs a pass
+    /// over the data.
     pub verify: bool,
 }
 
-/// Why a plan cannot be run.
+/// The errors of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// Not the JSON of a plan.
+    /// The bytes are not the JSON of a plan.
     #[error("not a test plan: {0}")]
     Malformed(String),
-    /// The other end speaks another version of these messages.
+    /// The other end uses another version of these messages.
     #[error("test plan version {got}, this side speaks {VERSION}; run the same weft on both ends")]
     Version {
-        /// The other's.
+        /// The other end's version.
         got: u32,
     },
-    /// A number out of its range.
+    /// A number is out of its range.
     #[error("{field} is {got}, expected {expected}")]
     OutOfRange {
-        /// Which.
+        /// The field's name.
         field: &'static str,
-        /// What it is.
+        /// The field's value.
         got: u64,
-        /// What it may be.
+        /// The permitted values.
         expected: &'static str,
     },
 }
 
 impl Plan {
-    /// A plan, checked.
+    /// Returns a plan with valid values.
     ///
     /// # Errors
     /// `OutOfRange`.
@@ -142,17 +144,19 @@ impl Plan {
         serde_json::to_vec(&self).expect("a plan is numbers and names")
     }
 
-    /// Bytes for all messages under way.
+    /// Returns the bytes of all outstanding messages.
     pub(super) fn slot_bytes(self) -> usize {
         usize::try_from(self.slot_bytes_wide()).expect("checked to be at most 256 MiB")
     }
 
-    /// Where message `number` (counted among the load, from zero) lives among the slots.
+    /// Returns the offset of message `number` (counted from the load's first, from zero) among the
+    /// slots.
     pub(super) fn slot_start(self, number: u32) -> usize {
         (number & (self.slots() - 1)) as usize * self.message_bytes as usize
     }
 
-    /// A power of two, so that slots follow each other across the wrap of message numbers.
+    /// Returns the number of slots, a power of two, so that they stay in order when message numbers
+    /// wrap.
     fn slots(self) -> u32 {
         self.outstanding.next_power_of_two()
     }

@@ -1,4 +1,4 @@
-//! What a measurement found, as plain data.
+//! The results of a measurement, as plain data.
 
 use std::collections::BTreeMap;
 
@@ -13,26 +13,26 @@ use crate::{Agent, AgentCounters, cipher_name};
 /// A distribution of times, microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct LatencyMicros {
-    /// How many were measured.
+    /// Number of measured times.
     pub count: u64,
-    /// Shortest.
+    /// The shortest time.
     pub min: f64,
-    /// Arithmetic mean.
+    /// The arithmetic mean.
     pub mean: f64,
-    /// Half are shorter.
+    /// The median.
     pub p50: f64,
-    /// 90 of 100 are shorter.
+    /// The 90th percentile.
     pub p90: f64,
-    /// 99 of 100 are shorter.
+    /// The 99th percentile.
     pub p99: f64,
-    /// 999 of 1000 are shorter.
+    /// The 99.9th percentile.
     pub p999: f64,
-    /// Longest.
+    /// The longest time.
     pub max: f64,
 }
 
 impl LatencyMicros {
-    /// Of a histogram of nanoseconds.
+    /// Returns the distribution of a histogram of nanoseconds.
     pub fn of(histogram: &Histogram<u64>) -> Self {
         #[expect(clippy::cast_precision_loss, reason = "printed, not computed with")]
         let micros = |nanos: u64| nanos as f64 / 1e3;
@@ -49,7 +49,7 @@ impl LatencyMicros {
     }
 }
 
-/// A histogram of latencies: nanoseconds up to a minute, with three significant digits.
+/// Returns a histogram of latencies: nanoseconds up to a minute, with three significant digits.
 #[expect(clippy::missing_panics_doc, reason = "the bounds are constant")]
 pub fn latency_histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 60_000_000_000, 3).expect("constant and valid bounds")
@@ -58,7 +58,7 @@ pub fn latency_histogram() -> Histogram<u64> {
 /// Counters of one end: its engine, its sockets, and each path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TransportCounters {
-    /// Data packets sent, first transmissions and repeats.
+    /// Data packets sent, first transmissions and retransmissions.
     pub data_sent: u64,
     /// Data packets accepted.
     pub data_received: u64,
@@ -66,17 +66,17 @@ pub struct TransportCounters {
     pub acks_sent: u64,
     /// ACKs accepted.
     pub acks_received: u64,
-    /// Packets sent again because later ones were acknowledged.
+    /// Packets retransmitted because later ones were acknowledged.
     pub fast_retransmits: u64,
-    /// Packets sent again because their timeout passed.
+    /// Packets retransmitted after a timeout.
     pub timeout_retransmits: u64,
-    /// Repeats after a shorter silence, to ask for an ACK.
+    /// Tail loss probes: retransmissions after a shorter silence that request an ACK.
     pub tail_loss_probes: u64,
-    /// Packets sent again that had arrived after all.
+    /// Packets retransmitted although the first transmission had arrived.
     pub spurious_retransmits: u64,
     /// Packets that carried a congestion mark.
     pub ecn_marks: u64,
-    /// Marks that the other ends reported.
+    /// Congestion marks reported by the other ends.
     pub ecn_marks_heard: u64,
     /// Packets accepted before one with a lower number.
     pub out_of_order: u64,
@@ -88,13 +88,13 @@ pub struct TransportCounters {
     pub path_switches: u64,
     /// Probes sent.
     pub probes_sent: u64,
-    /// Bytes of probes and their answers, as UDP carries them.
+    /// Bytes of probes and their answers as UDP payload.
     pub probe_bytes: u64,
     /// Packets refused, by reason; reasons with none are left out.
     pub dropped: BTreeMap<String, u64>,
-    /// What each path carried, by its index.
+    /// Datagrams and bytes of each path, by its index.
     pub paths: Vec<PathCount>,
-    /// What became of batches handed to the kernel.
+    /// Counters of the batches given to the kernel.
     pub sockets: SendCounters,
     /// Packets sealed, opened and refused, by kind; kinds that counted none are left out.
     #[serde(default)]
@@ -102,12 +102,12 @@ pub struct TransportCounters {
 }
 
 impl TransportCounters {
-    /// Packets sent again, whatever for.
+    /// Returns the packets retransmitted for any reason.
     pub fn repeats(&self) -> u64 {
         self.fast_retransmits + self.timeout_retransmits + self.tail_loss_probes
     }
 
-    /// The counters of an agent as they are.
+    /// Returns the current counters of an agent.
     pub fn of(agent: &mut Agent) -> Self {
         let counters = agent.counters();
         let (sockets, paths) = {
@@ -125,10 +125,10 @@ impl TransportCounters {
             .iter()
             .map(|&reason| (reason.name().to_owned(), stats.dropped_for(reason)))
             .collect();
-        // The agent finds malformed bytes before the engine sees them.
+        // The agent finds malformed bytes before the engine receives them.
         *dropped.entry(DropReason::Malformed.name().to_owned()).or_default() += agent.malformed;
         dropped.retain(|_, &mut count| count > 0);
-        // By name, so that a new counter is not forgotten.
+        // Destructured by name, so that the compiler reports a new counter.
         let &Stats {
             data_sent,
             data_received,
@@ -178,35 +178,35 @@ impl TransportCounters {
     }
 }
 
-/// What a server counted of one connection.
+/// A server's counts of one connection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Counts {
-    /// Messages that arrived whole.
+    /// Messages received whole.
     pub messages: u64,
-    /// Their bytes.
+    /// Bytes of these messages.
     pub bytes: u64,
-    /// Messages whose bytes are not what they should be; zero unless the plan asks to verify.
+    /// Messages with wrong bytes; zero unless the plan requires verification.
     pub corrupt: u64,
-    /// Bytes placed over time.
+    /// Bytes placed by interval.
     pub placed: Series,
     /// The server's counters, of all its connections.
     pub transport: TransportCounters,
 }
 
-/// How the connections of a measurement were encrypted.
+/// The encryption of a measurement's connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Encryption {
     /// Connections that were encrypted.
     pub connections: u32,
-    /// The cipher that this end sent with; none where no connection was encrypted.
+    /// The cipher of this end; `None` if no connection was encrypted.
     pub cipher: Option<String>,
-    /// The server's public key; none where no connection was encrypted.
+    /// The server's public key; `None` if no connection was encrypted.
     pub peer: Option<String>,
 }
 
 impl Encryption {
-    /// Returns how these connections of an agent are encrypted.
+    /// Returns the encryption of these connections of an agent.
     pub fn of(agent: &Agent, connections: impl Iterator<Item = ConnectionId>) -> Self {
         let seals = agent.seals();
         let peers: Vec<_> = connections.filter_map(|connection| seals.peer(connection)).collect();
@@ -222,32 +222,32 @@ impl Encryption {
 /// A finished measurement.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Report {
-    /// What was run on each connection.
+    /// The plan of each connection.
     pub plan: Plan,
     /// Connections.
     pub connections: u32,
-    /// Paths of each.
+    /// Paths of each connection.
     pub paths: u16,
-    /// How paths are chosen.
+    /// The name of the path policy.
     pub policy: String,
     /// Name of the congestion control.
     pub congestion: String,
-    /// How the connections were encrypted.
+    /// The encryption of the connections.
     #[serde(default)]
     pub encryption: Encryption,
-    /// From the first message until everything under way had arrived, seconds.
+    /// Time from the first message until all had arrived, seconds.
     pub seconds: f64,
-    /// Messages that arrived whole; where they are answered, that were answered.
+    /// Messages that arrived whole or, with replies, that were answered.
     pub messages: u64,
     /// Messages a second.
     pub messages_per_second: f64,
-    /// Bytes of messages, one way, in bits per second.
+    /// Bytes of messages in one direction, bits per second.
     pub goodput_bps: f64,
-    /// Until a message was answered; in a throughput test, until its arrival was acknowledged.
+    /// Time until a message was answered; in a throughput test, until it was acknowledged.
     pub latency_us: LatencyMicros,
-    /// Messages with wrong bytes, at either end; zero unless asked to verify.
+    /// Messages with wrong bytes at either end; zero without verification.
     pub corrupt: u64,
-    /// Bytes the server placed over time, all connections.
+    /// Bytes that the server placed by interval, of all connections.
     pub placed: Series,
     /// This end's counters.
     pub client: TransportCounters,

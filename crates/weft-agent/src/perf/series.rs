@@ -3,14 +3,14 @@
 use serde::{Deserialize, Serialize};
 use weft_units::Instant;
 
-/// Longest series kept: ten minutes. What comes later is in the totals only.
-const MOST_INTERVALS: usize = 60_000;
+/// Maximum number of intervals: ten minutes. Later bytes are in the totals only.
+const MAX_INTERVALS: usize = 60_000;
 
 /// Bytes in each interval of [`Self::INTERVAL_NS`], from `start_ns` on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Series {
-    /// Start of the first interval, nanoseconds of the machine's monotonic clock: series of two
-    /// processes on one machine can be laid over each other.
+    /// Start of the first interval, nanoseconds of the machine's monotonic clock: the series of two
+    /// processes on one machine can be compared.
     pub start_ns: u64,
     /// Length of an interval, nanoseconds.
     pub interval_ns: u64,
@@ -32,7 +32,7 @@ impl Series {
         let interval = nanos.saturating_sub(self.start_ns) / Self::INTERVAL_NS;
         let Ok(interval) = usize::try_from(interval) else { return };
         if interval >= self.bytes.len() {
-            if interval >= MOST_INTERVALS {
+            if interval >= MAX_INTERVALS {
                 return;
             }
             self.bytes.resize(interval + 1, 0);
@@ -40,20 +40,20 @@ impl Series {
         self.bytes[interval] += bytes;
     }
 
-    /// Adds another series of the same machine's clock.
+    /// Adds another series of the same clock.
     pub(super) fn merge(&mut self, other: &Self) {
         if self.bytes.is_empty() {
             *self = other.clone();
             return;
         }
-        let intervals = |ns: u64| usize::try_from(ns / Self::INTERVAL_NS).unwrap_or(MOST_INTERVALS);
+        let intervals = |ns: u64| usize::try_from(ns / Self::INTERVAL_NS).unwrap_or(MAX_INTERVALS);
         if other.start_ns < self.start_ns {
-            let before = intervals(self.start_ns - other.start_ns).min(MOST_INTERVALS);
+            let before = intervals(self.start_ns - other.start_ns).min(MAX_INTERVALS);
             self.bytes.splice(0..0, std::iter::repeat_n(0, before));
             self.start_ns = other.start_ns;
         }
         let first = intervals(other.start_ns - self.start_ns);
-        for (interval, &bytes) in (first..MOST_INTERVALS).zip(&other.bytes) {
+        for (interval, &bytes) in (first..MAX_INTERVALS).zip(&other.bytes) {
             if interval >= self.bytes.len() {
                 self.bytes.resize(interval + 1, 0);
             }

@@ -1,4 +1,4 @@
-//! The end that needs no flags: runs whatever plan a connection begins with.
+//! The server of measurements, without options: runs the plan that each connection begins with.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -14,22 +14,22 @@ use super::plan::{MAX_PLAN, Plan, SERVICE, opcode};
 use super::report::{Counts, TransportCounters};
 use crate::{Agent, AgentConfig, Application, OpenError, SealConfig, WaitMode};
 
-/// Bytes of messages kept for all connections together, at most.
+/// Maximum bytes kept for the messages of all connections.
 const MAX_TOTAL_SLOT_BYTES: usize = 1 << 30;
 
-/// Marks a token whose bytes are a control message of the session, not a slot of its load.
+/// The bit of a token whose bytes are a control message, not a slot of the load.
 const CONTROL_TOKEN: u64 = 1 << 63;
 
-/// How a server is opened.
+/// The settings of a server.
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
-    /// Where to receive.
+    /// The address on which it receives.
     pub local: SocketAddr,
-    /// How its connections behave; the peers agree on the smaller of both where they must agree.
+    /// The transport of its connections; where both ends must agree, the smaller value applies.
     pub transport: TransportConfig,
-    /// How they are encrypted.
+    /// The encryption of its connections.
     pub encryption: SealConfig,
-    /// How to wait.
+    /// The way to wait.
     pub wait: WaitMode,
 }
 
@@ -41,7 +41,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Opens its sockets.
+    /// Opens the server's sockets.
     ///
     /// # Errors
     /// See [`OpenError`].
@@ -52,24 +52,24 @@ impl Server {
         Ok(Self { agent: Agent::open(&agent)?, sessions: Sessions::default() })
     }
 
-    /// Address and port that clients connect to.
+    /// Returns the address and port that clients connect to.
     pub fn local(&self) -> SocketAddr {
         self.agent.local()
     }
 
-    /// The agent, for counters.
+    /// Returns the agent, for counters.
     pub fn agent(&mut self) -> &mut Agent {
         &mut self.agent
     }
 
-    /// Serves until `stop` is set; looks at it ten times a second or more.
+    /// Serves until `stop` is set, which it reads at least ten times a second.
     pub fn run(&mut self, stop: &AtomicBool) {
         while !stop.load(Ordering::Relaxed) {
             self.step();
         }
     }
 
-    /// Takes one turn of the loop; waits for at most a tenth of a second.
+    /// Takes one turn of the loop; waits for at most 0.1 s.
     pub fn step(&mut self) {
         let _ = self.agent.step(&mut self.sessions, Instant::FAR_FUTURE);
         if self.sessions.wants_counts {
@@ -93,21 +93,21 @@ struct Sessions {
 #[derive(Debug, Default)]
 struct Session {
     state: State,
-    /// Control messages under way to the client, by token.
+    /// Control messages in flight to the client, by token.
     control: BTreeMap<u64, Vec<u8>>,
 }
 
 #[derive(Debug, Default)]
 enum State {
-    /// The plan has not arrived whole.
+    /// The plan has not begun to arrive.
     #[default]
     Fresh,
-    /// Its first bytes have.
+    /// The received part of the plan.
     Planning(Vec<u8>),
     Running(Box<Load>),
-    /// The client's last message is in; it waits for the counts.
+    /// The client's last message has arrived; the client waits for the counts.
     Finished(Box<Load>),
-    /// The test ended, or was refused: nothing the peer sends is kept.
+    /// The test ended or was refused: everything the peer sends is discarded.
     Over,
 }
 
@@ -124,7 +124,7 @@ impl Sessions {
         self.by_connection.entry(connection).or_default()
     }
 
-    /// Turns the bytes of a plan into a running load, or says why not.
+    /// Parses the plan and starts its load; returns the reason if it cannot.
     fn begin(&mut self, connection: ConnectionId) -> Result<(), String> {
         let state = std::mem::take(&mut self.session(connection).state);
         let State::Planning(bytes) = state else {
@@ -224,7 +224,7 @@ impl Session {
 }
 
 impl Load {
-    /// A message of the load arrived whole.
+    /// Handles a whole message of the load.
     fn take(
         &mut self,
         endpoint: &mut Endpoint,
@@ -263,16 +263,16 @@ impl Load {
     }
 }
 
-/// The plan is message 0, the load follows.
+/// Message 0 is the plan; the load follows.
 fn load_number(message: u32) -> u32 {
     message.wrapping_sub(1)
 }
 
 fn submit(endpoint: &mut Endpoint, now: Instant, connection: ConnectionId, message: Message) {
     match endpoint.submit(now, connection, message) {
-        // A connection that ends while it is answered needs no answer; `Closed` follows.
+        // A connection that ends before its answer needs none; `Closed` follows.
         Ok(()) | Err(SubmitError::Closing | SubmitError::UnknownConnection) => {}
-        // A client that has more under way than its plan says.
+        // The client has more messages outstanding than its plan permits.
         Err(_) => endpoint.close(now, connection),
     }
 }
@@ -330,7 +330,7 @@ impl Application for Sessions {
     }
 }
 
-/// Copies a piece of a message whose length two messages of one number might disagree on.
+/// Copies a piece of a message; two pieces of one message may claim different lengths.
 fn copy_at(message: &mut [u8], offset: u32, bytes: &[u8]) {
     let start = offset as usize;
     if let Some(place) = message.get_mut(start..start + bytes.len()) {

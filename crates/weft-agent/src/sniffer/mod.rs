@@ -1,6 +1,6 @@
-//! The packets of an interface. Kernels pass on what is sent and received with segmentation offload as
-//! one packet of up to 64 KiB, in which only the first header can be read; here each datagram comes by
-//! itself, as it is on the wire.
+//! The packets of an interface. Kernels deliver what is sent and received with segmentation offload
+//! as one packet of up to 64 KiB with one set of headers; this module returns each datagram
+//! separately, as on the wire.
 
 use std::fs;
 use std::io;
@@ -18,31 +18,31 @@ use socket::PacketSocket;
 /// The longest headers: Ethernet, IPv4 with options or IPv6, UDP.
 const MAX_HEADERS: usize = EthernetHeader::LEN + Ipv4Header::MAX_LEN + UdpHeader::LEN;
 
-/// What `/sys/class/net/NAME/type` says of Ethernet and of the loopback, which has its headers
-/// (`if_arp.h`).
+/// The values of `/sys/class/net/NAME/type` for Ethernet and for the loopback, which has Ethernet
+/// headers (`if_arp.h`).
 const WITH_ETHERNET_HEADERS: [&str; 2] = ["1", "772"];
 
-/// Why an interface cannot be listened to.
+/// The errors of listening on an interface.
 #[derive(Debug, thiserror::Error)]
 pub enum SnifferError {
-    /// No such interface.
+    /// The interface does not exist.
     #[error("no interface {name}; `ip -brief link` lists them")]
     NoInterface {
-        /// What was asked for.
+        /// The requested name.
         name: String,
     },
-    /// Its packets begin with something else.
+    /// Packets of the interface have no Ethernet header.
     #[error("{name} carries no Ethernet frames; name an Ethernet interface, or lo")]
     NoEthernet {
-        /// What was asked for.
+        /// The requested name.
         name: String,
     },
     /// The kernel refused.
     #[error("cannot listen to {name}: {cause}; it takes root or CAP_NET_RAW")]
     Refused {
-        /// What was asked for.
+        /// The requested name.
         name: String,
-        /// What the kernel said.
+        /// The kernel's error.
         cause: io::Error,
     },
 }
@@ -50,29 +50,29 @@ pub enum SnifferError {
 /// A datagram of the transport, as it was on the wire.
 #[derive(Clone, Copy, Debug)]
 pub struct Sniffed<'a> {
-    /// When the kernel had it, wall clock, nanoseconds since 1970.
+    /// The kernel's time of the packet, wall clock, nanoseconds since 1970.
     pub time_ns: u64,
-    /// Whether this machine sent it.
+    /// `true` if this machine sent it.
     pub outgoing: bool,
     /// Ethernet, IP and UDP headers.
     pub headers: &'a [u8],
-    /// What follows them.
+    /// The UDP payload.
     pub payload: &'a [u8],
 }
 
-/// Listens to an interface.
+/// A listener on an interface.
 #[derive(Debug)]
 pub struct Sniffer {
     socket: PacketSocket,
-    /// Only packets from or to this UDP port, whatever they contain.
+    /// If set, only packets from or to this UDP port, with any contents.
     port: Option<u16>,
-    /// What leaves by the loopback arrives there again.
+    /// Packets that leave by the loopback arrive there again.
     is_loopback: bool,
 }
 
 impl Sniffer {
-    /// Listens to the interface called `name`: for everything on a UDP port, or for what looks like
-    /// the transport's.
+    /// Listens on the interface `name`: for all packets of a UDP port, or for those of the
+    /// transport.
     ///
     /// # Errors
     /// See [`SnifferError`].
@@ -94,14 +94,14 @@ impl Sniffer {
         Ok(Self { socket, port, is_loopback: kind.trim() == WITH_ETHERNET_HEADERS[1] })
     }
 
-    /// Takes what comes within a time, and gives each datagram of interest to `hear`.
+    /// Receives for the time `within` at most and calls `observe` with each matching datagram.
     ///
     /// # Errors
-    /// What the kernel said, such as that the interface went down.
+    /// The kernel's error, such as that the interface went down.
     pub fn listen(
         &mut self,
         within: Duration,
-        mut hear: impl FnMut(Sniffed<'_>),
+        mut observe: impl FnMut(Sniffed<'_>),
     ) -> io::Result<()> {
         if !self.socket.wait(within)? {
             return Ok(());
@@ -113,17 +113,17 @@ impl Sniffer {
             let (time_ns, outgoing, port) = (frame.time_ns, frame.outgoing, self.port);
             cut(frame.bytes, frame.segment, |headers, payload| {
                 if wants(port, headers, payload) {
-                    hear(Sniffed { time_ns, outgoing, headers, payload });
+                    observe(Sniffed { time_ns, outgoing, headers, payload });
                 }
             });
         }
         Ok(())
     }
 
-    /// Packets that the kernel had no room for since this was last asked.
+    /// Returns the packets that the kernel dropped since the last call for lack of room.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The kernel's error.
     pub fn dropped(&self) -> io::Result<u32> {
         self.socket.dropped()
     }
@@ -141,8 +141,8 @@ pub fn is_sealed(payload: &[u8]) -> bool {
     sealed.is_ok_and(|(_, rest)| rest.len() >= SealedHeader::TAG_LEN)
 }
 
-/// Gives each datagram of a frame to `each`, under headers that fit it; nothing of a frame that is no
-/// UDP. `segment` is the length of the payload of each datagram but the last.
+/// Calls `each` with every datagram of a frame, under headers that fit it; not at all if the frame
+/// is no UDP. `segment` is the payload length of each datagram but the last.
 fn cut(frame: &[u8], segment: Option<u16>, mut each: impl FnMut(&[u8], &[u8])) {
     let Some(layers) = Layers::parse(frame) else { return };
     let segment = segment.map_or(usize::MAX, usize::from).clamp(1, layers.payload.len().max(1));
@@ -157,7 +157,7 @@ fn cut(frame: &[u8], segment: Option<u16>, mut each: impl FnMut(&[u8], &[u8])) {
     }
 }
 
-/// What is around a datagram.
+/// The headers of a datagram.
 struct Layers<'a> {
     ethernet: EthernetHeader,
     ip: Ip,
@@ -177,7 +177,7 @@ impl<'a> Layers<'a> {
             let (ip, rest) = Ipv6Header::parse(rest).ok()?;
             (Ip::Six(ip), ip.next_header, rest)
         } else {
-            // What is not IPv4 either says another version.
+            // A packet that is not IPv4 either has another version number.
             let (ip, rest) = Ipv4Header::parse(rest).ok()?;
             (Ip::Four(ip), ip.protocol, rest)
         };
@@ -196,8 +196,8 @@ impl<'a> Layers<'a> {
         EthernetHeader::LEN + ip + UdpHeader::LEN
     }
 
-    /// Writes the headers that the NIC makes of these for one of the datagrams. Its UDP checksum is
-    /// left out: the NIC has not computed it yet.
+    /// Writes the headers that the NIC makes of these for one of the datagrams. The UDP checksum is
+    /// zero: the NIC has not computed it yet.
     fn emit(&self, out: &mut [u8], payload: &[u8]) {
         let payload_len = u16::try_from(payload.len()).expect("a part of a datagram");
         let ip_payload_len = payload_len + 8;
@@ -223,7 +223,7 @@ mod tests {
     use weft_trace::Datagram;
     use weft_wire::{Ecn, MacAddr};
 
-    /// A frame that carries `payload` to port 4791.
+    /// Returns a frame with `payload` for port 4791.
     fn frame(ipv6: bool, payload: &[u8]) -> Vec<u8> {
         let (from, to) = match ipv6 {
             false => ("10.0.0.1:50000", "10.0.0.2:4791"),
@@ -253,7 +253,7 @@ mod tests {
             let payload: Vec<u8> = (0..250).collect();
             let mut pieces = Vec::new();
             cut(&frame(ipv6, &payload), Some(100), |headers, payload| {
-                // What came out is a whole frame again.
+                // The result is a whole frame again.
                 assert_eq!(Layers::parse(&[headers, payload].concat()).unwrap().payload, payload);
                 assert_eq!(headers, &frame(ipv6, payload)[..headers.len()]);
                 pieces.push(payload.to_vec());

@@ -1,5 +1,5 @@
-//! A packet socket (packet(7)) that says how segments are to be cut. All unsafe code of listening is
-//! here; nothing here decides anything.
+//! A packet socket (packet(7)) that reports the segment size of each frame. It holds all unsafe
+//! code of listening and makes no decisions.
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};
@@ -12,24 +12,24 @@ use weft_units::Duration;
 
 use crate::udp::set_option;
 
-/// The largest frame with offloads, and the header before it.
+/// Bytes of the largest frame with offloads and the header before it.
 const BUFFER: usize = (64 << 10) + 1024;
 
-/// `struct virtio_net_hdr` before each packet: flags, kind of segmentation, length of headers, length
-/// of a segment, where to begin and put the checksum.
+/// `struct virtio_net_hdr` before each packet: flags, GSO type, header length, segment length,
+/// checksum start and offset.
 const OFFLOAD_HEADER: usize = 10;
 
-/// `VIRTIO_NET_HDR_GSO_UDP_L4` (Linux 6.2): UDP, to be cut behind its header.
+/// `VIRTIO_NET_HDR_GSO_UDP_L4` (Linux 6.2): UDP, segmented after its header.
 const CUT_UDP: u8 = 5;
 
-/// What the kernel may hold while nobody looks, bytes.
+/// Bytes that the kernel may hold between reads.
 const RECEIVE_BUFFER: c_int = 64 << 20;
 
-/// A frame as the kernel had it.
+/// A frame as the kernel delivered it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Frame<'a> {
     pub(super) bytes: &'a [u8],
-    /// Length of the UDP payload of each datagram in it but the last, where it holds several.
+    /// UDP payload length of each datagram but the last, if the frame has several.
     pub(super) segment: Option<u16>,
     pub(super) outgoing: bool,
     pub(super) time_ns: u64,
@@ -42,19 +42,19 @@ pub(super) struct PacketSocket {
 }
 
 impl PacketSocket {
-    /// A socket that hears everything on the interface with this index.
+    /// Opens a socket that receives everything on the interface with this index.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The kernel's error.
     pub(super) fn open(interface: i32) -> io::Result<Self> {
-        // With no protocol nothing is heard until the socket is bound.
+        // With no protocol the socket receives nothing until it is bound.
         let socket = Socket::new(Domain::PACKET, Type::RAW, Some(Protocol::from(0)))?;
         socket.set_nonblocking(true)?;
         let socket = OwnedFd::from(socket);
         let fd = socket.as_fd();
         set_option(fd, libc::SOL_PACKET, libc::PACKET_VNET_HDR, 1)?;
         set_option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)?;
-        // More than `net.core.rmem_max` is for CAP_NET_ADMIN; the rest is in `dropped`.
+        // More than `net.core.rmem_max` requires CAP_NET_ADMIN; `dropped` counts any loss.
         if set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, RECEIVE_BUFFER).is_err() {
             set_option(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, RECEIVE_BUFFER)?;
         }
@@ -78,10 +78,10 @@ impl PacketSocket {
         Ok(Self { socket, buffer: vec![0; BUFFER].into_boxed_slice() })
     }
 
-    /// Waits for a frame; false if none came in time or a signal did.
+    /// Waits for a frame; returns `false` if none arrived in time or a signal did.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The kernel's error.
     pub(super) fn wait(&self, within: Duration) -> io::Result<bool> {
         let nanos = within.as_nanos();
         let timeout = Timespec {
@@ -96,10 +96,10 @@ impl PacketSocket {
         }
     }
 
-    /// The next frame, if there is one.
+    /// Returns the next frame, if there is one.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The kernel's error.
     pub(super) fn receive(&mut self) -> io::Result<Option<Frame<'_>>> {
         #[repr(C, align(8))]
         struct Control([u8; 64]);
@@ -139,10 +139,10 @@ impl PacketSocket {
         }))
     }
 
-    /// Frames that found the buffer full since this was last asked.
+    /// Returns the frames dropped since the last call because the buffer was full.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The kernel's error.
     pub(super) fn dropped(&self) -> io::Result<u32> {
         /// `struct tpacket_stats`.
         #[repr(C)]
@@ -166,7 +166,7 @@ impl PacketSocket {
     }
 }
 
-/// When the kernel had the packet, wall clock, nanoseconds; zero if it does not say.
+/// Returns the kernel's time of the packet, wall clock, nanoseconds; zero without one.
 ///
 /// # Safety
 /// The control buffer of `header` is filled up to `msg_controllen`.

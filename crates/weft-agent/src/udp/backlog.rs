@@ -1,42 +1,43 @@
-//! The queue in front of the host's own link: what the kernel has taken of an outbox's datagrams and not sent. Where
-//! the link is slower than the host, what the queue has no room for is dropped there, and what it has room for
-//! delays all that comes after. So it is kept as short as TCP keeps its own (TCP small queues): what the link sends in
-//! a millisecond. How much that is shows in how fast the queue empties.
+//! The queue of the host's own link: datagrams of an outbox that the kernel has accepted and not
+//! sent. Where the link is slower than the host, a full queue drops datagrams, and a long one
+//! delays all later ones. So it is kept as short as TCP keeps its own (TCP small queues): the bytes
+//! that the link sends in a millisecond, estimated from the rate at which the queue drains.
 
 use weft_units::{Duration, Instant};
 
-/// What the queue may hold in any case: what one call hands to the kernel.
+/// Minimum limit of the queue, bytes: one call's datagrams.
 const LEAST: u64 = 64 << 10;
-/// And at most: a socket's send buffer.
+/// Maximum limit of the queue, bytes: a socket's send buffer.
 const MOST: u64 = 4 << 20;
-/// The queue may hold what leaves in this time, which is longer than most pauses of a thread.
+/// The queue's limit in time, which is longer than most pauses of a thread.
 const AHEAD: Duration = Duration::from_millis(1);
-/// When a full queue is looked at again at the earliest and at the latest; between, when it should be half empty. A look is a
-/// system call for each path, and to wake for it costs more.
+/// The shortest and longest time until a full queue is measured again; between these, the time at
+/// which it should be half empty. A measurement is a system call for each path, and a wake-up for
+/// it costs more.
 const LOOK_AGAIN: [Duration; 2] = [Duration::from_micros(100), Duration::from_millis(1)];
-/// What has not moved for so long waits for something else than the link, such as a neighbour that does not answer ARP:
-/// it holds up nothing else.
+/// The time after which bytes that have not moved are assumed to wait for something other than the
+/// link, such as ARP: they no longer hold up others.
 const STALL: Duration = Duration::from_millis(10);
 
-/// The queue, as far as it is this outbox's.
+/// The part of the queue that belongs to this outbox.
 #[derive(Debug)]
 pub(super) struct Backlog {
-    /// Bytes that it held at the last look, and those given since: it does not hold more.
+    /// An upper bound: bytes held at the last measurement and those given since.
     held: u64,
-    /// Sockets that some of them may be of; and which are listed.
+    /// Sockets that may own some of these bytes; and which are listed.
     sockets: Vec<u16>,
     is_listed: Vec<bool>,
     /// Bytes of these that do not wait for the link.
     stuck: u64,
-    /// When the queue was last seen to move, while it is full.
+    /// The time at which the queue last moved, while it is full.
     moved_at: Instant,
     /// Bytes that it may hold, and that leave in a millisecond.
     limit: u64,
     pace: u64,
-    /// Bytes that were seen to leave since then.
+    /// Bytes that left since then.
     left: u64,
     since: Instant,
-    /// When to look again, if it was full.
+    /// The time of the next measurement, if it was full.
     room_at: Option<Instant>,
 }
 
@@ -56,7 +57,7 @@ impl Backlog {
         }
     }
 
-    /// The kernel took so many bytes from a socket.
+    /// Adds bytes that the kernel accepted from a socket.
     pub(super) fn take(&mut self, socket: u16, bytes: usize) {
         self.held += bytes as u64;
         if !std::mem::replace(&mut self.is_listed[usize::from(socket)], true) {
@@ -64,8 +65,8 @@ impl Backlog {
         }
     }
 
-    /// Bytes that it has room for; none until it is half empty, so that bursts stay whole. `held` says how many of a
-    /// socket's bytes it holds.
+    /// Returns the bytes that it has room for; zero until it is half empty, so that bursts stay
+    /// whole. `held` returns the bytes that the queue holds of a socket.
     pub(super) fn room(&mut self, now: Instant, held: impl Fn(u16) -> u64) -> u64 {
         match self.room_at {
             Some(at) if now < at => return 0,
@@ -127,8 +128,9 @@ mod tests {
     const TURN: Duration = Duration::from_micros(100);
     const BURST: u64 = 60_000;
 
-    /// Offers all that there is room for, for a second of turns, over a link that sends so many bytes in each. Says the
-    /// most that the queue held, how many turns the link had nothing to send in, and how often a socket was asked.
+    /// Fills the queue for a second of turns, over a link that sends `bytes_a_turn` in each.
+    /// Returns the maximum bytes queued, the turns in which the link was idle, and the calls of
+    /// `held`.
     fn saturate(bytes_a_turn: u64) -> (u64, u32, usize) {
         let (mut backlog, mut queue) = (Backlog::new(8), [0_u64; 8]);
         let (mut most, mut idle, mut asked) = (0, 0, 0);
@@ -204,7 +206,7 @@ mod tests {
             }
         }
         assert!((890..=900).contains(&passed), "{passed} of 1000 turns");
-        // Once it is gone all is as before.
+        // Once it is gone the queue works as before.
         backlog.take(1, 4 << 20);
         assert_eq!(backlog.room(Instant::from_nanos(1_000_000_000), |_| 0), backlog.limit);
         assert_eq!(backlog.stuck, 0);

@@ -1,5 +1,5 @@
-//! What a process's sockets send and receive, in a file for Wireshark. No privileges are needed, and
-//! datagrams that the kernel sends and receives gathered are there one by one.
+//! Writes the datagrams that a process's sockets send and receive to a file for Wireshark. It needs
+//! no privileges, and datagrams that the kernel coalesces are recorded separately.
 
 use std::collections::BTreeMap;
 use std::env;
@@ -16,23 +16,24 @@ use weft_wire::Ecn;
 use super::{HOP_LIMIT, Received, SocketError};
 use crate::clock::Clock;
 
-/// Where to write captures, and how much of each packet.
+/// The file of a capture and the bytes kept of each packet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CaptureConfig {
-    /// The file, which must not exist, or a pipe. A process that finds the file there adds its number.
+    /// The file, which must not exist, or a pipe. If it exists, the process appends its process id
+    /// to the name.
     pub file: PathBuf,
     /// Bytes kept of each packet, headers included; zero keeps all.
     pub snap: u32,
 }
 
 impl CaptureConfig {
-    /// Names the file, for a process and its children.
+    /// The variable with the file's name, for a process and its children.
     pub const FILE: &str = "WEFT_CAPTURE";
 
-    /// Bytes kept of each packet; all, if it is not set.
+    /// The variable with the bytes kept of each packet; if unset, all.
     pub const SNAP: &str = "WEFT_CAPTURE_SNAP";
 
-    /// What the environment asks for, if anything. A length that is no number keeps all.
+    /// Returns the capture set in the environment, if any. A length that is no number keeps all.
     pub fn from_environment() -> Option<Self> {
         let file = env::var_os(Self::FILE).filter(|file| !file.is_empty())?;
         let snap = env::var(Self::SNAP).ok().and_then(|snap| snap.parse().ok()).unwrap_or(0);
@@ -40,14 +41,14 @@ impl CaptureConfig {
     }
 }
 
-/// The process's capture, for all sockets of all threads, those that come later as well.
+/// The process's capture, for all sockets of all threads, present and future.
 static CURRENT: Mutex<Option<Arc<Capture>>> = Mutex::new(None);
 
 /// A capture that is being written.
 #[derive(Debug)]
 pub(super) struct Capture {
     config: CaptureConfig,
-    /// Nothing, once the file could not be written.
+    /// `None` after the file could not be written.
     state: Mutex<Option<State>>,
 }
 
@@ -58,7 +59,7 @@ struct State {
 }
 
 impl Capture {
-    /// The process's capture; begins one if there is none.
+    /// Returns the process's capture; starts one if there is none.
     fn open(config: &CaptureConfig) -> Result<Arc<Self>, SocketError> {
         let mut current = lock(&CURRENT);
         if let Some(capture) = current.as_ref().filter(|capture| capture.config == *config) {
@@ -71,7 +72,7 @@ impl Capture {
         Ok(capture)
     }
 
-    /// Does something to the file; says once that it cannot be written, and stops.
+    /// Runs `act` on the file; on the first error reports it and stops the capture.
     fn with(&self, act: impl FnOnce(&mut State) -> io::Result<()>) {
         let mut state = lock(&self.state);
         let Some(current) = state.as_mut() else { return };
@@ -108,7 +109,7 @@ fn create_new(file: &Path) -> io::Result<File> {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A capture that lost a packet to a panic elsewhere is still a capture.
+    // A capture that lost a packet to a panic elsewhere is still usable.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -116,9 +117,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 #[derive(Debug)]
 pub(super) struct Tap {
     capture: Arc<Capture>,
-    /// What the sockets are bound to.
+    /// The address to which the sockets are bound.
     local: IpAddr,
-    /// Our address as each peer sees it, where the sockets are bound to any.
+    /// Our address as each peer sees it, if the sockets are bound to the unspecified address.
     addresses: BTreeMap<IpAddr, IpAddr>,
 }
 
@@ -129,13 +130,13 @@ impl Tap {
         Ok(Self { capture: Capture::open(config)?, local, addresses: BTreeMap::new() })
     }
 
-    /// A datagram leaves.
+    /// Records a sent datagram.
     pub(super) fn sent(&mut self, port: u16, to: SocketAddr, bytes: &[u8]) {
         let from = SocketAddr::new(self.address_towards(to), port);
         self.record(Direction::Out, from, to, Ecn::Capable0, HOP_LIMIT, bytes);
     }
 
-    /// Datagrams arrived.
+    /// Records received datagrams.
     pub(super) fn received(&mut self, port: u16, received: &Received<'_>) {
         let to = SocketAddr::new(self.address_towards(received.from), port);
         let ecn = if received.congestion_experienced {
@@ -149,7 +150,7 @@ impl Tap {
         }
     }
 
-    /// What was recorded is in the file.
+    /// Writes buffered packets to the file.
     pub(super) fn flush(&self) {
         self.capture.with(|state| state.writer.flush());
     }
@@ -163,7 +164,7 @@ impl Tap {
         hop_limit: u8,
         bytes: &[u8],
     ) {
-        // More than a datagram can carry comes from no socket.
+        // No socket delivers more than a datagram can carry.
         let Ok(payload_len) = u16::try_from(bytes.len()) else { return };
         let mut headers = [0; Datagram::MAX_LEN];
         let len = Datagram { from, to, ecn, hop_limit, payload_len }.emit(&mut headers);
@@ -185,7 +186,7 @@ impl Tap {
         }
         let local = self.local;
         *self.addresses.entry(peer.ip()).or_insert_with(|| {
-            // Connecting a UDP socket sends nothing: it only asks for the route.
+            // Connecting a UDP socket sends nothing: it only looks up the route.
             let routed = UdpSocket::bind((local, 0)).and_then(|socket| {
                 socket.connect(peer)?;
                 socket.local_addr()

@@ -1,5 +1,5 @@
-//! Sockets of several threads that receive on one port (`SO_REUSEPORT`): which of them gets a datagram a
-//! program decides that the kernel runs (classic BPF; socket(7), `SO_ATTACH_REUSEPORT_CBPF`).
+//! Sockets of several threads that receive on one port (`SO_REUSEPORT`): a program that the kernel
+//! runs selects the socket of each datagram (classic BPF; socket(7), `SO_ATTACH_REUSEPORT_CBPF`).
 
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
@@ -11,35 +11,36 @@ use super::{
     prepare_sender, refused, syscall,
 };
 
-/// An instruction of classic BPF (`struct sock_filter` of linux/filter.h). A program sees the UDP payload; what
-/// it returns is the number of the socket, in the order in which they were opened. Where there is none of
-/// that number, the kernel takes one by a hash of addresses and ports; a program that reads past the
+/// An instruction of classic BPF (`struct sock_filter` of linux/filter.h). A program reads the UDP
+/// payload and returns the index of a socket, in the order of their opening. If no socket has the
+/// index, the kernel selects one by a hash of addresses and ports; a program that reads past the
 /// payload's end returns zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Instruction {
-    /// What it does.
+    /// The operation.
     pub code: u16,
-    /// Instructions passed over where a condition is true.
+    /// Instructions skipped if the condition is true.
     pub jt: u8,
-    /// The same where it is not.
+    /// Instructions skipped if the condition is false.
     pub jf: u8,
-    /// Its constant.
+    /// The constant operand.
     pub k: u32,
 }
 
 impl Sockets {
-    /// Opens sockets for each of `threads` threads, at least one, that all receive at `config`'s address. A
-    /// path has the same source port in all of them, so that their packets take the same way by it.
+    /// Opens sockets for each of `threads` threads, at least one, that all receive at `config`'s
+    /// address. A path has the same source port in all of them, so that its packets take the same
+    /// route.
     ///
     /// # Errors
-    /// See [`SocketError`]; also where somebody else has the port.
+    /// See [`SocketError`]; also if another program has the port.
     pub fn open_group(
         config: &SocketConfig,
         threads: u8,
         steering: &[Instruction],
     ) -> Result<Vec<Self>, SocketError> {
-        // The first takes the port for itself before it lets others in, so that a second program with
-        // groups is refused, as one without would be.
+        // The first socket binds the port exclusively before it is shared, so that a second program
+        // with groups is refused, as one without groups would be.
         let first = open_bound(config.local)?;
         let local = address_of(&first)?;
         let mut receivers = vec![first];
@@ -64,7 +65,8 @@ impl Sockets {
 }
 
 impl Senders {
-    /// Sockets of another thread that send from the same ports. What arrives there comes to any of the threads.
+    /// Opens sockets of another thread that send from the same ports. Arrivals there may reach any
+    /// of the threads.
     fn join(&self, config: &SocketConfig) -> Result<Self, SocketError> {
         let join = |socket: &Socket| {
             socket.set_reuse_port(true).map_err(refused("share a port between threads"))?;

@@ -1,4 +1,5 @@
-//! What arrives: a batch of messages, each one datagram or several that the kernel gathered.
+//! The receiving side: a batch of messages, each one datagram or several that the kernel coalesced
+//! (GRO).
 
 use std::io;
 use std::net::SocketAddr;
@@ -18,27 +19,27 @@ const CE: u8 = 0b11;
 /// Datagrams of one sender that arrived together.
 #[derive(Clone, Copy, Debug)]
 pub struct Received<'a> {
-    /// Address and source port they came from.
+    /// Their source address and port.
     pub from: SocketAddr,
-    /// Their bytes, one after the other.
+    /// Their bytes, concatenated.
     pub bytes: &'a [u8],
     /// Length of each but the last, which may be shorter.
     pub segment: usize,
-    /// Whether they carry the congestion-experienced mark.
+    /// `true` if they carry the congestion-experienced mark.
     pub congestion_experienced: bool,
-    /// Hops they took, if the sender began with a TTL of 64; zero where that cannot be.
+    /// Number of hops, if the sender's TTL is 64; zero if that is impossible.
     pub hops: u8,
     /// The kernel's wall-clock time of arrival, nanoseconds; zero where stamping is off.
     pub wall_clock_nanos: u64,
 }
 
 impl<'a> Received<'a> {
-    /// Each datagram by itself.
+    /// Returns each datagram.
     pub fn datagrams(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         self.bytes.chunks(self.segment.max(1))
     }
 
-    /// When they arrived by the monotonic clock, at most `now`.
+    /// Returns their arrival time by the monotonic clock, at most `now`.
     #[inline]
     pub fn received_at(&self, now: Instant, wall_clock_lead: u64) -> Instant {
         match self.wall_clock_nanos {
@@ -48,17 +49,17 @@ impl<'a> Received<'a> {
     }
 }
 
-/// The socket packets arrive on, and the buffers they arrive in.
+/// The receiving socket and its buffers.
 #[derive(Debug)]
 pub struct Inbox {
     pub(super) socket: Socket,
     receiver: syscall::Receiver,
-    /// Where what arrives is written, and the port it arrives on.
+    /// The capture of arrivals, and the port of the socket.
     pub(super) tap: Option<(Tap, u16)>,
 }
 
 impl Inbox {
-    /// Opens the socket; says what the kernel granted.
+    /// Opens the socket; also returns what the kernel granted.
     ///
     /// # Errors
     /// See [`SocketError`].
@@ -66,7 +67,7 @@ impl Inbox {
         Self::on(open_bound(config.local)?, config)
     }
 
-    /// Receives on a socket that is bound.
+    /// Receives on a bound socket.
     pub(super) fn on(
         socket: Socket,
         config: &SocketConfig,
@@ -79,16 +80,16 @@ impl Inbox {
         Ok((Self { socket, receiver, tap }, granted))
     }
 
-    /// The socket to wait on for packets.
+    /// Returns the socket to wait on for packets.
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
 
-    /// Takes what has arrived, without blocking, and says how many messages that is.
+    /// Receives without blocking and returns the number of messages.
     ///
     /// # Errors
-    /// What the kernel said. A port that nobody listens on is not among them: these sockets are
-    /// not connected, so ICMP errors of one peer do not reach the others.
+    /// The kernel's error. ICMP port-unreachable is not among them: these sockets are not
+    /// connected, so ICMP errors of one peer do not reach the others.
     #[inline]
     pub fn receive(&mut self) -> io::Result<usize> {
         let messages = self.receiver.receive(self.socket.as_fd())?;
@@ -106,12 +107,14 @@ impl Inbox {
         self.tap = Some((tap, port));
     }
 
-    /// Whether the last [`receive`](Self::receive) brought as many as it can, so that more may be there.
+    /// Returns `true` if the last [`receive`](Self::receive) filled its batch, so that more may be
+    /// waiting.
     pub fn may_have_more(&self) -> bool {
         self.receiver.is_full()
     }
 
-    /// The bytes of message `index`, to be changed in place: [`Received::segment`] says where each datagram ends.
+    /// Returns the bytes of message `index`, to be changed in place; each datagram has
+    /// [`Received::segment`] bytes.
     ///
     /// # Panics
     /// As [`message`](Self::message).
@@ -120,10 +123,10 @@ impl Inbox {
         self.receiver.bytes_mut(index)
     }
 
-    /// Message `index` of the last [`receive`](Self::receive).
+    /// Returns message `index` of the last [`receive`](Self::receive).
     ///
     /// # Panics
-    /// If `index` is not below what it returned.
+    /// If `index` is not below the number it returned.
     #[inline]
     pub fn message(&self, index: usize) -> Received<'_> {
         let (meta, bytes) = self.receiver.message(index);

@@ -28,7 +28,7 @@ pub use outbox::{Outbox, PathCount, SendCounters};
 use strays::Strays;
 pub(crate) use syscall::set_option;
 
-/// Hops a packet may take; receivers subtract what is left from it (BIFROST, appendix D).
+/// TTL of sent packets; receivers subtract the remaining TTL from it (BIFROST, appendix D).
 pub(crate) const HOP_LIMIT: u8 = 64;
 
 /// ECN-capable transport, codepoint ECT(0) (RFC 3168, section 5).
@@ -37,35 +37,36 @@ const ECT_0: u32 = 0b10;
 /// Congestion experienced (RFC 3168, section 5).
 const CE: u32 = 0b11;
 
-/// How sockets are opened.
+/// The settings of sockets.
 #[derive(Clone, Debug)]
 pub struct SocketConfig {
-    /// Address and port to receive on; port zero takes a free one. On a host with several
-    /// addresses name the one that peers use: answers leave from it.
+    /// Address and port to receive on; port zero takes a free one. On a host with several addresses
+    /// set the one that peers use, since answers leave from it.
     pub local: SocketAddr,
-    /// Paths, that is sockets to send from, each with its own source port. At least one.
+    /// Number of paths, at least one: each is a sending socket with its own source port.
     pub paths: u16,
     /// Source port of path 0, the others follow; `None` takes free ports, which a fabric's hash
-    /// spreads as well as any. Choose them where the fabric's hash is known.
+    /// spreads as well as any. Set it if the fabric's hash is known.
     pub first_source_port: Option<u16>,
-    /// Source ports of further sockets to send from, which come after those of paths: ports that were planned
-    /// for a fabric whose hash is known. The owner says which packets take them.
+    /// Source ports of further sending sockets, after those of the paths: ports planned for a
+    /// fabric whose hash is known. The owner assigns packets to them.
     pub further_source_ports: Vec<u16>,
-    /// What to ask of the kernel for the receive buffer, bytes; it may grant less.
+    /// Requested receive buffer, bytes; the kernel may grant less.
     pub receive_buffer: usize,
-    /// Let the kernel cut (GSO) and gather (GRO) datagrams where it can.
+    /// `true` if the kernel should segment (GSO) and coalesce (GRO) datagrams where it can.
     pub offload: bool,
-    /// Ask the kernel when each packet arrived. Without it a packet's time is when it was read.
+    /// `true` if the kernel should stamp each packet. Otherwise a packet's time is that of its
+    /// read.
     pub kernel_timestamps: bool,
     /// Messages of one receive call, 1 to 32; each takes 64 KiB.
     pub receive_batch: usize,
-    /// Write what is sent and received to a file.
+    /// The capture of sent and received datagrams.
     pub capture: Option<CaptureConfig>,
 }
 
 impl SocketConfig {
-    /// Sockets on `local` with `paths` paths and everything else as is best on most machines. They
-    /// are captured where the environment asks for it.
+    /// Returns the settings of sockets on `local` with `paths` paths, and the best values for most
+    /// machines. They are captured if the environment requests it.
     pub fn new(local: SocketAddr, paths: u16) -> Self {
         Self {
             local,
@@ -81,7 +82,7 @@ impl SocketConfig {
     }
 }
 
-/// Why sockets could not be opened.
+/// The errors of opening sockets.
 #[derive(Debug, thiserror::Error)]
 pub enum SocketError {
     /// A port is taken, or the address is not this machine's.
@@ -90,70 +91,70 @@ pub enum SocketError {
          (`ss -ulpn`)?"
     )]
     Bind {
-        /// What was asked for.
+        /// The requested address.
         address: SocketAddr,
-        /// What the kernel said.
+        /// The kernel's error.
         cause: io::Error,
     },
     /// Source ports would pass 65535.
     #[error("{paths} source ports from {first} on pass port 65535")]
     PortsExhausted {
-        /// The first.
+        /// The first port.
         first: u16,
-        /// How many.
+        /// Number of ports.
         paths: u16,
     },
-    /// What was asked to be captured cannot be.
+    /// The capture cannot be written.
     #[error("cannot capture to {}: {cause}", file.display())]
     Capture {
         /// The file.
         file: PathBuf,
-        /// Why.
+        /// The kernel's error.
         cause: io::Error,
     },
-    /// Anything else the kernel refused.
+    /// The kernel refused another operation.
     #[error("cannot {what}: {cause}")]
     Refused {
-        /// What was tried.
+        /// The operation.
         what: &'static str,
-        /// What the kernel said.
+        /// The kernel's error.
         cause: io::Error,
     },
 }
 
-/// What the kernel granted.
+/// The options that the kernel granted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Granted {
     /// Receive buffer, bytes.
     pub receive_buffer: usize,
-    /// Whether that is less than what was asked for (`net.core.rmem_max` caps it).
+    /// `true` if that is less than requested (`net.core.rmem_max` caps it).
     pub receive_buffer_capped: bool,
-    /// Whether the kernel gathers received datagrams.
+    /// `true` if the kernel coalesces received datagrams.
     pub gro: bool,
 }
 
 /// One host's sockets.
 #[derive(Debug)]
 pub struct Sockets {
-    /// Where packets arrive.
+    /// The receiving side.
     pub inbox: Inbox,
-    /// Where packets leave.
+    /// The sending side.
     pub outbox: Outbox,
     strays: Strays,
     local: SocketAddr,
     granted: Granted,
 }
 
-/// Sockets to send from, for an owner that opens them when they are first needed.
+/// Sending sockets, for an owner that opens them on first use.
 #[derive(Debug)]
 pub struct Senders {
-    /// Where packets leave.
+    /// The sending side.
     pub outbox: Outbox,
     strays: Strays,
 }
 
 impl Senders {
-    /// Opens one for each path, and for each further source port.
+    /// Opens one socket for each path and each further source port.
     ///
     /// # Errors
     /// See [`SocketError`].
@@ -175,7 +176,7 @@ impl Senders {
         Ok(Self { outbox, strays })
     }
 
-    /// What arrived on a socket that only sends, if anything: who sent it, and what.
+    /// Returns a datagram that arrived on a sending socket, if any, with its source.
     pub fn stray(&mut self) -> Option<(SocketAddr, &[u8])> {
         self.strays.next(&self.outbox.sockets)
     }
@@ -190,8 +191,8 @@ impl Sockets {
         Self::with_senders(config, Senders::open(config)?)
     }
 
-    /// Two sockets to send from: path 0 as usual, path 1 marks every packet as having
-    /// experienced congestion, as a switch would. IPv4 only.
+    /// Opens two sending sockets: path 0 as usual, path 1 marks every packet as having experienced
+    /// congestion, as a switch would. IPv4 only.
     pub(crate) fn open_marking(config: &SocketConfig) -> Result<Self, SocketError> {
         let (plain, marking) = (open_sender(config, 0)?, open_sender(config, 1)?);
         marking.set_tos_v4(CE).map_err(refused("mark packets"))?;
@@ -207,22 +208,22 @@ impl Sockets {
         Ok(Self { strays, local: address_of(&inbox.socket)?, inbox, outbox, granted })
     }
 
-    /// What arrived on a socket that only sends, if anything: who sent it, and what.
+    /// Returns a datagram that arrived on a sending socket, if any, with its source.
     pub fn stray(&mut self) -> Option<(SocketAddr, &[u8])> {
         self.strays.next(&self.outbox.sockets)
     }
 
-    /// Address and port that packets arrive on.
+    /// Returns the address and port on which packets arrive.
     pub fn local(&self) -> SocketAddr {
         self.local
     }
 
-    /// What the kernel granted.
+    /// Returns the options that the kernel granted.
     pub fn granted(&self) -> Granted {
         self.granted
     }
 
-    /// The socket to wait on for packets.
+    /// Returns the socket to wait on for packets.
     pub fn readable(&self) -> BorrowedFd<'_> {
         self.inbox.socket()
     }
@@ -278,7 +279,7 @@ fn prepare_receiver(socket: &Socket, config: &SocketConfig) -> Result<Granted, S
             .set_recv_buffer_size(config.receive_buffer)
             .map_err(refused("set the receive buffer's size"))?;
     }
-    // The kernel doubles what it is asked for, to cover its own bookkeeping (socket(7)).
+    // The kernel doubles the requested size, to cover its own bookkeeping (socket(7)).
     let receive_buffer =
         socket.recv_buffer_size().map_err(refused("ask for the receive buffer's size"))? / 2;
     let receive_buffer_capped = receive_buffer < config.receive_buffer;
@@ -295,7 +296,7 @@ fn open_sender(config: &SocketConfig, path: u16) -> Result<Socket, SocketError> 
     open_from(config, port)
 }
 
-/// A socket that sends from this port, or from a free one where it is zero.
+/// Opens a socket that sends from this port, or from a free one if it is zero.
 fn open_from(config: &SocketConfig, port: u16) -> Result<Socket, SocketError> {
     let socket = open_bound(SocketAddr::new(config.local.ip(), port))?;
     prepare_sender(&socket, config)?;
@@ -304,8 +305,8 @@ fn open_from(config: &SocketConfig, port: u16) -> Result<Socket, SocketError> {
 
 fn prepare_sender(socket: &Socket, config: &SocketConfig) -> Result<(), SocketError> {
     let hops = u32::from(HOP_LIMIT);
-    // A datagram that does not fit is refused with an error instead of being cut into fragments,
-    // which switches hash without ports: they would leave the path.
+    // A datagram that does not fit returns an error instead of being fragmented: switches hash
+    // fragments without ports, so they would leave the path.
     let (level, discover, probe) = match config.local.ip() {
         IpAddr::V4(_) => {
             socket.set_tos_v4(ECT_0).map_err(refused("mark packets ECN-capable"))?;
@@ -319,7 +320,7 @@ fn prepare_sender(socket: &Socket, config: &SocketConfig) -> Result<(), SocketEr
         }
     };
     set_option(socket.as_fd(), level, discover, probe).map_err(refused("forbid fragments"))?;
-    // What arrives here is answers to packets that no connection expects, and strays: one is enough.
+    // Only answers to unexpected packets and strays arrive here: room for one is enough.
     socket.set_recv_buffer_size(0).map_err(refused("shrink a sender's receive buffer"))?;
     socket.set_send_buffer_size(4 << 20).map_err(refused("set the send buffer's size"))
 }

@@ -1,9 +1,9 @@
-//! What leaves: datagrams of one path, peer and size are laid side by side and handed to the kernel
-//! as one (GSO); everything a path has collected goes out in one call.
+//! The sending side: datagrams of one path, peer and size are laid side by side and given to the
+//! kernel as one message (GSO); one call sends all messages of a path.
 //!
-//! Contents are copied into the outbox. Handing the kernel a vector of headers and payloads in
-//! place instead was measured and is no faster (`docs/design/agent-sockets.md`), and a copy can wait
-//! here when the kernel's buffers are full, whatever becomes of the application's memory.
+//! Contents are copied into the outbox. A vector of headers and payloads in place was measured and
+//! is no faster (`docs/design/agent-sockets.md`), and a copy can wait here while the kernel's
+//! buffers are full, independently of the application's memory.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,21 +22,21 @@ const MAX_BYTES: usize = 65_507;
 /// `UDP_MAX_SEGMENTS` of the oldest kernels that have GSO (Linux 4.18).
 const MAX_SEGMENTS: usize = 64;
 
-/// What one path carried.
+/// The datagrams and bytes of one path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct PathCount {
-    /// Datagrams the kernel took.
+    /// Datagrams that the kernel accepted.
     pub datagrams: u64,
     /// Their UDP payload, bytes.
     pub bytes: u64,
 }
 
-/// What became of batches. All counters only grow.
+/// Counters of batches. They only grow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct SendCounters {
     /// System calls.
     pub calls: u64,
-    /// Messages the kernel took: single datagrams and gathered ones.
+    /// Messages that the kernel accepted: single datagrams and GSO messages.
     pub messages: u64,
     /// Times the kernel's buffers were full; the batch waited.
     pub blocked: u64,
@@ -53,7 +53,7 @@ pub struct SendCounters {
 pub(super) struct Group {
     to: SocketAddr,
     path: u16,
-    /// Size of all but the last.
+    /// Size of each but the last.
     segment: u16,
     count: u16,
     /// The last one is shorter, or no more fit.
@@ -62,23 +62,23 @@ pub(super) struct Group {
     len: usize,
 }
 
-/// Sockets to send from and what waits for them.
+/// Sending sockets and the datagrams that wait for them.
 #[derive(Debug)]
 pub struct Outbox {
     pub(super) sockets: Vec<Socket>,
-    /// In order of their first datagram.
+    /// In the order of their first datagram.
     groups: Vec<Group>,
     /// Index into `groups` of each path's latest.
     latest: Vec<Option<u32>>,
-    /// Buffers of groups that left, the warmest last.
+    /// Buffers for reuse, the most recently used last.
     spare: Vec<Box<[u8]>>,
     offload: bool,
     waiting: usize,
     counters: SendCounters,
     paths: Vec<PathCount>,
-    /// What the kernel holds of all that.
+    /// The part of these datagrams that the kernel holds.
     backlog: Backlog,
-    /// Where what leaves is written, and the port of each socket.
+    /// The capture of sent datagrams, and the port of each socket.
     pub(super) tap: Option<(Tap, Vec<u16>)>,
 }
 
@@ -104,8 +104,8 @@ impl Outbox {
         }
     }
 
-    /// Lays a datagram of `size` bytes to `to` on `path` out for sending; `fill` writes it. A path
-    /// past the last socket shares a socket with another.
+    /// Adds a datagram of `size` bytes to `to` on `path`; `fill` writes it. A path beyond the last
+    /// socket shares a socket with another.
     ///
     /// # Panics
     /// If `size` is more than a UDP datagram holds.
@@ -132,31 +132,31 @@ impl Outbox {
         tap.sent(ports[usize::from(*path)], *to, &bytes[len - size..*len]);
     }
 
-    /// Datagrams laid out and not yet taken by the kernel.
+    /// Returns the datagrams that the kernel has not accepted yet.
     #[inline]
     pub fn waiting(&self) -> usize {
         self.waiting
     }
 
-    /// Bytes that the queue of the host's own link has room for. Who lays out more has them wait there, in front of
-    /// all that comes later, or be dropped where that queue is short.
+    /// Returns the bytes that the queue of the host's own link has room for. Further datagrams
+    /// delay all later ones in that queue, or are dropped if it is short.
     pub fn room(&mut self, now: Instant) -> u64 {
         let Self { backlog, sockets, .. } = self;
         backlog.room(now, |socket| syscall::unsent(sockets[usize::from(socket)].as_fd()))
     }
 
-    /// When to ask for room again, if there was none.
+    /// Returns the time to call [`room`](Self::room) again, if there was none.
     pub fn room_at(&self) -> Option<Instant> {
         self.backlog.room_at()
     }
 
-    /// Hands everything to the kernel. What its buffers have no room for stays, in order, and
-    /// [`blocked`](Self::blocked) says where.
+    /// Gives all datagrams to the kernel. Those that its buffers have no room for stay, in order,
+    /// and [`blocked`](Self::blocked) lists their sockets.
     pub fn flush(&mut self) {
         self.flush_by(send_groups);
     }
 
-    /// Flushes by a given way of sending; tests put a full kernel here, which no loopback gives.
+    /// Flushes through `send`; tests pass one that acts as a full kernel, which loopback never is.
     pub(super) fn flush_by(
         &mut self,
         send: impl Fn(BorrowedFd<'_>, &[Group]) -> io::Result<usize> + Copy,
@@ -167,8 +167,8 @@ impl Outbox {
         if let Some((tap, _)) = &self.tap {
             tap.flush();
         }
-        // A path's groups together, in the order of their first: over paths alike what was laid out first
-        // arrives first, such as the acceptance of a connection before what is sent on it.
+        // A path's groups are sent together, in the order of their first: on equal paths the oldest
+        // arrives first, such as the acceptance of a connection before its data.
         let first = &mut self.latest;
         first.fill(None);
         for (index, group) in (0..).zip(&self.groups) {
@@ -207,28 +207,28 @@ impl Outbox {
         self.groups = groups;
     }
 
-    /// Sockets whose batches wait for room in the kernel: wait until one is writable, then
-    /// [`flush`](Self::flush).
+    /// Returns the sockets whose batches wait for room in the kernel: wait until one is writable,
+    /// then [`flush`](Self::flush).
     pub fn blocked(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.groups
             .chunk_by(|a, b| a.path == b.path)
             .map(|run| self.sockets[usize::from(run[0].path)].as_fd())
     }
 
-    /// What became of batches.
+    /// Returns the counters of batches.
     pub fn counters(&self) -> SendCounters {
         self.counters
     }
 
-    /// What each path carried.
+    /// Returns the datagrams and bytes of each path.
     pub fn paths(&self) -> &[PathCount] {
         &self.paths
     }
 
-    /// The source port of each path.
+    /// Returns the source port of each path.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The kernel's error.
     pub fn source_ports(&self) -> io::Result<Vec<u16>> {
         let port = |socket: &Socket| {
             Ok(socket.local_addr()?.as_socket().expect("a UDP socket has an IP address").port())
@@ -250,7 +250,7 @@ impl Outbox {
         index
     }
 
-    /// Sends groups of one path; says how many are done with, sent or refused.
+    /// Sends groups of one path; returns the number sent or refused.
     fn send(
         &mut self,
         groups: &[Group],
@@ -336,8 +336,8 @@ pub(super) fn send_groups(socket: BorrowedFd<'_>, groups: &[Group]) -> io::Resul
     syscall::send(socket, groups.iter().map(Group::outgoing))
 }
 
-/// Sends a group's datagrams one by one. Those the kernel has no room for are dropped, as a
-/// congested network would: this happens once in an outbox's life.
+/// Sends a group's datagrams one by one. Those the kernel has no room for are dropped, as on a
+/// congested network: this happens once in an outbox's life.
 #[cold]
 fn send_singly(
     socket: BorrowedFd<'_>,
@@ -365,8 +365,8 @@ fn is_full(error: &io::Error) -> bool {
         || matches!(error.raw_os_error(), Some(libc::ENOBUFS | libc::ENOMEM))
 }
 
-/// What kernels answer when a device cannot segment: EIO without checksum offload, EINVAL where
-/// the option is unknown or the segment exceeds the MTU.
+/// Returns `true` for the errors of a device that cannot segment: EIO without checksum offload,
+/// EINVAL if the option is unknown or the segment exceeds the MTU.
 fn is_offload_refusal(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL | libc::EOPNOTSUPP))
 }

@@ -1,5 +1,5 @@
-//! What arrives on the sockets that only send. A peer answers a packet of a connection that it does not
-//! know (any more) to where it came from, having nothing else to go by.
+//! Receives on the sockets that only send. A peer answers a packet of an unknown connection to its
+//! source port, the only address it has.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -9,17 +9,17 @@ use rustix::io;
 use rustix::net::{RecvFlags, recvfrom};
 use socket2::Socket;
 
-/// Such answers are short. What is longer is something else, and is cut.
-const LONGEST: usize = 256;
+/// Maximum length of an answer, bytes. Longer datagrams are something else and are truncated.
+const MAX_LEN: usize = 256;
 
-/// Does not wait.
+/// The timeout of a poll that does not wait.
 const AT_ONCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
-/// Watches sockets for what nobody waits for.
+/// A watcher of sockets that expect no packets.
 #[derive(Debug)]
 pub(super) struct Strays {
     epoll: OwnedFd,
-    buffer: [u8; LONGEST],
+    buffer: [u8; MAX_LEN],
 }
 
 impl Strays {
@@ -29,10 +29,10 @@ impl Strays {
             let index = epoll::EventData::new_u64(index as u64);
             epoll::add(&epoll, socket, index, epoll::EventFlags::IN)?;
         }
-        Ok(Self { epoll, buffer: [0; LONGEST] })
+        Ok(Self { epoll, buffer: [0; MAX_LEN] })
     }
 
-    /// The next one, if any: who sent it, and what. One system call when there is none.
+    /// Returns the next datagram with its source, if any. One system call if there is none.
     pub(super) fn next(&mut self, sockets: &[Socket]) -> Option<(SocketAddr, &[u8])> {
         let nothing =
             epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };

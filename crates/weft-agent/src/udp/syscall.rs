@@ -1,5 +1,5 @@
 //! The two system calls that carry batches, `sendmmsg(2)` and `recvmmsg(2)`, behind safe functions.
-//! All unsafe code of the crate is here; nothing here decides anything.
+//! It holds all unsafe code of sending and receiving and makes no decisions.
 
 use std::io;
 use std::mem::{MaybeUninit, size_of};
@@ -10,13 +10,13 @@ use libc::{c_int, c_void, cmsghdr, iovec, mmsghdr, sockaddr_in, sockaddr_in6, so
 
 use super::Instruction;
 
-/// Messages of one call, at most.
+/// Maximum messages of one call.
 pub(super) const BATCH: usize = 32;
 
-/// Bytes one received message may have: the most that GRO gathers.
+/// Maximum bytes of a received message: the most that GRO coalesces.
 pub(super) const RECEIVE_BUFFER: usize = 65_536;
 
-/// One UDP datagram, or several of one size to the same peer that the kernel cuts apart (GSO).
+/// One UDP datagram, or several of one size to the same peer that the kernel segments (GSO).
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outgoing<'a> {
     pub(super) to: SocketAddr,
@@ -25,7 +25,7 @@ pub(super) struct Outgoing<'a> {
     pub(super) segment: Option<u16>,
 }
 
-/// What came with a received message.
+/// The metadata of a received message.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Meta {
     pub(super) from: SocketAddr,
@@ -34,23 +34,24 @@ pub(super) struct Meta {
     pub(super) segment: usize,
     /// The IP header's traffic class: DSCP and ECN bits.
     pub(super) traffic_class: u8,
-    /// The IP header's TTL or hop limit; zero where the kernel did not say.
+    /// The IP header's TTL or hop limit; zero if the kernel reports none.
     pub(super) hop_limit: u8,
-    /// When the kernel had it, wall clock, nanoseconds; zero where stamping is off.
+    /// The kernel's time of arrival, wall clock, nanoseconds; zero where stamping is off.
     pub(super) wall_clock_nanos: u64,
 }
 
-/// Room for every control message that is asked for, aligned as `cmsghdr` must be.
+/// Room for every requested control message, aligned as `cmsghdr` must be.
 #[derive(Clone, Copy)]
 #[repr(C, align(8))]
 struct Control([u8; 128]);
 
 const EMPTY_CONTROL: Control = Control([0; 128]);
 
-/// Sends `messages`, at most [`BATCH`] of them, without blocking, and says how many the kernel took.
+/// Sends `messages`, at most [`BATCH`] of them, without blocking, and returns the number that the
+/// kernel accepted.
 ///
 /// # Errors
-/// What the kernel said about the first message; when a later one fails, the count ends before it.
+/// The kernel's error for the first message; if a later one fails, the count ends before it.
 pub(super) fn send<'a>(
     socket: BorrowedFd<'_>,
     messages: impl Iterator<Item = Outgoing<'a>>,
@@ -88,7 +89,7 @@ pub(super) fn send<'a>(
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
-/// Buffers for one `recvmmsg`, and what the last one brought.
+/// Buffers for one `recvmmsg`, and the messages of the last one.
 pub(super) struct Receiver {
     buffers: Box<[u8]>,
     metas: Vec<Meta>,
@@ -102,17 +103,17 @@ impl std::fmt::Debug for Receiver {
 }
 
 impl Receiver {
-    /// Buffers for `slots` messages a call, 1 to [`BATCH`].
+    /// Returns buffers for `slots` messages a call, 1 to [`BATCH`].
     pub(super) fn new(slots: usize) -> Self {
         let slots = slots.clamp(1, BATCH);
         let buffers = vec![0; slots * RECEIVE_BUFFER].into_boxed_slice();
         Self { buffers, metas: Vec::with_capacity(slots), slots }
     }
 
-    /// Takes what has arrived, without blocking; zero messages when nothing has.
+    /// Receives without blocking and returns the number of messages, or zero.
     ///
     /// # Errors
-    /// What the kernel said.
+    /// The kernel's error.
     pub(super) fn receive(&mut self, socket: BorrowedFd<'_>) -> io::Result<usize> {
         self.metas.clear();
         let mut names = [const { MaybeUninit::<sockaddr_storage>::uninit() }; BATCH];
@@ -156,19 +157,19 @@ impl Receiver {
         Ok(received)
     }
 
-    /// Whether the last call filled every buffer.
+    /// Returns `true` if the last call filled every buffer.
     pub(super) fn is_full(&self) -> bool {
         self.metas.len() == self.slots
     }
 
-    /// The bytes of message `index` of the last call.
+    /// Returns the bytes of message `index` of the last call.
     #[inline]
     pub(super) fn bytes_mut(&mut self, index: usize) -> &mut [u8] {
         let start = index * RECEIVE_BUFFER;
         &mut self.buffers[start..start + self.metas[index].len]
     }
 
-    /// Message `index` of the last call: what came with it, and its bytes.
+    /// Returns message `index` of the last call: its metadata and its bytes.
     #[inline]
     pub(super) fn message(&self, index: usize) -> (Meta, &[u8]) {
         let meta = self.metas[index];
@@ -177,10 +178,10 @@ impl Receiver {
     }
 }
 
-/// Switches on an integer socket option that socket2 does not know.
+/// Sets an integer socket option that socket2 does not support.
 ///
 /// # Errors
-/// What the kernel said: this kernel, or this kind of socket, does not have the option.
+/// The kernel's error: this kernel, or this kind of socket, does not have the option.
 pub(crate) fn set_option(
     socket: BorrowedFd<'_>,
     level: c_int,
@@ -200,7 +201,8 @@ pub(crate) fn set_option(
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Bytes that a socket sent and that have not left the host yet, with the kernel's own for each (`SIOCOUTQ`, udp(7)).
+/// Returns the bytes that a socket sent and that have not left the host, with the kernel's overhead
+/// for each (`SIOCOUTQ`, udp(7)).
 pub(super) fn unsent(socket: BorrowedFd<'_>) -> u64 {
     let mut bytes: c_int = 0;
     // SAFETY: the kernel writes one `int` to a local that is alive.
@@ -208,10 +210,11 @@ pub(super) fn unsent(socket: BorrowedFd<'_>) -> u64 {
     if result == 0 { u64::try_from(bytes).unwrap_or(0) } else { 0 }
 }
 
-/// Has the kernel ask this program which of the sockets that share `socket`'s port gets a datagram.
+/// Attaches this program, which selects the receiver of a datagram among the sockets that share
+/// `socket`'s port.
 ///
 /// # Errors
-/// What the kernel said: the program is none, or this kernel asks none.
+/// The kernel's error: the program is invalid, or this kernel supports none.
 pub(super) fn attach_steering(socket: BorrowedFd<'_>, program: &[Instruction]) -> io::Result<()> {
     let filter: Vec<libc::sock_filter> = program
         .iter()
@@ -240,7 +243,7 @@ fn length_of<T>() -> u32 {
     u32::try_from(size_of::<T>()).expect("socket structures are small")
 }
 
-/// Writes `address` as the kernel wants it and returns its length.
+/// Writes `address` in the kernel's format and returns its length.
 fn write_name(name: &mut MaybeUninit<sockaddr_storage>, address: SocketAddr) -> u32 {
     match address {
         SocketAddr::V4(address) => {
@@ -273,7 +276,7 @@ fn family(family: c_int) -> libc::sa_family_t {
     libc::sa_family_t::try_from(family).expect("address families are small")
 }
 
-/// Writes the control message that asks for segmentation and returns the length used.
+/// Writes the control message that requests segmentation and returns its length.
 fn write_segment(control: &mut Control, segment: u16) -> usize {
     let data_len = length_of::<u16>();
     // SAFETY: `CMSG_LEN`, `CMSG_SPACE` and `CMSG_DATA` only compute; the header and two bytes of
@@ -288,11 +291,11 @@ fn write_segment(control: &mut Control, segment: u16) -> usize {
     }
 }
 
-/// Reads what the kernel said about one message.
+/// Reads the metadata of one message.
 ///
 /// # Safety
-/// `header` came back from `recvmmsg`: its control buffer is filled up to `msg_controllen`, and
-/// `name` up to `msg_namelen`.
+/// `header` was filled by `recvmmsg`: its control buffer up to `msg_controllen`, and `name` up to
+/// `msg_namelen`.
 unsafe fn read_meta(header: &mmsghdr, name: &MaybeUninit<sockaddr_storage>) -> Meta {
     let len = (header.msg_len as usize).min(RECEIVE_BUFFER);
     let mut meta = Meta {

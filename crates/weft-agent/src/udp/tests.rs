@@ -18,10 +18,10 @@ fn open(local: &str) -> Sockets {
 
 /// Waits for packets, five seconds at most.
 fn arrivals(inbox: &mut Inbox) -> usize {
-    let patience = Timespec { tv_sec: 5, tv_nsec: 0 };
+    let timeout = Timespec { tv_sec: 5, tv_nsec: 0 };
     {
         let mut watched = [PollFd::from_borrowed_fd(inbox.socket(), PollFlags::IN)];
-        assert_eq!(poll(&mut watched, Some(&patience)), Ok(1), "nothing arrived");
+        assert_eq!(poll(&mut watched, Some(&timeout)), Ok(1), "nothing arrived");
     }
     inbox.receive().unwrap()
 }

@@ -25,13 +25,13 @@ fn table() -> Model {
     Model::new(words, places(&[START, LENGTH, ADDRESS]), 0..0)
 }
 
-/// Terms whose fields all name the key.
+/// Returns terms whose fields all contain the key.
 fn terms(key: u32) -> Terms {
     let (start, length, address) = (key.into(), key.into(), key.into());
     Terms { connection: key, key, start, length, address, writable: true, readable: true }
 }
 
-/// Recalls everything, and waits for the borrower.
+/// Recalls everything and waits for the borrower.
 fn recall(lender: &mut Lender<Model>) {
     let is_gone = || {
         thread::yield_now();
@@ -40,7 +40,7 @@ fn recall(lender: &mut Lender<Model>) {
     lender.recall(|_| true, is_gone);
 }
 
-/// The lender has its memory to itself once it has taken a lease back.
+/// The lender's memory is its own again once it has recalled a lease.
 #[test]
 fn nobody_is_at_work_with_what_was_recalled() {
     check(|| {
@@ -53,7 +53,7 @@ fn nobody_is_at_work_with_what_was_recalled() {
             let mut lent = None;
             borrower.hear(|number, terms| lent = Some((number, terms)));
             if let Some((number, _)) = lent {
-                // Twice, for the lender may wait for the first.
+                // Twice, because the lender may wait for the first.
                 for byte in 1..=2 {
                     borrower.work(number, || {
                         write_cell(&there, &[byte; 4]);
@@ -71,7 +71,7 @@ fn nobody_is_at_work_with_what_was_recalled() {
     });
 }
 
-/// Where a lease takes the place of another meanwhile, the borrower works by neither in part.
+/// If a lease replaces another meanwhile, the borrower never mixes the terms of both.
 #[test]
 fn terms_that_are_worked_by_are_of_one_lease() {
     check(|| {
@@ -95,7 +95,7 @@ fn terms_that_are_worked_by_are_of_one_lease() {
     });
 }
 
-/// A borrower that looks while a lease is given hears of it then, or at its next look.
+/// A borrower that looks while a lease is given gets it then, or at its next look.
 #[test]
 fn a_lease_that_was_given_is_heard() {
     check(|| {

@@ -6,7 +6,7 @@ use crate::messages::{Consumer, Lane, Producer};
 /// Room for one message of four bytes with its length, and half of the next.
 const LANE: Lane = Lane { head: 0, tail: 64, start: 128, len: 16 };
 
-/// A message is whole where the index is seen, and its room is written again after it was taken only.
+/// A message is whole when its index is seen, and its room is reused only after it was removed.
 #[test]
 fn messages_arrive_whole_and_in_order() {
     check(|| {

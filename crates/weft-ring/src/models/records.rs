@@ -3,7 +3,7 @@ use loom::thread;
 use super::{Model, check};
 use crate::records::{ALIGN, ASLEEP, FULL, READ, RECORDS, Reader, RecordMemory, Writer};
 
-/// Room for two records of two lines and the line behind them: the third goes to the beginning.
+/// Room for two records of two lines and the line after them: the third wraps to the beginning.
 const LINES: usize = 5;
 
 impl RecordMemory for Model {
@@ -18,7 +18,7 @@ fn ring() -> (Writer<Model>, Reader<Model>) {
     (Writer::new(memory.clone()), Reader::new(memory))
 }
 
-/// Takes the next record, and checks that it is the one with this number: its first bytes, and its last.
+/// Takes the next record and checks its number, its first bytes and its last.
 fn expect(reader: &mut Reader<Model>, number: u8, lines: usize) {
     let record = loop {
         match reader.peek().expect("the writer keeps the rules") {
@@ -40,7 +40,7 @@ fn write(writer: &mut Writer<Model>, number: u8, lines: usize) {
     writer.write(lines * ALIGN, |room| room.put(&[number; 2 * ALIGN][..lines * ALIGN - 4]));
 }
 
-/// A record is whole where its size is seen, and its room is written again after it was read only.
+/// A record is whole when its size is seen, and its room is reused only after it was read.
 #[test]
 fn records_arrive_whole_and_in_order() {
     check(|| {
@@ -71,7 +71,7 @@ fn the_end_of_the_ring_is_skipped() {
     });
 }
 
-/// A reader that found nothing after it said that it sleeps is woken.
+/// A reader that found nothing after it set its sleep flag is woken.
 #[test]
 fn a_sleeping_reader_is_woken_for_what_it_missed() {
     check(|| {

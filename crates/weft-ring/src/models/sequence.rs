@@ -5,7 +5,7 @@ use super::{Model, check};
 use crate::memory::Memory;
 use crate::sequence::{publish, read};
 
-/// A reader that is told that its copy is whole has the words of one write.
+/// A reader whose copy is reported whole has the words of one write.
 #[test]
 fn what_is_read_was_written_at_once() {
     check(|| {
@@ -15,7 +15,7 @@ fn what_is_read_was_written_at_once() {
             let first = publish(&there, 0, 0, 8, &[1, 1]);
             assert_eq!(publish(&there, 0, first, 8, &[2, 2]), 4);
         });
-        // As the kernel copies for a reader of the file: in no order.
+        // Copied in no order, as the kernel does for a reader of the file.
         let word = |at| memory.long(at).load(Ordering::Relaxed);
         let copied = read::<Model, _, ()>(|| Ok(word(0)), || Ok([word(8), word(16)]));
         if let Ok(Some([one, other])) = copied {

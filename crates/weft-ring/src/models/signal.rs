@@ -9,7 +9,7 @@ const FLAG: usize = 0;
 const BOX: usize = 64;
 const DOORBELL: usize = 128;
 
-/// Two bring something, each for itself; the sleeper looks into both boxes a last time.
+/// Two threads bring work independently; the sleeper checks both boxes a last time.
 #[test]
 fn whoever_sleeps_is_woken_for_what_it_missed() {
     check(|| {
@@ -32,7 +32,7 @@ fn whoever_sleeps_is_woken_for_what_it_missed() {
     });
 }
 
-/// A question that is withdrawn unanswered has no signal on its way; one that was answered has.
+/// A request withdrawn before it is answered has no signal on its way; one that was answered has.
 #[test]
 fn a_question_is_withdrawn_or_answered() {
     check(|| {

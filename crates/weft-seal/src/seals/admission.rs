@@ -1,4 +1,4 @@
-//! What sets connections up: the exchange in requests and accepts, and the packets that anybody can write.
+//! Connection set-up: the exchange in requests and accepts, and packets that anybody can forge.
 
 use alloc::boxed::Box;
 use core::net::SocketAddr;
@@ -9,15 +9,15 @@ use weft_wire::{SetupHeader, SetupKind};
 use super::Seals;
 use crate::Mode;
 use crate::channel::Channel;
-use crate::exchange::{Agreed, Answering, Asking, Own};
+use crate::exchange::{Agreed, Initiator, Own, Responder};
 
 /// The reason of a reset that answers an encrypted packet.
 const RESET_OF_SEALED: u8 = 5;
 
 impl Seals {
-    /// Returns what is to be done with a packet of set-up that came from `from`. `rest` follows its header and terms;
-    /// `named` is what the endpoint says it is about (`Endpoint::named`): nothing is computed, and nothing changed, before
-    /// the endpoint has checked the sender's address.
+    /// Returns the action for a set-up packet from `from`. `rest` follows its header and terms;
+    /// `named` is the endpoint's lookup (`Endpoint::named`): nothing is computed or changed before
+    /// the endpoint has validated the sender's address.
     pub fn admit(
         &mut self,
         from: SocketAddr,
@@ -52,12 +52,12 @@ impl Seals {
             return Admission::Take;
         }
         if !self.budget.take() {
-            // The peer asks again.
+            // The peer retransmits.
             self.counters.postponed_exchanges += 1;
             return Admission::Drop;
         }
         let own = own(&self.config, &self.identity);
-        let answering = Answering::new(own, &mut self.random, header, rest);
+        let answering = Responder::new(own, &mut self.random, header, rest);
         let accepted = answering.ok().filter(|answering| self.config.accepts(answering.peer()));
         let Some(answering) = accepted else {
             self.counters.refused_exchanges += 1;
@@ -74,7 +74,7 @@ impl Seals {
         rest: &[u8],
     ) -> Admission {
         let Some(asking) = self.asking.get_mut(&connection) else {
-            // Once more.
+            // A retransmission.
             let known = self.channels.get(&connection);
             let same = known.is_none_or(|channel| channel.remote == header.local_cid);
             return if same { Admission::Take } else { Admission::Drop };
@@ -93,7 +93,8 @@ impl Seals {
             return Admission::Take;
         }
         let Ok(agreed) = asking.finish(header, rest) else {
-            // A forgery, or a peer with another pre-shared key: who has the same one is still waited for.
+            // A forgery, or a peer with another pre-shared key: the genuine accept may still
+            // arrive.
             self.counters.refused_exchanges += 1;
             return Admission::Drop;
         };
@@ -106,7 +107,7 @@ impl Seals {
         Admission::TakeSealed
     }
 
-    /// Whoever is on the way can write a reset. It is looked into if it answers a packet that was sent lately.
+    /// Anybody on the path can forge a reset. It is checked further if it answers a recent packet.
     fn admit_reset(&mut self, connection: ConnectionId, header: &SetupHeader) -> Admission {
         let Some(channel) = self.channels.get(&connection) else { return Admission::Take };
         if header.reason == RESET_OF_SEALED && channel.sent_lately(header.destination_cid) {
@@ -122,7 +123,7 @@ impl Seals {
         let Self { config, identity, random, asking, channels, .. } = self;
         let asking = asking.entry(connection).or_insert_with(|| {
             let insists = channels.remove(&connection).is_some();
-            Asking::new(own(config, identity), random, request, insists)
+            Initiator::new(own(config, identity), random, request, insists)
         });
         Some(&asking.extension)
     }
@@ -146,7 +147,7 @@ impl Seals {
         self.channels.get(&connection)?.accept.as_deref()
     }
 
-    /// What [`Wrap::Exchange`](super::Wrap::Exchange) of a connection carries.
+    /// Returns the bytes of a connection's [`Wrap::Exchange`](super::Wrap::Exchange).
     pub(super) fn extension(&self, connection: ConnectionId) -> Option<&[u8]> {
         let asking = self.asking.get(&connection).map(|asking| &*asking.extension);
         asking.or_else(|| self.channels.get(&connection)?.accept.as_deref())

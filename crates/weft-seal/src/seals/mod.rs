@@ -1,5 +1,5 @@
-//! The connections of one endpoint: their exchanges and their keys. What leaves is wrapped, what arrives is opened;
-//! what sets connections up is read in `admission.rs`.
+//! The connections of one endpoint with their exchanges and keys. It wraps packets that leave and
+//! opens packets that arrive; `admission.rs` handles set-up packets.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -19,7 +19,7 @@ use weft_wire::{Content, DataHeader, Packet, ParseError, SealedHeader, SetupHead
 use crate::budget::Budget;
 use crate::channel::Channel;
 use crate::entropy::Entropy;
-use crate::exchange::{Answering, Asking};
+use crate::exchange::{Initiator, Responder};
 use crate::identity::Hex;
 use crate::{Mode, PrivateKey, PublicKey, SealConfig, SealCounters};
 
@@ -27,19 +27,19 @@ mod admission;
 #[cfg(test)]
 mod tests;
 
-/// Why a packet is not opened. It is dropped, and was counted.
+/// The reasons why a packet is not opened. The packet is dropped and counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    /// The header is none.
+    /// The header is invalid.
     #[error(transparent)]
     Header(#[from] ParseError),
-    /// Too short for what authenticates it, or for a packet.
+    /// The packet is shorter than its tag or its smallest header.
     #[error("{got} bytes after the sealed header; a tag and a packet take more")]
     TooShort {
-        /// Bytes there.
+        /// Length of the packet, bytes.
         got: usize,
     },
-    /// Of a connection that is not known here. The sender is told by a reset.
+    /// The packet belongs to no connection here. A reset notifies the sender.
     #[error("no keys are known for connection {:#010x}", connection.0)]
     UnknownKey {
         /// The connection id in the packet.
@@ -47,19 +47,19 @@ pub enum OpenError {
         /// Low half of the packet's number.
         iv: u32,
     },
-    /// Of a connection whose accept has not arrived: it comes again.
+    /// The connection's accept has not arrived; the packet will be retransmitted.
     #[error("connection {:#010x} is not accepted yet", connection.0)]
     Early {
         /// The connection.
         connection: ConnectionId,
     },
-    /// Changed on the way, made up, or under another key.
+    /// The packet was altered, forged, or sealed under another key.
     #[error("connection {:#010x}: the packet is not authentic", connection.0)]
     NotAuthentic {
         /// The connection.
         connection: ConnectionId,
     },
-    /// Received before, or so old that this is not known.
+    /// The packet was received before, or is too old for the window.
     #[error("connection {:#010x}: packet {iv} was received before, or is older than 65,536 packets", connection.0)]
     Replayed {
         /// The connection.
@@ -67,7 +67,7 @@ pub enum OpenError {
         /// The packet's number.
         iv: u64,
     },
-    /// In the clear, on a connection that is encrypted, or where all must be.
+    /// The packet is in the clear, on an encrypted connection or where encryption is required.
     #[error("connection {:#010x} is encrypted, the packet is not", connection.0)]
     InClear {
         /// The connection.
@@ -75,10 +75,10 @@ pub enum OpenError {
     },
 }
 
-/// Lines for a file of keys that nobody has asked for; older ones are lost.
+/// Maximum number of key log lines kept; older ones are discarded.
 const MAX_KEY_LINES: usize = 4_096;
 
-/// Lines for a file of keys. They are not shown.
+/// Lines of the key log. `Debug` does not show them.
 #[derive(Default)]
 struct KeyLines(VecDeque<String>);
 
@@ -88,26 +88,27 @@ impl fmt::Debug for KeyLines {
     }
 }
 
-/// How a packet leaves; see [`Seals::wrap`].
+/// The form in which a packet leaves; see [`Seals::wrap`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wrap {
-    /// As it is.
+    /// Unchanged.
     Clear,
-    /// Not at all: nothing says that it may be in the clear. Zeros leave in its place, which are no packet.
+    /// Not at all, because it may not leave in the clear. Zeros, which are no packet, leave in its
+    /// place.
     Void,
     /// Encrypted, under the keys of this connection.
     Sealed(ConnectionId),
-    /// With so many bytes of a key exchange behind it.
+    /// Followed by this many bytes of a key exchange.
     Exchange {
         /// The connection that is set up.
         connection: ConnectionId,
-        /// Bytes.
+        /// Length of the exchange, bytes.
         length: u16,
     },
 }
 
 impl Wrap {
-    /// Returns the bytes that it adds to a packet.
+    /// Returns the number of bytes that it adds to a packet.
     #[inline]
     pub const fn len(self) -> usize {
         match self {
@@ -123,14 +124,15 @@ impl Wrap {
         self.len() == 0
     }
 
-    /// Returns the part of a datagram that the packet goes into. Its first `clear` bytes are before it.
+    /// Returns the part of a datagram that holds the packet. The first `clear` bytes are before it.
     #[inline]
     pub fn inside_mut(self, clear: usize, datagram: &mut [u8]) -> &mut [u8] {
         let inside = self.inside(clear, datagram.len());
         &mut datagram[inside]
     }
 
-    /// Returns where the packet goes in a datagram of `len` bytes whose first `clear` bytes are before it.
+    /// Returns the range of the packet in a datagram of `len` bytes whose first `clear` bytes are
+    /// before it.
     #[inline]
     pub const fn inside(self, clear: usize, len: usize) -> Range<usize> {
         match self {
@@ -143,24 +145,25 @@ impl Wrap {
 
 /// The encryption of one endpoint's connections.
 ///
-/// For each packet that leaves: [`wrap`](Self::wrap), room for that much more, the packet where
-/// [`Wrap::inside`] says, [`seal`](Self::seal). For each that arrives: [`open`](Self::open); a packet of set-up also
-/// goes through [`admit`](Self::admit), whose answer the endpoint takes (`Endpoint::handle_admission`).
+/// For each packet sent: [`wrap`](Self::wrap), room for [`Wrap::len`] more bytes, the packet in
+/// [`Wrap::inside`], [`seal`](Self::seal). For each received: [`open`](Self::open); a set-up packet
+/// also passes [`admit`](Self::admit), whose result goes to `Endpoint::handle_admission`.
 #[derive(Debug)]
 pub struct Seals {
     config: SealConfig,
     identity: PrivateKey,
     random: Entropy,
-    /// Boxed: a table has places to spare, and a channel is long.
+    /// Boxed: a table has unused places, and a channel is large.
     channels: Table<Box<Channel>>,
-    /// Connections that are known not to be encrypted. What is in neither table does not leave.
+    /// Connections that are known not to be encrypted. Packets of a connection in neither table do
+    /// not leave.
     clear: HashSet<ConnectionId, BuildHasherDefault<IdHasher>>,
-    asking: Table<Asking>,
-    /// Requests that were taken in and whose accept has not left, by who asked: address, receive port, connection id.
-    /// `None` for a peer that cannot encrypt.
-    answering: BTreeMap<(SocketAddr, u32), Option<Box<Answering>>>,
+    asking: Table<Initiator>,
+    /// Requests received whose accept has not left, by their sender: address, receive port,
+    /// connection id. `None` for a peer that does not support encryption.
+    answering: BTreeMap<(SocketAddr, u32), Option<Box<Responder>>>,
     budget: Budget,
-    /// Counts the times that keys were due to change.
+    /// Number of expired key lifetimes.
     epoch: u32,
     change_keys_at: Instant,
     key_log: KeyLines,
@@ -170,11 +173,12 @@ pub struct Seals {
 type Table<T> = HashMap<ConnectionId, T, BuildHasherDefault<IdHasher>>;
 
 impl Seals {
-    /// Bytes that encryption adds to a packet: an endpoint that may encrypt has so much smaller packets.
+    /// Bytes that encryption adds to a packet; an endpoint that may encrypt has packets smaller by
+    /// as much.
     pub const OVERHEAD: u16 = 28;
 
-    /// Returns the encryption of an endpoint without connections. `entropy` comes from the operating system, for each
-    /// endpoint anew; in a simulation from the seed.
+    /// Returns the encryption of an endpoint without connections. `entropy` comes from the
+    /// operating system, fresh for each endpoint; in a simulation from the seed.
     pub fn new(config: SealConfig, entropy: [u8; 32]) -> Self {
         let mut random = Entropy::new(entropy);
         let identity = config.identity.clone();
@@ -201,13 +205,13 @@ impl Seals {
         !matches!(self.config.mode, Mode::Off)
     }
 
-    /// Returns the identity that peers are shown.
+    /// Returns the identity that is sent to peers.
     pub fn identity(&self) -> PublicKey {
         self.identity.public()
     }
 
-    /// Returns how packet `packet` of `connection` to `to` leaves. The first request and the accept of a connection
-    /// compute keys here, some hundred microseconds.
+    /// Returns the form in which packet `packet` of `connection` to `to` leaves. The first request
+    /// and the accept of a connection compute keys here, which takes some hundred microseconds.
     #[inline]
     pub fn wrap(
         &mut self,
@@ -225,13 +229,14 @@ impl Seals {
             }
             _ if self.channels.contains_key(&connection) => Wrap::Sealed(connection),
             _ if self.clear.contains(&connection) => Wrap::Clear,
-            // A close before the peer has answered, which says nothing.
+            // A close before the peer has answered, which carries no information.
             Packet::Setup(_) if self.asking.contains_key(&connection) => Wrap::Clear,
             _ => Wrap::Void,
         }
     }
 
-    /// Returns how a tenant's frame leaves that is of no connection: under the keys of this one, if it has any.
+    /// Returns the form of a tenant's frame that belongs to no connection: under the keys of this
+    /// one, if it has any.
     #[inline]
     pub fn wrap_frame(&self, connection: ConnectionId) -> Option<Wrap> {
         self.channels.contains_key(&connection).then_some(Wrap::Sealed(connection))
@@ -251,15 +256,16 @@ impl Seals {
         let length = |bytes: &[u8]| u16::try_from(bytes.len()).expect("some hundred bytes");
         match extension.map(length) {
             Some(length) => Wrap::Exchange { connection, length },
-            // Once more, though the peer has shown that it has it; or of a connection that is not encrypted.
+            // A retransmission after the peer has proved the keys; or a connection that is not
+            // encrypted.
             None if self.channels.contains_key(&connection) => Wrap::Clear,
             None if self.clear.contains(&connection) => Wrap::Clear,
             None => Wrap::Void,
         }
     }
 
-    /// Completes a datagram whose first `clear` bytes are authenticated only, with the packet where
-    /// [`Wrap::inside`] says.
+    /// Seals a datagram whose first `clear` bytes are only authenticated, with the packet in
+    /// [`Wrap::inside`].
     ///
     /// # Panics
     /// If the datagram is shorter than that, or `wrap` is of another endpoint.
@@ -268,7 +274,7 @@ impl Seals {
         self.seal_as(Content::Packet, wrap, clear, datagram);
     }
 
-    /// The same for what [`wrap_frame`](Self::wrap_frame) said.
+    /// Completes a datagram in the same way for the result of [`wrap_frame`](Self::wrap_frame).
     ///
     /// # Panics
     /// As [`seal`](Self::seal).
@@ -299,11 +305,13 @@ impl Seals {
         }
     }
 
-    /// Opens a datagram in place. Its first `clear` bytes are only authenticated. Returns what is encrypted, and
-    /// what that is; of what is not encrypted and need not be, all that follows the clear bytes.
+    /// Opens a datagram in place. Its first `clear` bytes are only authenticated. Returns the
+    /// plaintext and its kind; of a datagram that is not encrypted and need not be, all bytes after
+    /// the clear ones.
     ///
     /// # Errors
-    /// The datagram is to be dropped; after `UnknownKey` its sender is told (`Endpoint::handle_unopened`).
+    /// The datagram must be dropped; after `UnknownKey` its sender is notified
+    /// (`Endpoint::handle_unopened`).
     #[inline]
     pub fn open<'a>(
         &mut self,
@@ -345,7 +353,7 @@ impl Seals {
         clear: usize,
     ) -> Result<(&'a mut [u8], Content), OpenError> {
         let (header, sealed) = SealedHeader::parse(&datagram[clear..])?;
-        // What every packet has: type and connection id, which is looked at below.
+        // Every packet has at least a type and a connection id, which is checked below.
         let least = SealedHeader::TAG_LEN + if header.content == Content::Packet { 12 } else { 0 };
         if sealed.len() < least {
             return Err(OpenError::TooShort { got: sealed.len() });
@@ -358,7 +366,7 @@ impl Seals {
             });
         };
         let (inside, is_new_key) = channel.open(&header, clear, datagram)?;
-        // Its own connection's packets are all that a peer may send under a connection's keys.
+        // Under a connection's keys a peer may send only packets of that connection.
         if header.content == Content::Packet && connection_of(inside) != Some(connection) {
             return Err(OpenError::NotAuthentic { connection });
         }
@@ -369,8 +377,8 @@ impl Seals {
         Ok((inside, header.content))
     }
 
-    /// Whether a packet in the clear may be taken in: none may that belongs to a connection that is encrypted, but for
-    /// those of set-up, which [`Self::admit`] looks at.
+    /// Checks that a packet in the clear may be accepted. Packets of an encrypted connection may
+    /// not, except those of set-up, which [`Self::admit`] checks.
     fn check_clear(&mut self, packet: &[u8]) -> Result<(), OpenError> {
         const CLOSE: u8 = SetupKind::Close.packet_type();
         let named = match packet.first() {
@@ -404,7 +412,8 @@ impl Seals {
         *counter += 1;
     }
 
-    /// Has every connection go on to its next key with its next packet, when that is due.
+    /// If the key lifetime has expired, every connection changes to its next key with its next
+    /// packet.
     #[inline]
     pub fn handle_timeout(&mut self, now: Instant) {
         self.budget.fill(now);
@@ -414,7 +423,7 @@ impl Seals {
         }
     }
 
-    /// Forgets the keys of a connection that is no more.
+    /// Removes the keys of a closed connection.
     pub fn forget(&mut self, forgotten: Forgotten) {
         let Forgotten { connection, to, remote_cid } = forgotten;
         self.asking.remove(&connection);
@@ -423,8 +432,8 @@ impl Seals {
         self.clear.remove(&connection);
     }
 
-    /// Accepts these identities from now on. Returns the connections whose peers are not among them; the owner closes
-    /// them.
+    /// Replaces the accepted identities. Returns the connections whose peers are not among them;
+    /// the owner closes them.
     pub fn set_peers(&mut self, peers: Option<BTreeSet<PublicKey>>) -> Vec<ConnectionId> {
         self.config.peers = peers;
         let Some(accepted) = &self.config.peers else { return Vec::new() };
@@ -437,36 +446,36 @@ impl Seals {
         self.channels.contains_key(&connection)
     }
 
-    /// Returns the identity of a connection's peer; `None` where the connection is not encrypted, or the peer has not
-    /// proved yet who it is.
+    /// Returns the identity of a connection's peer; `None` if the connection is not encrypted, or
+    /// the peer has not proved its identity yet.
     pub fn peer(&self, connection: ConnectionId) -> Option<PublicKey> {
         let channel = self.channels.get(&connection).filter(|channel| channel.accept.is_none());
         channel.map(|channel| channel.peer)
     }
 
-    /// Returns how many connections are encrypted.
+    /// Returns the number of encrypted connections.
     pub fn connections(&self) -> usize {
         self.channels.len()
     }
 
-    /// Returns what was counted.
+    /// Returns the counters.
     pub const fn counters(&self) -> SealCounters {
         self.counters
     }
 
-    /// Returns how it encrypts.
+    /// Returns the configuration.
     pub const fn config(&self) -> &SealConfig {
         &self.config
     }
 
-    /// Returns the next line for a file of keys, if [`SealConfig::key_log`] asks for them: SPI, cipher, number and
-    /// bytes of a key, the numbers in decimal and the rest in hexadecimal digits. Whoever has the file can read what
-    /// was sent.
+    /// Returns the next line of the key log, if [`SealConfig::key_log`] is set: SPI, cipher, number
+    /// and bytes of a key, the numbers in decimal and the rest in hexadecimal digits. A reader of
+    /// the log can decrypt the packets.
     pub fn poll_key_log(&mut self) -> Option<String> {
         self.key_log.0.pop_front()
     }
 
-    /// Notes a key that is in use from now on.
+    /// Logs a key that is used from now on.
     fn log(&mut self, connection: ConnectionId, sending: bool) {
         if self.config.key_log
             && let Some(channel) = self.channels.get(&connection)
@@ -488,7 +497,8 @@ fn connection_of(packet: &[u8]) -> Option<ConnectionId> {
     Some(ConnectionId(u32::from_be_bytes(*word)))
 }
 
-/// The ids of this end's connections are drawn from a keyed permutation: nobody chooses which share a bucket.
+/// Connection ids of this end come from a keyed permutation: nobody can choose which share a
+/// bucket.
 #[derive(Clone, Copy, Debug, Default)]
 struct IdHasher(u64);
 

@@ -1,4 +1,5 @@
-//! What holds of the engine for every input that an attacker writes. The mutation test and the fuzz target call this.
+//! Properties of the engine for every input of an attacker. The mutation test and the fuzz target
+//! call this.
 #![allow(dead_code, unreachable_pub, reason = "each user of this file calls what it needs")]
 
 use std::cell::RefCell;
@@ -43,7 +44,7 @@ fn setup(kind: SetupKind, from: usize) -> SetupHeader {
     }
 }
 
-/// What an end sends with a set-up header: its exchange.
+/// Returns the exchange that an end sends with a set-up header.
 fn exchange(seals: &mut Seals, from: usize, header: SetupHeader) -> Vec<u8> {
     let wrap = seals.wrap(&at(1 - from), Some(ConnectionId(IDS[from])), &Packet::Setup(header));
     let mut bytes = vec![0; wrap.len()];
@@ -54,13 +55,13 @@ fn exchange(seals: &mut Seals, from: usize, header: SetupHeader) -> Vec<u8> {
 impl Pair {
     fn new() -> Self {
         let mut ends = [end(1), end(2)];
-        let [asks, answers] = &mut ends;
+        let [initiator, responder] = &mut ends;
         let (request, accept) = (setup(SetupKind::Request, 0), setup(SetupKind::Accept, 1));
-        let first = exchange(asks, 0, request);
-        assert_eq!(answers.admit(at(0), &request, &first, Named::New), Admission::TakeSealed);
-        let second = exchange(answers, 1, accept);
+        let first = exchange(initiator, 0, request);
+        assert_eq!(responder.admit(at(0), &request, &first, Named::New), Admission::TakeSealed);
+        let second = exchange(responder, 1, accept);
         let asked = Named::Connection(ConnectionId(IDS[0]));
-        assert_eq!(asks.admit(at(1), &accept, &second, asked), Admission::TakeSealed);
+        assert_eq!(initiator.admit(at(1), &accept, &second, asked), Admission::TakeSealed);
         Self { ends, sent: 0 }
     }
 
@@ -114,20 +115,20 @@ fn exchanges(bytes: &[u8]) {
     }
 }
 
-/// Whatever stands in the place of an exchange, and whatever set-up packet comes.
+/// Checks any bytes in place of an exchange, with any set-up packet.
 fn admissions(bytes: &[u8]) {
-    let (mut asks, mut answers) = (end(1), end(2));
+    let (mut initiator, mut responder) = (end(1), end(2));
     let request = setup(SetupKind::Request, 0);
-    let admission = answers.admit(at(0), &request, bytes, Named::New);
+    let admission = responder.admit(at(0), &request, bytes, Named::New);
     assert!(matches!(admission, Admission::Take | Admission::Refuse(_)), "{admission:?}");
-    let _ = exchange(&mut asks, 0, request);
+    let _ = exchange(&mut initiator, 0, request);
     let accept = setup(SetupKind::Accept, 1);
-    let admission = asks.admit(at(1), &accept, bytes, Named::Connection(ConnectionId(IDS[0])));
+    let admission = initiator.admit(at(1), &accept, bytes, Named::Connection(ConnectionId(IDS[0])));
     // Nobody can answer a request without having seen it.
     assert!(matches!(admission, Admission::Drop | Admission::GiveUp(..)), "{admission:?}");
-    assert_eq!(asks.connections(), 0);
+    assert_eq!(initiator.connections(), 0);
     if let Ok((header, rest)) = SetupHeader::parse(bytes) {
-        for seals in [&mut asks, &mut answers] {
+        for seals in [&mut initiator, &mut responder] {
             for named in [Named::New, Named::Connection(ConnectionId(IDS[0])), Named::Nothing] {
                 let _ = seals.admit(at(0), &header, rest, named);
             }

@@ -1,4 +1,5 @@
-//! The client's load: keeps every connection's window full until time is up, and times each message.
+//! The client's load: keeps every connection's window full until the time is up, and measures each
+//! message's latency.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +13,11 @@ use crate::perf::pattern::Pattern;
 use crate::perf::plan::{MAX_ANSWER, Plan, opcode};
 use crate::perf::report::{Counts, latency_histogram};
 
-/// Tokens from here on are control messages; below are numbers of the load.
+/// Tokens from this value on are control messages; lower ones are numbers of the load.
 const PLAN_TOKEN: u64 = 1 << 62;
 const FINISH_TOKEN: u64 = PLAN_TOKEN + 1;
 
-/// Where the measurement stands: the least advanced of its connections.
+/// The phase of the measurement: that of its slowest connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Phase {
     Connecting,
@@ -25,7 +26,7 @@ pub(super) enum Phase {
     Done,
 }
 
-/// Why it will not come to an end.
+/// The reasons why the measurement cannot finish.
 #[derive(Debug)]
 pub(super) enum Failure {
     Closed(CloseReason),
@@ -56,14 +57,15 @@ struct Stream {
     phase: Phase,
     /// Number of the next message.
     next: u64,
-    /// All messages below are through.
+    /// All messages with lower numbers are complete.
     through: u64,
-    /// When each message under way was submitted, by its number modulo the window; `None` once it
-    /// is through.
+    /// The submission time of each outstanding message, by its number modulo the window; `None`
+    /// once it is complete.
     submitted: Vec<Option<Instant>>,
-    /// Replies in the making, where they are checked, by the same place as the server's slots.
+    /// Replies that are partly received, where they are checked, at the same places as the server's
+    /// slots.
     replies: Vec<u8>,
-    /// A control message of the server's, as far as it has arrived.
+    /// The received part of a control message of the server.
     control: Vec<u8>,
     counts: Option<Counts>,
 }
@@ -86,7 +88,7 @@ impl Load {
         }
     }
 
-    /// A connection that was asked for.
+    /// Adds a requested connection.
     pub(super) fn add(&mut self, connection: ConnectionId) {
         let checks_replies = self.plan.verify && self.plan.kind.replies();
         self.streams.insert(
@@ -107,7 +109,7 @@ impl Load {
         self.phase
     }
 
-    /// When no more messages are begun.
+    /// Returns the time after which no message is started.
     pub(super) fn stop_at(&self) -> Instant {
         match self.phase {
             Phase::Running => self.started_at + self.duration,
@@ -139,7 +141,7 @@ impl Load {
         &self.latency
     }
 
-    /// From the first message until the last was through.
+    /// Returns the time from the first message until the last was complete.
     pub(super) fn elapsed(&self) -> Duration {
         self.finished_at.since(self.started_at)
     }
@@ -153,7 +155,7 @@ impl Load {
         }
     }
 
-    /// What the server counted, all connections together.
+    /// Returns the server's counts, of all connections together.
     pub(super) fn server_counts(&mut self) -> Counts {
         let mut total = Counts::default();
         for counts in self.streams.values_mut().filter_map(|stream| stream.counts.take()) {
@@ -161,7 +163,7 @@ impl Load {
             total.bytes += counts.bytes;
             total.corrupt += counts.corrupt;
             total.placed.merge(&counts.placed);
-            // Each is of the whole server; the last one taken has seen the most.
+            // Each has the counters of the whole server; those of the latest are the highest.
             if counts.transport.data_received >= total.transport.data_received {
                 total.transport = counts.transport;
             }
@@ -169,7 +171,7 @@ impl Load {
         total
     }
 
-    /// Lets the slowest connection decide where everybody stands.
+    /// Sets the phase to that of the slowest connection.
     fn advance(&mut self, now: Instant) {
         let slowest = self.streams.values().map(|stream| stream.phase).min().unwrap_or(Phase::Done);
         if slowest <= self.phase {
@@ -184,7 +186,7 @@ impl Load {
         self.phase = slowest;
     }
 
-    /// Message `number` of a connection is through.
+    /// Handles that message `number` of a connection is complete.
     fn through(&mut self, connection: ConnectionId, number: u64, now: Instant) {
         let Some(stream) = self.streams.get_mut(&connection) else { return };
         let window = stream.submitted.len() as u64;
@@ -246,7 +248,7 @@ impl Load {
 }
 
 impl Stream {
-    /// Begins as many messages as the window has room for.
+    /// Starts as many messages as the window has room for.
     fn fill(&mut self, endpoint: &mut Endpoint, id: ConnectionId, plan: &Plan, now: Instant) {
         let window = self.submitted.len() as u64;
         while self.next < self.through + window {

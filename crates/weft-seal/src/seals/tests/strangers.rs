@@ -1,4 +1,4 @@
-//! Who is not what he says, and who asks from elsewhere: what reaches a set-up from strangers changes nothing.
+//! Peers with a false identity or a foreign address: their packets do not change a set-up.
 
 use snow::params::{CipherChoice, DHChoice, HashChoice};
 use snow::resolvers::{CryptoResolver, DefaultResolver};
@@ -16,7 +16,7 @@ fn is_kind(bytes: &[u8], kind: SetupKind) -> bool {
     bytes[0] == kind.packet_type()
 }
 
-/// Whether a datagram is a request with a token.
+/// Returns `true` if a datagram is a request with a token.
 fn is_proven_request(bytes: &[u8]) -> bool {
     is_kind(bytes, SetupKind::Request) && header_of(bytes).terms.unwrap().token != 0
 }
@@ -156,8 +156,8 @@ fn a_recorded_request_with_a_new_token_is_announced_to_nobody() {
     assert_eq!(pair.hosts[1].seals.connections(), 0);
 }
 
-/// Whoever knows an accepted identity's public key, and not the private one, asks in its name: he is not announced, and
-/// shown as nobody.
+/// An attacker with the public key of an accepted identity, but not the private one, sends requests
+/// in its name: the owner gets no event, and the connection shows no identity.
 #[test]
 fn a_claimed_identity_is_announced_to_nobody() {
     let honest = PrivateKey::new([1; 32]).public();
