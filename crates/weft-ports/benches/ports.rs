@@ -1,5 +1,6 @@
-//! What a frame costs at a port, in CPU time of the thread that drives it and in memory while it is under way. The
-//! guest's own work, and the kernel's behind a TAP interface that is not a system call of ours, do not count.
+//! Measures the cost of a frame at a port, in CPU time of the thread that drives it and in memory
+//! while the frame is in flight. The guest's own work, and the kernel's behind a TAP interface
+//! outside our system calls, do not count.
 #![allow(clippy::disallowed_methods, reason = "a bench measures real time")]
 
 #[path = "../tests/common/mod.rs"]
@@ -161,7 +162,7 @@ impl Drop for Testpmd {
     }
 }
 
-/// What a driver sends that was not made for this: DPDK's, as fast as it can, with all that a daemon does to wait.
+/// Traffic of an independent driver: DPDK's, at its maximum rate, with all of a daemon's waiting.
 fn sent_by_dpdk() {
     let socket = Socket::new("testpmd");
     let mut port = VhostPort::open(&VhostConfig::at(&socket.0)).expect("a socket");

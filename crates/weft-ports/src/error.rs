@@ -1,57 +1,57 @@
-//! What an operator should know about a port.
+//! Errors of a port, for an operator.
 
 use std::io;
 
 use crate::RingError;
 
-/// Something that went wrong at a port. The port has counted it and goes on as well as it can.
+/// An error of a port. The port has counted it and continues as far as it can.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PortError {
-    /// The operating system refused.
+    /// The operating system refused an operation.
     #[error("cannot {what}: {source}")]
     Io {
-        /// What was being done.
+        /// The operation.
         what: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// A name that no interface can have.
+    /// The name is not valid for an interface.
     #[error("{name:?} is no name for an interface: 1 to 15 bytes, no `/`, no space")]
     BadName {
         /// The name.
         name: String,
     },
-    /// The tenant broke the rules of one of its queues, which stops until it is set up again.
+    /// The tenant violated the rules of a queue, which stops until it is set up again.
     #[error("{port}: the guest's {queue} queue stops: {source}")]
     Ring {
-        /// Which port.
+        /// The port's name.
         port: String,
-        /// Whether it is the one for `sending` or for `receiving`.
+        /// The queue: `sending` or `receiving`.
         queue: &'static str,
-        /// What it did.
+        /// The violation.
         source: RingError,
     },
-    /// The program behind a vhost-user socket asked for what cannot be, or went away.
+    /// The front end of a vhost-user socket made an invalid request, or disconnected.
     #[error("{port}: the front end {what}")]
     FrontEnd {
-        /// Which port.
+        /// The port's name.
         port: String,
-        /// What it did.
+        /// The request.
         what: String,
     },
-    /// The tenant's memory is not what it was when the frame was sent.
+    /// The tenant's memory has changed since the frame was sent.
     #[error("the tenant has taken away the memory of a frame")]
     Unreadable,
-    /// A token or slot that names nothing (any more).
+    /// A token or slot that is not (or no longer) in use.
     #[error("no such frame at this port")]
     Unknown,
-    /// Bytes outside a frame were asked for.
+    /// A request for bytes outside a frame.
     #[error("bytes {offset} to {end} of a frame of {len}")]
     OutOfFrame {
-        /// The first.
+        /// Offset of the first byte.
         offset: u32,
-        /// Behind the last.
+        /// Offset after the last byte.
         end: u64,
         /// Bytes of the frame.
         len: u32,
@@ -59,7 +59,7 @@ pub enum PortError {
 }
 
 impl PortError {
-    /// For `map_err`: the system refused while doing `what`.
+    /// Returns a conversion for `map_err`: the system refused while doing `what`.
     pub(crate) fn io(what: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
         let what = what.into();
         move |source| Self::Io { what, source }

@@ -1,5 +1,6 @@
-//! What a tenant's device does for a frame before the tenant sees it: what its virtio header says is held against
-//! the frame, and what the tenant cannot do itself is done (virtio 1.2, 5.1.6.4).
+//! The work of a tenant's device on a frame before the tenant gets it: it checks the frame against
+//! its virtio header, and does the offloads that the tenant did not negotiate (virtio 1.2,
+//! 5.1.6.4).
 
 use weft_vpc::offload::{Offload, Segments, complete};
 use weft_wire::{GsoType, VirtioNetHeader};
@@ -9,36 +10,37 @@ use crate::HEADER_LEN;
 /// A frame's virtio header, as bytes.
 pub(crate) type Header = [u8; HEADER_LEN as usize];
 
-/// Longest frame that is certainly no super-frame: Ethernet with two tags and 1,500 bytes.
+/// Maximum length of a frame that is certainly no super-frame: Ethernet with two tags and 1,500
+/// bytes.
 const ORDINARY: u32 = HEADER_LEN + 14 + 8 + 1_500;
 
-/// What a tenant takes unfinished.
+/// The offloads that a tenant accepts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ability {
-    /// Checksums that are still to be completed.
+    /// Partial checksums.
     pub(crate) checksum: bool,
-    /// TCP over IPv4 that is still to be cut.
+    /// Unsegmented TCP over IPv4.
     pub(crate) tcp_v4: bool,
-    /// TCP over IPv6.
+    /// Unsegmented TCP over IPv6.
     pub(crate) tcp_v6: bool,
-    /// TCP with CWR in the first segment.
+    /// Unsegmented TCP with CWR in the first segment.
     pub(crate) ecn: bool,
-    /// UDP over IPv4.
+    /// Unsegmented UDP over IPv4.
     pub(crate) udp_v4: bool,
-    /// UDP over IPv6.
+    /// Unsegmented UDP over IPv6.
     pub(crate) udp_v6: bool,
 }
 
-/// What is to be done about a frame.
+/// The action for a frame.
 #[derive(Debug)]
 pub(crate) enum Finished {
-    /// Nothing, under this header.
+    /// Deliver it unchanged, under this header.
     AsIs(Header),
-    /// It is to be changed.
+    /// Change it.
     Changed(Change),
 }
 
-/// How a frame becomes one or several that need nothing more.
+/// The change that makes one or several complete frames of a frame.
 #[derive(Debug)]
 pub(crate) struct Change {
     frame: weft_vpc::Frame,
@@ -56,7 +58,8 @@ impl Ability {
         udp_v6: false,
     };
 
-    /// Whether a frame of `len` bytes, header included, can be taken as it is, unless it is of a rare kind.
+    /// Returns `true` if a frame of `len` bytes with its header can be delivered unchanged, unless
+    /// it is of a rare kind.
     pub(crate) fn takes_any(&self, len: u32) -> bool {
         self.checksum && (len <= ORDINARY || (self.tcp_v4 && self.tcp_v6))
     }
@@ -75,8 +78,8 @@ impl Ability {
     }
 }
 
-/// Looks at a frame of `len` bytes without its virtio header, of which `head` is the virtio header and the first
-/// bytes. `None`: the header does not fit the frame.
+/// Returns the action for a frame of `len` bytes without its virtio header; `head` is the virtio
+/// header and the first bytes. `None` if the header does not fit the frame.
 pub(crate) fn finish(head: &[u8], len: u32, ability: Ability) -> Option<Finished> {
     let (header, first) = VirtioNetHeader::parse(head).ok()?;
     if !header.needs_csum && header.gso_type == GsoType::None {
@@ -103,7 +106,7 @@ fn emit(header: &VirtioNetHeader) -> Header {
 }
 
 impl Change {
-    /// The frames that `frame`, all of it without its virtio header, becomes.
+    /// Returns the frames made of `frame`, which is whole and without its virtio header.
     pub(crate) fn apply(&self, mut frame: Vec<u8>) -> Vec<Vec<u8>> {
         let Some(segmentation) = self.offload.segmentation else {
             if let Some(checksum) = self.offload.checksum {

@@ -1,4 +1,4 @@
-//! Frames in this process's own memory, and where that memory comes from.
+//! Frames in this process's own memory, and the pool of their buffers.
 
 use std::io::{IoSlice, IoSliceMut};
 
@@ -10,7 +10,7 @@ const SMALL: usize = 2_048;
 /// Bytes of a large buffer: with a small one before it, room for every frame.
 const LARGE: usize = MAX_FRAME as usize - SMALL;
 
-/// A frame of up to [`MAX_FRAME`] bytes: a small buffer, and behind it a large one if it is needed.
+/// A frame of up to [`MAX_FRAME`] bytes: a small buffer, followed by a large one if needed.
 #[derive(Debug)]
 pub(crate) struct Frame {
     small: Box<[u8]>,
@@ -23,12 +23,12 @@ impl Frame {
         self.len
     }
 
-    /// Bytes of memory that it occupies.
+    /// Returns the bytes of memory that it occupies.
     pub(crate) fn memory(&self) -> usize {
         self.small.len() + self.large.as_ref().map_or(0, |large| large.len())
     }
 
-    /// Its bytes, in up to two pieces.
+    /// Returns its bytes, in up to two pieces.
     pub(crate) fn pieces(&self) -> (&[u8], &[u8]) {
         let len = self.len as usize;
         let (first, rest) = (len.min(SMALL), len.saturating_sub(SMALL));
@@ -41,13 +41,13 @@ impl Frame {
         (&mut self.small[..first], self.large.as_mut().map_or(&mut [], |large| &mut large[..rest]))
     }
 
-    /// The same for `writev`.
+    /// Returns its bytes for `writev`.
     pub(crate) fn io_slices(&self) -> [IoSlice<'_>; 2] {
         let (first, rest) = self.pieces();
         [IoSlice::new(first), IoSlice::new(rest)]
     }
 
-    /// Copies `out.len()` bytes from `offset` on; what lies behind the frame's end is zero.
+    /// Copies `out.len()` bytes from `offset` on; bytes after the frame's end are zero.
     pub(crate) fn read(&self, offset: u32, out: &mut [u8]) -> Result<(), PortError> {
         let within = within(self.len, offset, out.len());
         let (first, rest) = self.pieces();
@@ -78,7 +78,7 @@ impl Frame {
     }
 }
 
-/// Whether `count` bytes from `offset` on lie within a frame of `len`.
+/// Returns `true` if `count` bytes from `offset` on lie within a frame of `len`.
 pub(crate) fn within(len: u32, offset: u32, count: usize) -> Result<(), PortError> {
     let end = u64::from(offset) + count as u64;
     if end > u64::from(len) {
@@ -87,8 +87,7 @@ pub(crate) fn within(len: u32, offset: u32, count: usize) -> Result<(), PortErro
     Ok(())
 }
 
-/// Buffers that wait for their next frame. It grows as frames ask, and gives back what turned out not to be
-/// needed.
+/// A pool of free buffers. It grows on demand and frees buffers that stay unused.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     small: Shelf,
@@ -99,7 +98,7 @@ pub(crate) struct Pool {
 #[derive(Debug, Default)]
 struct Shelf {
     free: Vec<Box<[u8]>>,
-    /// The fewest that were free since the last trim: nobody needed those.
+    /// The minimum number of free buffers since the last trim: those were unused.
     idle: usize,
 }
 
@@ -118,13 +117,14 @@ impl Shelf {
 }
 
 impl Pool {
-    /// A frame of `len` bytes, at most [`MAX_FRAME`], with bytes of earlier frames in it.
+    /// Returns a frame of `len` bytes, at most [`MAX_FRAME`], with bytes of earlier frames in it.
     pub(crate) fn frame(&mut self, len: u32) -> Frame {
         let large = (len as usize > SMALL).then(|| self.large.take(LARGE));
         Frame { small: self.small.take(SMALL), large, len: len.min(MAX_FRAME) }
     }
 
-    /// A frame filled by `fill`, which is given room for the longest and says how much it used.
+    /// Returns a frame filled by `fill`, which gets room for the longest frame and returns the
+    /// length used.
     pub(crate) fn frame_from<E>(
         &mut self,
         fill: impl FnOnce(&mut [IoSliceMut<'_>]) -> Result<usize, E>,
@@ -149,14 +149,14 @@ impl Pool {
         }
     }
 
-    /// Takes the buffers of a frame back.
+    /// Returns a frame's buffers to the pool.
     pub(crate) fn put(&mut self, frame: Frame) {
         self.small.free.push(frame.small);
         self.large.free.extend(frame.large);
     }
 
-    /// Frees half of the buffers that were not needed since the last call. Called every second, a pool that a
-    /// burst has filled is empty again after a few.
+    /// Frees half of the buffers that were unused since the last call. If called every second, a
+    /// pool grown by a burst is empty again after a few seconds.
     pub(crate) fn trim(&mut self) {
         self.small.trim();
         self.large.trim();

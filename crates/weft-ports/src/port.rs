@@ -1,4 +1,4 @@
-//! What every kind of port can do, and the words for it.
+//! The operations of every kind of port, and their types.
 
 use std::fmt::Debug;
 use std::os::fd::BorrowedFd;
@@ -11,12 +11,13 @@ use crate::PortError;
 /// Bytes of `virtio_net_hdr_v1`, which precede every frame in both directions (virtio 1.2, 5.1.6).
 pub const HEADER_LEN: u32 = 12;
 
-/// The longest frame with its header: an IP packet of 64 KiB less one, an Ethernet header, a VLAN tag.
+/// Maximum length of a frame with its header: an IP packet of 64 KiB less one, an Ethernet header,
+/// a VLAN tag.
 pub const MAX_FRAME: u32 = HEADER_LEN + 18 + 65_535;
 
-/// How many bytes of a taken frame, header included, cannot change any more: what a switch looks at
-/// ([`weft_vpc::Frame::LOOK_AHEAD`]). The bytes behind them may still be in a guest's memory, and the guest may write
-/// there whenever it likes.
+/// Number of bytes of a taken frame, header included, that cannot change any more: those that a
+/// switch reads ([`weft_vpc::Frame::LOOK_AHEAD`]). The bytes after them may still be in a guest's
+/// memory, where the guest may write at any time.
 pub const HEAD_LEN: u32 = HEADER_LEN + 256;
 
 const _: () = assert!(HEAD_LEN as usize == HEADER_LEN as usize + weft_vpc::Frame::LOOK_AHEAD);
@@ -26,7 +27,7 @@ const _: () = assert!(HEAD_LEN as usize == HEADER_LEN as usize + weft_vpc::Frame
 pub struct Sent {
     /// Its name.
     pub token: Token,
-    /// Bytes of it, with the header: [`HEADER_LEN`] + 14 to [`MAX_FRAME`].
+    /// Its length, bytes, with the header: [`HEADER_LEN`] + 14 to [`MAX_FRAME`].
     pub len: u32,
 }
 
@@ -43,8 +44,8 @@ pub struct Sent {
 /// Whatever the tenant does, a port neither panics nor blocks nor harms another port. Errors are reports
 /// for the log: the port has already counted them and goes on, or waits until its tenant comes back.
 pub trait Port: Debug + Send {
-    /// Readable when there is something to [`attend`](Self::attend) to or to [`take`](Self::take). The same as
-    /// long as the port lives, whoever comes and goes behind it.
+    /// Returns a descriptor that is readable when there is work for [`attend`](Self::attend) or a
+    /// frame to [`take`](Self::take). It stays the same for the port's lifetime.
     fn fd(&self) -> BorrowedFd<'_>;
 
     /// Serves whoever controls the interface: connects, disconnects, negotiates, resizes memory; and
@@ -55,16 +56,17 @@ pub trait Port: Debug + Send {
     /// What happened that an operator should know.
     fn attend(&mut self, now: Instant) -> Result<(), PortError>;
 
-    /// Whether a tenant is there: what is [`claim`](Self::claim)ed could reach it.
+    /// Returns `true` if a tenant is connected, so that [`claim`](Self::claim)ed frames could reach
+    /// it.
     fn is_up(&self) -> bool;
 
-    /// The next frame that the tenant sent. `None`: none is waiting, or too many are held
-    /// already; in both cases [`fd`](Self::fd) becomes readable when that changes.
+    /// Returns the next frame that the tenant sent; `None` if none is waiting, or too many are held
+    /// already. In both cases [`fd`](Self::fd) becomes readable when that changes.
     ///
-    /// A caller that stops before `None` must come back by itself.
+    /// A caller that stops before `None` must call again by itself.
     ///
     /// # Errors
-    /// The tenant broke the rules of its queue, which stops until the tenant sets it up again.
+    /// The tenant violated the rules of its queue, which stops until the tenant sets it up again.
     fn take(&mut self, now: Instant) -> Result<Option<Sent>, PortError>;
 
     /// Copies `out.len()` bytes of a taken frame from `offset` on. The first [`HEAD_LEN`] bytes are the same
@@ -81,13 +83,13 @@ pub trait Port: Debug + Send {
         reading: Reading,
     ) -> Result<(), PortError>;
 
-    /// The frame was acknowledged or given up. Unknown tokens are ignored.
+    /// Releases a frame that was acknowledged or given up. Unknown tokens are ignored.
     fn release(&mut self, token: Token);
 
-    /// Gives the buffers of frames back to the tenant that were taken longer than `after` ago, and keeps
-    /// copies of those frames from now on (BIFROST, 7.4: three retransmission timeouts, 28 ms). The frames
-    /// stay readable until they are released. Call it every few milliseconds; it looks no further than the
-    /// first that is not overdue. How many there were.
+    /// Returns to the tenant the buffers of frames taken longer than `after` ago, and keeps copies
+    /// of those frames (BIFROST, 7.4: three retransmission timeouts, 28 ms). The frames stay
+    /// readable until they are released. Call it every few milliseconds; it stops at the first
+    /// frame that is not overdue. Returns the number of frames.
     fn release_overdue(&mut self, now: Instant, after: Duration) -> usize;
 
     /// Claims a buffer for a frame of `len` bytes, header included. `None`: the tenant has no room (or is not
@@ -106,81 +108,81 @@ pub trait Port: Debug + Send {
     /// [`InPlace`](Staging::InPlace) is in the tenant's memory: decide nothing by what it holds.
     fn peek(&mut self, slot: Slot, out: &mut [u8]) -> usize;
 
-    /// The whole frame is there. The tenant sees frames in the order of these calls. A frame whose header does
-    /// not fit it is dropped and counted.
+    /// Marks a frame as complete. The tenant gets frames in the order of these calls. A frame that
+    /// does not fit its header is dropped and counted.
     fn complete(&mut self, slot: Slot);
 
-    /// The frame is not to be seen: its buffer is free again.
+    /// Cancels a frame and frees its buffer.
     fn cancel(&mut self, slot: Slot);
 
-    /// Shows the tenant what was completed and released since the last call, and interrupts it if it wants to
-    /// be. Frames that did not fit are tried again.
+    /// Delivers frames completed and buffers released since the last call to the tenant, and
+    /// interrupts it if it requests that. Retries frames that did not fit.
     ///
     /// # Errors
-    /// What an operator should know.
+    /// Errors for the operator.
     fn flush(&mut self) -> Result<(), PortError>;
 
-    /// Gives all buffers back to the tenant, as before an upgrade: a program that takes the
-    /// interface over later finds it whole. Taken frames stay readable from copies; claimed buffers are
+    /// Returns all buffers to the tenant, for example before an upgrade, so that the next program
+    /// finds the interface intact. Taken frames stay readable from copies; claimed buffers are
     /// lost.
     fn settle(&mut self);
 
-    /// What the port counted since it was opened.
+    /// Returns the counters since the port was opened.
     fn counters(&self) -> PortCounters;
 
-    /// What the port holds at this moment.
+    /// Returns the present occupancy.
     fn holdings(&self) -> Holdings;
 }
 
-/// What a port counted, from the tenant's point of view.
+/// The counters of a port, from the tenant's point of view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PortCounters {
-    /// Frames that the tenant sent and that were taken.
+    /// Frames that the tenant sent and the port took.
     pub sent_frames: u64,
     /// Their bytes, without virtio headers.
     pub sent_bytes: u64,
-    /// Frames that the tenant was shown.
+    /// Frames delivered to the tenant.
     pub received_frames: u64,
     /// Their bytes, without virtio headers.
     pub received_bytes: u64,
     /// Interrupts, or system calls that wrote a frame.
     pub notifications: u64,
-    /// Claims refused, because the tenant had no room. Not losses: the packets come again.
+    /// Claims refused because the tenant had no room. They are no losses: the packets are
+    /// retransmitted.
     pub no_buffer: u64,
-    /// Sent frames that are no frames: too short, too long.
+    /// Sent frames of invalid length.
     pub bad_frame: u64,
     /// Frames for the tenant whose virtio header did not fit them.
     pub bad_header: u64,
-    /// Descriptor chains that loop, leave the guest's memory, are empty or are not what virtio allows.
+    /// Invalid descriptor chains: they loop, leave the guest's memory, are empty or violate virtio.
     pub bad_chain: u64,
-    /// Completed frames that the tenant's interface refused, or that were lost because it went away.
+    /// Completed frames that the tenant's interface refused, or that were lost when it disappeared.
     pub lost: u64,
-    /// Completed frames that were cut into smaller ones, or whose checksum was computed, for a tenant that
-    /// asked for it.
+    /// Completed frames that were segmented or checksummed for a tenant without these offloads.
     pub segmented: u64,
-    /// Reads that met memory which is no longer there.
+    /// Reads of memory that no longer exists.
     pub unreadable: u64,
-    /// Buffers given back before their frame was acknowledged.
+    /// Buffers returned before their frame was acknowledged.
     pub overdue: u64,
-    /// Frames that were released before any copy of them was made.
+    /// Frames that were released before they were copied.
     pub uncopied: u64,
-    /// Frames whose buffer the tenant had changed when they were read again.
+    /// Frames whose buffer the tenant had changed before a retransmission.
     pub recycled_early: u64,
 }
 
-/// What a port holds at this moment.
+/// The present occupancy of a port.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Holdings {
-    /// Taken and not yet released.
+    /// Frames taken and not yet released.
     pub taken: usize,
-    /// Claimed and not yet completed or cancelled.
+    /// Frames claimed and not yet completed or cancelled.
     pub claimed: usize,
-    /// Completed and not yet shown to the tenant.
+    /// Frames completed and not yet delivered.
     pub waiting: usize,
     /// Bytes of memory of this process that taken frames occupy; buffers of the tenant do not count.
     pub taken_memory: usize,
     /// Bytes of memory of this process that frames for the tenant occupy.
     pub claimed_memory: usize,
-    /// Regions of memory that the tenant shares, and may share.
+    /// Memory regions that the tenant shares, and their maximum.
     pub regions: (usize, usize),
 }

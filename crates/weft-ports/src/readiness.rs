@@ -1,5 +1,5 @@
-//! One descriptor that is readable when any of several is, so that whoever waits for a port has one to wait for,
-//! however its tenants come and go.
+//! One descriptor that is readable when any of several is, so that the caller waits on a single one
+//! while a port's tenants connect and disconnect.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -9,7 +9,7 @@ use rustix::event::{Timespec, epoll};
 
 use crate::PortError;
 
-/// More than any port has.
+/// Maximum number of events of one look: more than any port has members.
 const MEMBERS: usize = 8;
 
 /// A set of descriptors (epoll(7)), itself a descriptor.
@@ -18,14 +18,14 @@ pub(crate) struct Readiness {
     epoll: OwnedFd,
 }
 
-/// How a member is watched.
+/// The ways to watch a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Watch {
-    /// Ready as long as there is something to read.
+    /// Level-triggered: ready while there is something to read.
     Level,
-    /// Ready once for each time that something came: an eventfd need not be read then.
+    /// Edge-triggered: ready once for each event, so that an eventfd need not be read.
     Edge,
-    /// Not watched for now.
+    /// Temporarily not watched.
     Paused,
 }
 
@@ -46,7 +46,7 @@ impl Readiness {
         Ok(Self { epoll })
     }
 
-    /// Watches `member`, which [`look`](Self::look) knows as `key`.
+    /// Watches `member`, which [`look`](Self::look) identifies by `key`.
     pub(crate) fn add(&self, member: impl AsFd, key: u64, watch: Watch) -> io::Result<()> {
         Ok(epoll::add(&self.epoll, member, epoll::EventData::new_u64(key), watch.flags())?)
     }
@@ -55,19 +55,19 @@ impl Readiness {
         Ok(epoll::modify(&self.epoll, member, epoll::EventData::new_u64(key), watch.flags())?)
     }
 
-    /// Watches it no longer. One that was not watched is no error.
+    /// Stops watching it. One that is not watched is no error.
     pub(crate) fn remove(&self, member: impl AsFd) {
         let _ = epoll::delete(&self.epoll, member);
     }
 
-    /// Looks at all members that are ready, without waiting: edges among them are past then. Whether any is
-    /// called by one of `keys`.
+    /// Consumes the readiness of all members without waiting, edges included. Returns `true` if a
+    /// ready member has one of `keys`.
     pub(crate) fn look(&self, keys: &[u64]) -> bool {
         let mut events = [const { MaybeUninit::uninit() }; MEMBERS];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         match epoll::wait(&self.epoll, &mut events, Some(&now)) {
             Ok((ready, _)) => ready.iter().any(|event| keys.contains(&event.data.u64())),
-            // An interrupted call is made again next time: what is ready stays ready.
+            // An interrupted call is repeated next time: members stay ready.
             Err(_) => false,
         }
     }

@@ -1,32 +1,33 @@
-//! What a TAP port is to be.
+//! The settings of a TAP port.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// A TAP interface, as asked for.
+/// The settings of a TAP interface.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TapConfig {
-    /// Its name, 1 to 15 bytes; a `%d` in it becomes the first free number.
+    /// Its name, 1 to 15 bytes; the kernel replaces `%d` with the first free number.
     pub name: String,
-    /// The network namespace where it is; this process's own if absent.
+    /// Its network namespace; this process's own if `None`.
     pub namespace: Option<Namespace>,
-    /// Whether it outlives this process, so that a tenant keeps its interface through an upgrade.
+    /// `true` if it outlives this process, so that a tenant keeps its interface through an upgrade.
     pub persistent: bool,
-    /// Whether it is set up at once, rather than by the tenant.
+    /// `true` if the port sets it up at once; otherwise the tenant does.
     pub up: bool,
-    /// Bytes of an IP packet; the kernel's 1,500 if absent.
+    /// MTU, bytes of an IP packet; the kernel's 1,500 if `None`.
     pub mtu: Option<u32>,
-    /// Its MAC address; the kernel draws one if absent.
+    /// Its MAC address; chosen by the kernel if `None`.
     pub mac: Option<[u8; 6]>,
-    /// Its addresses and the lengths of their prefixes.
+    /// Its addresses with their prefix lengths.
     pub addresses: Vec<(IpAddr, u8)>,
-    /// How much may be held.
+    /// The bounds of its memory.
     pub limits: Limits,
 }
 
 impl TapConfig {
-    /// An interface of this name in this process's namespace, which goes when the port goes.
+    /// Returns the settings of an interface in this process's namespace that is removed with the
+    /// port.
     pub fn named(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -41,17 +42,17 @@ impl TapConfig {
     }
 }
 
-/// Bounds of what a port holds in this process's memory, in each direction.
+/// Bounds of the memory that a port holds in this process, in each direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Frames.
+    /// Maximum number of frames.
     pub frames: usize,
-    /// Bytes of memory.
+    /// Maximum bytes of memory.
     pub bytes: usize,
 }
 
 impl Default for Limits {
-    /// 4,096 frames, as in the largest usual ring, and 16 MiB.
+    /// Returns 4,096 frames, as in the largest usual ring, and 16 MiB.
     fn default() -> Self {
         Self { frames: 4_096, bytes: 16 << 20 }
     }
@@ -60,9 +61,9 @@ impl Default for Limits {
 /// A network namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Namespace {
-    /// One that `ip netns` knows.
+    /// The name of a namespace of `ip netns`.
     Name(String),
-    /// A file that stands for one, as `/proc/<pid>/ns/net`.
+    /// A file that represents a namespace, such as `/proc/<pid>/ns/net`.
     Path(PathBuf),
 }
 
@@ -78,7 +79,7 @@ impl Namespace {
 impl FromStr for Namespace {
     type Err = std::convert::Infallible;
 
-    /// Whatever has a slash in it is a path.
+    /// A text with a slash is a path.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         Ok(if text.contains('/') { Self::Path(text.into()) } else { Self::Name(text.into()) })
     }

@@ -1,5 +1,5 @@
-//! The system calls that make a TAP interface what it is to be (tuntap.rst, netdevice(7)). All unsafe code
-//! of the TAP port is here.
+//! The system calls that configure a TAP interface (tuntap.rst, netdevice(7)). All unsafe code of
+//! the TAP port is here.
 #![expect(unsafe_code, reason = "ioctl(2) has no safe form that knows these requests")]
 
 use std::fs::{File, OpenOptions};
@@ -16,7 +16,8 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use super::TapConfig;
 use crate::{HEADER_LEN, PortError};
 
-/// What the kernel may leave to us (linux/if_tun.h): checksums, and segmentation of TCP and UDP.
+/// Offloads that the kernel may leave to the port (linux/if_tun.h): checksums, and segmentation of
+/// TCP and UDP.
 const TUN_F_CSUM: c_ulong = 0x01;
 const TUN_F_TSO4: c_ulong = 0x02;
 const TUN_F_TSO6: c_ulong = 0x04;
@@ -35,9 +36,9 @@ const OFFLOADS: [c_ulong; 3] = [
 #[derive(Debug)]
 pub(super) struct Device {
     pub(super) fd: OwnedFd,
-    /// As the kernel calls it.
+    /// The kernel's name of it.
     pub(super) name: String,
-    /// Whether the kernel takes UDP frames that are still to be cut.
+    /// `true` if the kernel accepts unsegmented UDP frames.
     pub(super) takes_uso: bool,
 }
 
@@ -47,7 +48,7 @@ pub(super) fn open(config: &TapConfig) -> Result<Device, PortError> {
     let path = namespace.path();
     let file = File::open(&path)
         .map_err(PortError::io(format!("open network namespace {}", path.display())))?;
-    // Only this thread moves, and it ends here.
+    // Only this thread changes its namespace, and it ends here.
     let inside = move || {
         move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network)).map_err(
             |errno| {
@@ -86,14 +87,14 @@ fn open_here(config: &TapConfig) -> Result<Device, PortError> {
     Ok(Device { fd, name, takes_uso: offload & TUN_F_USO4 != 0 })
 }
 
-/// The best set of offloads that the kernel accepts.
+/// Sets and returns the best set of offloads that the kernel accepts.
 fn set_offload(fd: &OwnedFd) -> Option<c_ulong> {
     OFFLOADS
         .into_iter()
         .find(|&offload| set_value(fd, libc::TUNSETOFFLOAD as c_ulong, offload).is_ok())
 }
 
-/// MTU, MAC address, addresses, up.
+/// Sets the MTU, MAC address and addresses, and sets the interface up.
 fn configure(config: &TapConfig, name: &str) -> Result<(), PortError> {
     let socket = |family| {
         socket_with(family, SocketType::DGRAM, SocketFlags::CLOEXEC, None)
@@ -195,7 +196,7 @@ fn name_in(request: &ifreq) -> String {
     String::from_utf8_lossy(&bytes.take_while(|&byte| byte != 0).collect::<Vec<u8>>()).into_owned()
 }
 
-/// An ioctl whose argument the kernel reads and writes.
+/// Calls an ioctl whose argument the kernel reads and writes.
 fn call<T: Argument>(fd: &OwnedFd, request: c_ulong, argument: *mut T) -> io::Result<()> {
     // SAFETY: every caller passes a local that is initialised and alive, of the type that the kernel
     // documents for the request.
@@ -203,13 +204,13 @@ fn call<T: Argument>(fd: &OwnedFd, request: c_ulong, argument: *mut T) -> io::Re
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Types of arguments of the requests above.
+/// Argument types of the requests above.
 trait Argument {}
 impl Argument for ifreq {}
 impl Argument for in6_ifreq {}
 impl Argument for c_int {}
 
-/// An ioctl whose argument is the value itself.
+/// Calls an ioctl whose argument is the value itself.
 fn set_value(fd: &OwnedFd, request: c_ulong, value: c_ulong) -> io::Result<()> {
     // SAFETY: the kernel takes the value as it is and touches no memory.
     let result = unsafe { libc::ioctl(fd.as_raw_fd(), request, value) };

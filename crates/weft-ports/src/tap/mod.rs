@@ -22,13 +22,13 @@ use crate::frame::{Frame, Pool};
 use crate::readiness::{Readiness, Watch};
 use crate::{HEAD_LEN, HEADER_LEN, Holdings, Port, PortCounters, PortError, Sent};
 
-/// Frames that are no frames and are passed over by one call, before others have their turn.
+/// Maximum number of invalid frames skipped by one call, so that others get their turn.
 const BAD_FRAMES_A_CALL: usize = 64;
 
 /// The shortest frame: a virtio header and one of Ethernet.
 const SHORTEST: u32 = HEADER_LEN + 14;
 
-/// How often unused buffers are given back.
+/// The interval at which unused buffers are freed.
 const TRIM: Duration = Duration::from_secs(1);
 
 /// A tenant's TAP interface.
@@ -43,7 +43,7 @@ pub struct TapPort {
     claimed: Slab<Frame>,
     /// Completed and not yet written.
     waiting: VecDeque<Frame>,
-    /// Memory of those claimed and those waiting.
+    /// Memory of claimed and waiting frames.
     claimed_memory: usize,
     watch: Watch,
     ability: Ability,
@@ -55,7 +55,7 @@ pub struct TapPort {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Up,
-    /// The tenant has set its interface down. Tried again at the next `attend`.
+    /// `true` if the tenant has set its interface down. Retried at the next `attend`.
     Down,
     /// The interface was deleted.
     Gone,
@@ -92,7 +92,7 @@ impl TapPort {
         })
     }
 
-    /// What the kernel calls it.
+    /// Returns the kernel's name of it.
     pub fn name(&self) -> &str {
         &self.device.name
     }
@@ -106,13 +106,13 @@ impl TapPort {
         }
     }
 
-    /// One frame from the kernel; `None` when none waits.
+    /// Returns one frame from the kernel; `None` if none waits.
     fn read_frame(&mut self) -> io::Result<Option<Frame>> {
         let fd = &self.device.fd;
         let fill = |room: &mut [IoSliceMut<'_>]| rustix::io::readv(fd, room);
         match self.pool.frame_from(fill) {
             Ok(mut frame) => {
-                // The kernel fills in ten of the header's bytes and leaves `num_buffers` as it was.
+                // The kernel fills ten of the header's bytes and leaves `num_buffers` unchanged.
                 let _ = frame.write(HEADER_LEN - 2, &[0, 0]);
                 Ok(Some(frame))
             }
@@ -121,7 +121,7 @@ impl TapPort {
         }
     }
 
-    /// The interface was deleted under us: say so once, and wait for nothing from it any more.
+    /// Handles that the interface was deleted: reports it once, and stops watching it.
     fn gone(&mut self, error: io::Error) -> PortError {
         self.state = State::Gone;
         self.readiness.remove(&self.device.fd);
@@ -140,13 +140,13 @@ impl TapPort {
         self.pool.put(frame);
     }
 
-    /// Puts a frame in line under the header that the tenant shall see.
+    /// Queues a frame under the header for the tenant.
     fn enqueue(&mut self, mut frame: Frame, header: Header) {
         frame.write(0, &header).expect("every frame has a header");
         self.waiting.push_back(frame);
     }
 
-    /// Puts the frames in line that one becomes.
+    /// Queues the frames made of one.
     fn enqueue_changed(&mut self, frame: Frame, change: &Change) {
         let (first, rest) = frame.pieces();
         let whole = [&first[HEADER_LEN as usize..], rest].concat();
@@ -175,7 +175,7 @@ impl TapPort {
                     self.state = State::Down;
                     return Ok(());
                 }
-                // The header does not fit the frame, says the kernel.
+                // The kernel found that the header does not fit the frame.
                 Err(Errno::INVAL) => self.counters.bad_header += 1,
                 Err(errno @ (Errno::BADFD | Errno::NXIO | Errno::NODEV)) => {
                     return Err(self.gone(errno.into()));
@@ -253,12 +253,12 @@ impl Port for TapPort {
         }
     }
 
-    /// The kernel has its buffers back as soon as a frame is read.
+    /// The kernel frees its buffers as soon as a frame is read.
     fn release_overdue(&mut self, _now: Instant, _after: Duration) -> usize {
         0
     }
 
-    /// The kernel sees nothing of a frame before it is written, so all are private.
+    /// The kernel does not see a frame before it is written, so all are private.
     fn claim(&mut self, len: u32, turn: Turn, _staging: Staging) -> Option<Slot> {
         let (spare, spare_memory) = match turn {
             Turn::Next => (0, 0),
@@ -337,7 +337,7 @@ impl Port for TapPort {
     }
 }
 
-/// A slab's key as a name.
+/// Returns a slab's key as a token.
 fn key(index: usize) -> u32 {
     u32::try_from(index).expect("limits keep slabs small")
 }

@@ -1,12 +1,14 @@
-//! Descriptor chains (virtio 1.2, 2.7), of a guest that may be hostile: each index, address and length is held
-//! against the guest's memory before it is used, and a walk ends after [`LONGEST`] descriptors.
+//! Descriptor chains (virtio 1.2, 2.7) of a guest that may be hostile: each index, address and
+//! length is checked against the guest's memory before use, and a walk ends after [`LONGEST`]
+//! descriptors.
 
 use virtio_bindings::virtio_ring::{VRING_DESC_F_INDIRECT, VRING_DESC_F_NEXT, VRING_DESC_F_WRITE};
 
 #[cfg(test)]
 mod proofs;
 
-/// Descriptors of a chain, at most. The longest useful ones have one for each page of a frame of 64 KiB.
+/// Maximum number of descriptors of a chain. The longest useful chains have one for each page of a
+/// frame of 64 KiB.
 pub(super) const LONGEST: usize = 1_024;
 
 /// Bytes of a descriptor.
@@ -23,57 +25,57 @@ pub struct Segment {
     pub start: u32,
 }
 
-/// Whom a chain is for.
+/// The direction of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// The guest sends: all its descriptors are for reading.
+    /// The guest sends: all its descriptors are readable by the device.
     Sent,
-    /// The guest receives: all are for writing.
+    /// The guest receives: all are writable by the device.
     Received,
 }
 
-/// Why a chain cannot be used. The guest's driver is broken or hostile.
+/// The errors of a chain. The guest's driver is faulty or hostile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChainError {
-    /// Longer than 1,024 descriptors: it loops, most likely.
+    /// The chain has more than 1,024 descriptors: probably a loop.
     #[error("a descriptor chain that loops, or of more than {LONGEST} descriptors")]
     Loop,
-    /// A descriptor that the table does not have.
+    /// A descriptor index is beyond the table.
     #[error("descriptor {index} of a table of {size}")]
     OutOfTable {
-        /// Which.
+        /// The index.
         index: u32,
-        /// How many there are.
+        /// Size of the table, descriptors.
         size: u32,
     },
-    /// Memory that the guest has not shared.
+    /// A descriptor names memory that the guest has not shared.
     #[error("{len} bytes at guest address {address:#x}, which is not memory of the guest's")]
     OutOfMemory {
-        /// From here.
+        /// The address.
         address: u64,
-        /// Bytes.
+        /// The length, bytes.
         len: u64,
     },
-    /// A descriptor of no bytes.
+    /// A descriptor has no bytes.
     #[error("a descriptor of no bytes")]
     Empty,
-    /// A descriptor to write where the guest sends, or to read where it receives.
+    /// A descriptor is writable where the guest sends, or readable where it receives.
     #[error("a descriptor for writing in a frame to send, or for reading in one to receive")]
     Direction,
-    /// A table within a table, one that is followed by a descriptor, or one of no whole number.
+    /// An indirect table is nested, is followed by a descriptor, or has a partial descriptor.
     #[error("an indirect descriptor table that virtio does not allow")]
     Indirect,
-    /// More than 4 GiB.
+    /// The chain has more than 4 GiB.
     #[error("a descriptor chain of more than 4 GiB")]
     TooLong,
 }
 
-/// Guest memory as a chain is read from it.
+/// Guest memory from which a chain is read.
 pub trait Descriptors {
-    /// Copies 16 bytes at a guest-physical address, if they are the guest's.
+    /// Copies 16 bytes at a guest-physical address, if the guest has shared them.
     fn descriptor(&self, address: u64) -> Option<[u8; 16]>;
-    /// Whether so many bytes there are the guest's.
+    /// Returns `true` if the guest has shared `len` bytes at the address.
     fn holds(&self, address: u64, len: u32) -> bool;
 }
 
@@ -105,11 +107,11 @@ impl Descriptor {
     }
 }
 
-/// Follows the chain that begins at `head` in the table of `size` descriptors at guest-physical address `table`.
-/// Appends its pieces to `segments` and returns their bytes.
+/// Follows the chain that begins at `head` in the table of `size` descriptors at guest-physical
+/// address `table`. Appends its pieces to `segments` and returns their bytes.
 ///
 /// # Errors
-/// Everything that virtio forbids; `segments` then has some pieces more, all of the guest's memory.
+/// Every violation of virtio; `segments` then may have further pieces, all in the guest's memory.
 pub fn walk(
     memory: &impl Descriptors,
     table: u64,
@@ -143,7 +145,7 @@ pub fn walk(
     Err(ChainError::Loop)
 }
 
-/// Descriptors of an indirect table of so many bytes.
+/// Returns the number of descriptors of an indirect table of `len` bytes.
 fn entries(len: u32) -> Result<u32, ChainError> {
     let descriptor = u32::try_from(DESCRIPTOR).expect("sixteen");
     match len / descriptor {
@@ -171,8 +173,8 @@ fn segment(
     Ok(Segment { address, len, start })
 }
 
-/// Calls `action` with each piece of `segments` that has bytes of `offset..offset + len`: its guest-physical address,
-/// and which of those bytes they are.
+/// Calls `action` with each piece of `segments` that has bytes of `offset..offset + len`: its
+/// guest-physical address, and the range of those bytes.
 pub(super) fn for_each_piece<E>(
     segments: &[Segment],
     offset: u32,

@@ -1,4 +1,4 @@
-//! The network device that a front end sees: what it offers, what was agreed, and what each request does
+//! The network device of a front end: its features, the negotiation, and the action of each request
 //! (QEMU's docs/interop/vhost-user.rst; virtio 1.2, 5.1).
 
 use std::fs::{self, File};
@@ -27,15 +27,15 @@ use crate::finish::Ability;
 use crate::frame::Pool;
 use crate::readiness::{Readiness, Watch};
 
-/// The queue into which the guest receives.
+/// Index of the queue into which the guest receives.
 pub(super) const RECEIVES: usize = 0;
-/// The queue from which it sends.
+/// Index of the queue from which it sends.
 pub(super) const SENDS: usize = 1;
 
-/// In the index of a kick, call or error descriptor: there is none.
+/// The bit of a kick, call or error request without a descriptor.
 const NO_FILE: u64 = 1 << 8;
 
-/// What the guest may leave to us or may be given, whether it asks for it or not.
+/// The offloads that either side may leave to the other, if negotiated.
 #[rustfmt::skip]
 const OFFERED: &[u32] = &[
     VIRTIO_F_VERSION_1, VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC, VIRTIO_NET_F_MRG_RXBUF,
@@ -59,11 +59,11 @@ fn offered_protocol() -> u64 {
     all.bits()
 }
 
-/// The device and everything that it holds for its guest.
+/// The device and all state of its guest.
 #[derive(Debug)]
 pub(super) struct Device {
     pub(super) memory: Memory,
-    /// Regions of memory that the front end may share.
+    /// Maximum number of memory regions that the front end may share.
     max_regions: usize,
     pub(super) rings: [Ring; 2],
     features: u64,
@@ -75,7 +75,7 @@ pub(super) struct Device {
     pub(super) counters: PortCounters,
 }
 
-/// Numbers of a request's body.
+/// The integers of a request's body.
 struct Body<'a>(&'a [u8]);
 
 impl Body<'_> {
@@ -94,7 +94,7 @@ impl Body<'_> {
         Ok(VhostUserMemoryRegion::new(guest?, len?, user?, offset?))
     }
 
-    /// The queue that a request is about, and the number with it.
+    /// Returns the queue of a request and its number.
     fn queue(&self) -> Result<(usize, u32), Refusal> {
         Ok((queue(u64::from(self.u32(0)?))?, self.u32(4)?))
     }
@@ -104,7 +104,7 @@ fn queue(index: u64) -> Result<usize, Refusal> {
     match index {
         0 => Ok(RECEIVES),
         1 => Ok(SENDS),
-        _ => Err(format!("asks for queue {index}, there are two")),
+        _ => Err(format!("names queue {index}, there are two")),
     }
 }
 
@@ -134,10 +134,10 @@ impl Device {
         (received, receive::Scene { memory, ring, pool, counters, terms: *terms })
     }
 
-    /// Does what a request asks for. What it is answered, if it is one that is answered with more than success.
+    /// Executes a request. Returns its answer, if that is more than success.
     ///
     /// # Errors
-    /// What the front end did that cannot be.
+    /// The front end's invalid request.
     pub(super) fn handle(
         &mut self,
         message: Message,
@@ -188,19 +188,19 @@ impl Device {
             Ok(FrontendReq::SET_VRING_ENABLE) => {
                 let (queue, enable) = body.queue()?;
                 if enable == 0 {
-                    self.settle(queue);
+                    self.return_buffers(queue);
                 }
                 self.rings[queue].enabled = enable != 0;
             }
             Ok(FrontendReq::SET_VRING_KICK) => {
                 let (queue, file) = event(&body, files.next())?;
-                let file = file.ok_or("offers no descriptor for kicks, and asks to be polled")?;
+                let file = file.ok_or("offers no descriptor for kicks, which requires polling")?;
                 self.set_kick(queue, file, readiness)?;
             }
             Ok(FrontendReq::SET_VRING_CALL) => {
                 let (queue, file) = event(&body, files.next())?;
                 self.rings[queue].call = file;
-                // Interrupts that the old descriptor did not carry any more would never come.
+                // Interrupts that the old descriptor no longer carried would be lost.
                 self.rings[queue].interrupt();
             }
             Ok(FrontendReq::SET_VRING_ERR) => {
@@ -215,12 +215,12 @@ impl Device {
         Ok(None)
     }
 
-    /// Returns how many regions of memory the front end shares, and may share.
+    /// Returns the number of memory regions that the front end shares, and their maximum.
     pub(super) fn regions(&self) -> (usize, usize) {
         (self.memory.regions(), self.max_regions)
     }
 
-    /// Whether every request may be answered.
+    /// Returns `true` if every request may be answered.
     pub(super) fn answers_all(&self) -> bool {
         self.protocol & Protocol::REPLY_ACK.bits() != 0
     }
@@ -229,14 +229,14 @@ impl Device {
         self.rings.iter().all(Ring::is_running)
     }
 
-    /// Finds out what can run, after a request may have changed it.
+    /// Updates which queues can run, after a request may have changed it.
     fn update(&mut self) {
         let event_idx = self.has(VIRTIO_RING_F_EVENT_IDX);
         for queue in [RECEIVES, SENDS] {
             let was_running = self.rings[queue].is_running();
             self.rings[queue].update(&self.memory, event_idx);
             if was_running && !self.rings[queue].is_running() {
-                // Its memory is gone: what it was lent is forgotten, as far as possible with copies.
+                // Its memory is gone: held buffers are dropped, with copies where possible.
                 self.return_all(queue);
             }
         }
@@ -262,14 +262,15 @@ impl Device {
             },
             mergeable: self.has(VIRTIO_NET_F_MRG_RXBUF),
         };
-        // A front end that does not know the protocol's features has its rings enabled from the start.
+        // If a front end does not negotiate protocol features, its rings are enabled from the
+        // start.
         if features & VhostUserVirtioFeatures::PROTOCOL_FEATURES.bits() == 0 {
             self.rings.iter_mut().for_each(|ring| ring.enabled = true);
         }
         Ok(())
     }
 
-    /// A ring whose size or place in time may be set: one that is stopped.
+    /// Returns a stopped ring, whose size or index may be set.
     fn stopped(&mut self, queue: usize) -> Result<&mut Ring, Refusal> {
         let ring = &mut self.rings[queue];
         if ring.is_running() { Err("changes a queue that is running".into()) } else { Ok(ring) }
@@ -294,8 +295,8 @@ impl Device {
         Ok(())
     }
 
-    /// Gives the guest all buffers of a queue back.
-    pub(super) fn settle(&mut self, queue: usize) {
+    /// Returns all buffers of a queue to the guest.
+    pub(super) fn return_buffers(&mut self, queue: usize) {
         if !self.rings[queue].is_running() {
             return;
         }
@@ -308,14 +309,14 @@ impl Device {
     fn return_all(&mut self, queue: usize) {
         if queue == SENDS {
             let (sent, mut scene) = self.transmit();
-            sent.settle(&mut scene);
+            sent.return_buffers(&mut scene);
         } else {
             let (received, mut scene) = self.receive();
-            received.settle(&mut scene);
+            received.return_buffers(&mut scene);
         }
     }
 
-    /// Shows the guest what it has got back, and interrupts it if it wants to be.
+    /// Publishes the returned buffers to the guest, and interrupts it if it requests that.
     pub(super) fn show(&mut self) {
         for ring in &mut self.rings {
             if ring.is_running() && ring.show(&self.memory) && ring.interrupt() {
@@ -325,11 +326,11 @@ impl Device {
     }
 
     pub(super) fn stop(&mut self, queue: usize) {
-        self.settle(queue);
+        self.return_buffers(queue);
         self.rings[queue].stop();
     }
 
-    /// The guest starts anew.
+    /// Resets the guest's state.
     pub(super) fn reset(&mut self, readiness: &Readiness) {
         for (queue, purpose) in [(RECEIVES, Purpose::Received), (SENDS, Purpose::Sent)] {
             self.stop(queue);
@@ -343,14 +344,14 @@ impl Device {
         self.features = 0;
     }
 
-    /// Nobody is there any more, after a [`reset`](Self::reset).
+    /// The state without a guest, after a [`reset`](Self::reset).
     pub(super) fn forget_front_end(&mut self) {
         self.memory = Memory::default();
         self.protocol = 0;
     }
 }
 
-/// The regions of a memory table and their files.
+/// Returns the regions of a memory table and their files.
 fn table(
     body: &Body<'_>,
     files: impl Iterator<Item = OwnedFd>,
@@ -364,7 +365,7 @@ fn table(
     files.into_iter().enumerate().map(region).collect()
 }
 
-/// The queue and the eventfd of a request that brings one.
+/// Returns the queue and the eventfd of a request that carries one.
 fn event(body: &Body<'_>, file: Option<OwnedFd>) -> Result<(usize, Option<OwnedFd>), Refusal> {
     let value = body.u64(0)?;
     let queue = queue(value & (NO_FILE - 1))?;
@@ -372,7 +373,7 @@ fn event(body: &Body<'_>, file: Option<OwnedFd>) -> Result<(usize, Option<OwnedF
         return Ok((queue, None));
     }
     let file = file.ok_or("sends no descriptor where there should be one")?;
-    // Writing to anything else could wait, and reading from it could mean anything.
+    // A write to anything else could block, and a read from it could have any effect.
     let link = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
     if !link.is_ok_and(|link| link.as_os_str() == "anon_inode:[eventfd]") {
         return Err("sends a descriptor that is no eventfd".into());

@@ -1,4 +1,4 @@
-//! The guest's buffers that frames for it are written to: taken from the ring, given back in another order.
+//! The guest's buffers for received frames: taken from the ring, returned in any order.
 
 use std::collections::VecDeque;
 
@@ -9,17 +9,17 @@ use crate::HEADER_LEN;
 use crate::finish::Header;
 use crate::frame::{Frame, Pool};
 
-/// Where `num_buffers` stands in the virtio header.
+/// Offset of `num_buffers` in the virtio header.
 const NUM_BUFFERS: usize = 10;
 
-/// One buffer of the guest's.
+/// One buffer of the guest.
 #[derive(Clone, Copy, Debug)]
 struct Chain {
     head: u16,
     len: u32,
 }
 
-/// Buffers of the guest's that together hold a frame.
+/// Buffers of the guest that together hold a frame.
 #[derive(Debug, Default)]
 pub(super) struct Buffers {
     /// Bytes of the frame.
@@ -28,10 +28,10 @@ pub(super) struct Buffers {
     pub(super) segments: Vec<Segment>,
 }
 
-/// What came of looking for buffers.
+/// The result of taking buffers.
 pub(super) enum Lent {
     Buffers(Buffers),
-    /// The guest offers too few at present.
+    /// The guest offers too few buffers at present.
     Later,
     /// The guest's buffers or its ring are too small for such a frame.
     Never,
@@ -40,15 +40,15 @@ pub(super) enum Lent {
 /// Takes buffers from a ring.
 #[derive(Debug, Default)]
 pub(super) struct Lender {
-    /// Buffers that were taken and are not needed.
+    /// Buffers that were taken and are unused.
     spare: VecDeque<(Chain, Vec<Segment>)>,
-    /// Empty lists, to be used again.
+    /// Empty lists for reuse.
     lists: Vec<Buffers>,
 }
 
 impl Lender {
-    /// Takes as many of the guest's buffers as a frame of `len` bytes needs, or none: one, unless they may be
-    /// merged.
+    /// Takes as many buffers of the guest as a frame of `len` bytes needs, or none: one, unless
+    /// mergeable buffers were negotiated.
     pub(super) fn lend(
         &mut self,
         memory: &Memory,
@@ -78,7 +78,8 @@ impl Lender {
         Ok(Lent::Buffers(buffers))
     }
 
-    /// Adds one of the guest's buffers to others that have `room` bytes. Its bytes, if there was one.
+    /// Adds a buffer of the guest to others that have `room` bytes. Returns its bytes, if there was
+    /// one.
     fn add(
         &mut self,
         memory: &Memory,
@@ -91,7 +92,7 @@ impl Lender {
             buffers.segments.extend(pieces);
             chain
         } else {
-            // Buffers that come back are no news: they are looked for when a frame needs one.
+            // The guest need not notify of new buffers: they are looked up when a frame needs one.
             ring.wants_quiet(memory);
             let Some(head) = ring.next_head(memory)? else { return Ok(None) };
             let len = ring.walk(memory, head, &mut buffers.segments)?;
@@ -107,7 +108,7 @@ impl Lender {
         Ok(Some(chain.len))
     }
 
-    /// Keeps buffers for the next frame that needs some.
+    /// Keeps buffers for the next frame.
     pub(super) fn put_back(&mut self, mut buffers: Buffers) {
         let mut segments = buffers.segments.drain(..).peekable();
         let mut start = 0_u32;
@@ -124,15 +125,15 @@ impl Lender {
         self.recycle(buffers);
     }
 
-    /// Keeps the lists of buffers that the guest has back.
+    /// Keeps the lists of buffers that were returned.
     pub(super) fn recycle(&mut self, mut buffers: Buffers) {
         buffers.chains.clear();
         buffers.segments.clear();
         self.lists.push(buffers);
     }
 
-    /// Gives what is spare back to the guest, unwritten.
-    pub(super) fn settle(&mut self, memory: &Memory, ring: &mut Ring) {
+    /// Returns unused buffers to the guest.
+    pub(super) fn return_buffers(&mut self, memory: &Memory, ring: &mut Ring) {
         for (chain, _) in self.spare.drain(..) {
             ring.give_back(memory, chain.head, 0);
         }
@@ -140,27 +141,29 @@ impl Lender {
 }
 
 impl Buffers {
-    /// How many of the guest's buffers they are.
+    /// Returns the number of the guest's buffers.
     pub(super) fn count(&self) -> usize {
         self.chains.len()
     }
 
-    /// Copies the frame out of the guest's memory. Whether all of it was still there; the rest is zero.
+    /// Copies the frame out of the guest's memory; missing bytes are zero. Returns `true` if none
+    /// was missing.
     pub(super) fn fetch(&self, memory: &Memory, pool: &mut Pool) -> (Frame, bool) {
         let mut frame = pool.frame(self.len);
         let (first, rest) = frame.pieces_mut();
         let at = u32::try_from(first.len()).expect("a small buffer");
-        // Both, so that both are filled.
+        // Evaluates both, so that both are filled.
         let read =
             (memory.gather(&self.segments, 0, first), memory.gather(&self.segments, at, rest));
         (frame, read.0.is_ok() && read.1.is_ok())
     }
 
-    /// Gives the guest the frame, under `header`. All buffers but the last are full (5.1.6.4.1).
+    /// Delivers the frame to the guest under `header`. All buffers but the last are full
+    /// (5.1.6.4.1).
     pub(super) fn give(&self, memory: &Memory, ring: &mut Ring, mut header: Header) {
         let count = u16::try_from(self.chains.len()).expect("a buffer has 12 bytes or more");
         header[NUM_BUFFERS..].copy_from_slice(&count.to_le_bytes());
-        // What the guest took away meanwhile it does not get.
+        // Buffers that the guest has withdrawn meanwhile are skipped.
         let _ = memory.scatter(&self.segments, 0, &header);
         let mut left = self.len;
         for chain in &self.chains {
@@ -170,7 +173,7 @@ impl Buffers {
         }
     }
 
-    /// Gives the buffers back unwritten.
+    /// Returns the buffers unwritten.
     pub(super) fn give_back(&self, memory: &Memory, ring: &mut Ring) {
         self.chains.iter().for_each(|chain| ring.give_back(memory, chain.head, 0));
     }

@@ -13,7 +13,7 @@ use vm_memory::{
 use super::chain::{Descriptors, Segment, for_each_piece};
 use super::withdrawn::Watched;
 
-/// Guest memory, mapped here.
+/// The guest's memory, mapped here.
 #[derive(Debug, Default)]
 pub(super) struct Memory {
     /// Before the mappings, so that none is watched when it is unmapped.
@@ -21,7 +21,7 @@ pub(super) struct Memory {
     guest: GuestMemoryMmap,
 }
 
-/// One region and where it is: in the guest, and in the front end's address space.
+/// A region and its addresses in the guest and in the front end.
 #[derive(Debug)]
 struct Region {
     guest: u64,
@@ -30,15 +30,15 @@ struct Region {
     watched: Watched,
 }
 
-/// Memory that a guest named is not there, or not any more.
+/// The error of memory that is not shared, or no longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Missing;
 
-/// Why the front end's description cannot be used.
+/// The errors of the front end's memory description.
 pub(super) type Refusal = String;
 
 impl Memory {
-    /// Maps all regions of a table, of which there may be `most`.
+    /// Maps all regions of a table, at most `most`.
     pub(super) fn map(
         table: Vec<(VhostUserMemoryRegion, File)>,
         most: usize,
@@ -50,7 +50,7 @@ impl Memory {
         Ok(memory)
     }
 
-    /// Maps one region more, unless there are `most` already.
+    /// Maps one more region, unless there are `most` already.
     pub(super) fn add(
         &mut self,
         region: &VhostUserMemoryRegion,
@@ -98,23 +98,23 @@ impl Memory {
         Ok(())
     }
 
-    /// Returns how many regions there are.
+    /// Returns the number of regions.
     pub(super) fn regions(&self) -> usize {
         self.regions.len()
     }
 
-    /// Whether the front end has made the file under a region shorter since it was mapped.
+    /// Returns `true` if the front end has truncated the file of a region since it was mapped.
     pub(super) fn is_withdrawn(&self) -> bool {
         self.regions.iter().any(|region| region.watched.is_withdrawn())
     }
 
-    /// The guest-physical address of an address of the front end's.
+    /// Returns the guest-physical address of a front end's address.
     pub(super) fn guest_address(&self, user: u64) -> Option<u64> {
         let holds = |region: &&Region| user >= region.user && user - region.user < region.len;
         self.regions.iter().find(holds).map(|region| user - region.user + region.guest)
     }
 
-    /// What virtio-queue works on.
+    /// Returns the memory for virtio-queue.
     pub(super) fn guest(&self) -> &GuestMemoryMmap {
         &self.guest
     }
@@ -135,14 +135,14 @@ impl Memory {
         self.guest.write_slice(bytes, GuestAddress(address)).map_err(|_| Missing)
     }
 
-    /// The bytes there, if they lie within one region. Nearly all do, and it is found faster than the iterator
-    /// over several is set up.
+    /// Returns the bytes if they lie within one region. Nearly all do, and this is faster than the
+    /// iterator over several.
     fn slice(&self, address: u64, len: usize) -> Option<vm_memory::VolatileSlice<'_>> {
         let region = self.guest.find_region(GuestAddress(address))?;
         region.get_slice(region.to_region_addr(GuestAddress(address))?, len).ok()
     }
 
-    /// The two bytes at an aligned address, as the guest last wrote them.
+    /// Returns the two bytes at an aligned address, as the guest last wrote them.
     pub(super) fn load(&self, address: u64, order: Ordering) -> Result<u16, Missing> {
         let slice = self.slice(address, 2).ok_or(Missing)?;
         slice.load::<u16>(0, order).map(u16::from_le).map_err(|_| Missing)
@@ -153,7 +153,7 @@ impl Memory {
         slice.store(value.to_le(), 0, order).map_err(|_| Missing)
     }
 
-    /// Copies from a buffer of several pieces; what is missing is zero.
+    /// Copies from a buffer of several pieces; missing bytes are zero.
     pub(super) fn gather(
         &self,
         segments: &[Segment],
@@ -182,11 +182,12 @@ impl Memory {
     }
 }
 
-/// Refuses a file whose pages are more than memory: a file system in user space (FUSE) answers for each of them when it
-/// likes, and meanwhile this thread would stand still with all its tenants.
+/// Refuses a file whose pages are not memory: a file system in user space (FUSE) may delay each
+/// access, and would block this thread with all its tenants.
 ///
-/// Seals are what only memfd, tmpfs and hugetlbfs have. The kernel answers for them by itself, where it would ask such a
-/// file system even for its statistics (fstatfs(2)) and the file's length (fstat(2)).
+/// Only memfd, tmpfs and hugetlbfs have seals. The kernel answers a query for them itself, whereas
+/// it would ask such a file system even for its statistics (fstatfs(2)) and the file's length
+/// (fstat(2)).
 fn check_kind(file: &File) -> Result<(), Refusal> {
     let refused = "shares memory in a file that is neither a memfd nor on tmpfs or hugetlbfs: use QEMU's \
                    memory-backend-memfd, or a path in /dev/shm or /dev/hugepages";

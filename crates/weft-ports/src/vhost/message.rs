@@ -1,5 +1,5 @@
-//! Messages of the vhost-user protocol (QEMU's docs/interop/vhost-user.rst), read without waiting: a front end that
-//! sends half a message holds up nobody.
+//! Messages of the vhost-user protocol (QEMU's docs/interop/vhost-user.rst), read without blocking:
+//! a front end that sends half a message delays nobody.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -20,11 +20,11 @@ const VERSION_MASK: u32 = 3;
 const REPLY: u32 = 1 << 2;
 const NEED_REPLY: u32 = 1 << 3;
 
-/// One message of the front end's.
+/// A message of the front end.
 #[derive(Debug)]
 pub(super) struct Message {
     pub(super) request: u32,
-    /// The front end waits for an answer even where there is none to give.
+    /// `true` if the front end waits for an answer even if there is none (`NEED_REPLY`).
     pub(super) need_reply: bool,
     pub(super) body: Vec<u8>,
     pub(super) files: Vec<OwnedFd>,
@@ -34,7 +34,7 @@ pub(super) struct Message {
 #[derive(Debug)]
 pub(super) struct Channel {
     socket: UnixStream,
-    /// What has arrived of the next message.
+    /// The received part of the next message.
     bytes: Vec<u8>,
     files: Vec<OwnedFd>,
 }
@@ -45,10 +45,10 @@ impl Channel {
         Ok(Self { socket, bytes: vec![], files: vec![] })
     }
 
-    /// The next message, if all of it is there.
+    /// Returns the next message, if all of it has arrived.
     ///
     /// # Errors
-    /// The front end is gone, or sends what is no message; the connection is of no use any more.
+    /// The front end is gone, or sends an invalid message; the connection is unusable afterwards.
     pub(super) fn receive(&mut self) -> io::Result<Option<Message>> {
         loop {
             let missing = self.length()?.saturating_sub(self.bytes.len());
@@ -61,7 +61,7 @@ impl Channel {
         }
     }
 
-    /// Bytes of the message that is arriving, as far as they are known.
+    /// Returns the bytes of the arriving message, as far as they are known.
     fn length(&self) -> io::Result<usize> {
         if self.bytes.len() < HEADER {
             return Ok(HEADER);
@@ -89,7 +89,7 @@ impl Channel {
         }
     }
 
-    /// Reads up to `count` bytes and what descriptors come with them. Whether there were any.
+    /// Reads up to `count` bytes with their descriptors. Returns `true` if there were any.
     fn fill(&mut self, count: usize) -> io::Result<bool> {
         let start = self.bytes.len();
         self.bytes.resize(start + count, 0);

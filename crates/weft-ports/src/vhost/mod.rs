@@ -39,10 +39,10 @@ const WAKE: u64 = 4;
 /// Requests that are served before others have their turn.
 const REQUESTS_A_CALL: usize = 32;
 
-/// How often unused buffers are given back.
+/// The interval at which unused buffers are freed.
 const TRIM: Duration = Duration::from_secs(1);
 
-/// Who connects to whom.
+/// The side that connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// Front ends connect to us, one at a time.
@@ -56,12 +56,12 @@ pub enum Role {
 pub struct VhostConfig {
     /// Path of the socket.
     pub socket: PathBuf,
-    /// Who connects.
+    /// The side that connects.
     pub role: Role,
     /// Frames of the guest's that are held at a time: of a ring of 4,096 no more than 512 (BIFROST, 7.4), so
     /// that the guest can go on sending while they wait for their acknowledgements.
     pub window: usize,
-    /// How much may be held in this process's memory, in each direction.
+    /// Bounds of the memory held in this process, in each direction.
     pub limits: Limits,
     /// Regions of memory that the front end may share: QEMU has one for each piece of a guest's memory, DPDK one for
     /// each file of huge pages unless it is told `--single-file-segments`.
@@ -97,7 +97,7 @@ pub struct VhostPort {
     window: usize,
     limits: Limits,
     trimmed: Instant,
-    /// What was found wrong where nothing can be reported.
+    /// Errors found where none can be returned.
     fault: Option<(usize, RingError)>,
 }
 
@@ -132,12 +132,12 @@ impl VhostPort {
         })
     }
 
-    /// Whether frames stay in the guest's buffers until they are acknowledged.
+    /// Returns `true` if frames stay in the guest's buffers until they are acknowledged.
     pub fn custody(&self) -> Custody {
         self.device.sent.custody()
     }
 
-    /// What may be held of frames that the guest sent.
+    /// Returns the bounds of held frames that the guest sent.
     fn window(&self) -> Limits {
         Limits { frames: self.window, bytes: self.limits.bytes }
     }
@@ -249,9 +249,9 @@ impl Port for VhostPort {
             self.device.pool.trim();
         }
         // Kicks and wakes are edges: that they were looked at is enough, the queues are next.
-        let asks = self.readiness.look(&[MEETING, CHANNEL]);
+        let is_ready = self.readiness.look(&[MEETING, CHANNEL]);
         self.check_memory()?;
-        if asks || self.channel.is_none() {
+        if is_ready || self.channel.is_none() {
             self.meet()?;
             self.serve()?;
         }
@@ -358,7 +358,7 @@ impl Port for VhostPort {
     fn settle(&mut self) {
         let _ = self.deliver();
         for queue in [RECEIVES, SENDS] {
-            self.device.settle(queue);
+            self.device.return_buffers(queue);
         }
     }
 

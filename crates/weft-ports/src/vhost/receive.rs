@@ -17,7 +17,7 @@ use crate::finish::{Ability, Finished, Header, finish};
 use crate::frame::{Frame, Pool, within};
 use crate::{HEAD_LEN, HEADER_LEN, Holdings, Limits, MAX_FRAME, PortCounters, PortError};
 
-/// What the guest negotiated about frames that it receives.
+/// The options that the guest negotiated for received frames.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Terms {
     pub(super) ability: Ability,
@@ -25,7 +25,7 @@ pub(super) struct Terms {
     pub(super) mergeable: bool,
 }
 
-/// Where a frame is gathered.
+/// The place in which a frame is assembled.
 #[derive(Debug)]
 enum Place {
     Guest(Buffers),
@@ -45,7 +45,7 @@ pub(super) struct Receive {
     gathered: usize,
 }
 
-/// What frames are written to.
+/// The destination of frames.
 pub(super) struct Scene<'a> {
     pub(super) memory: &'a Memory,
     pub(super) ring: &'a mut Ring,
@@ -307,7 +307,7 @@ impl Receive {
     }
 
     /// Gives all buffers back to the guest, which is about to stop or to go, and gathers here what they hold.
-    pub(super) fn settle(&mut self, scene: &mut Scene<'_>) {
+    pub(super) fn return_buffers(&mut self, scene: &mut Scene<'_>) {
         let mut waiting = std::mem::take(&mut self.waiting);
         let claimed = self.claimed.iter_mut().map(|(_, place)| place);
         for place in claimed.chain(&mut waiting) {
@@ -319,7 +319,7 @@ impl Receive {
         }
         self.waiting = waiting;
         self.lent = 0;
-        self.lender.settle(scene.memory, scene.ring);
+        self.lender.return_buffers(scene.memory, scene.ring);
     }
 
     pub(super) fn add_to(&self, holdings: &mut Holdings) {
@@ -329,7 +329,7 @@ impl Receive {
     }
 }
 
-/// What came of giving the guest a frame.
+/// The result of delivering a frame to the guest.
 enum Delivery {
     Done,
     Later,

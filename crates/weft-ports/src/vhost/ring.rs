@@ -16,7 +16,7 @@ use super::memory::{Memory, Missing};
 /// Descriptors of a ring, at most (QEMU's `VIRTQUEUE_MAX_SIZE` is 1,024, the paper's rings have 4,096).
 pub(super) const LARGEST: u16 = 32_768;
 
-/// Why a ring stopped.
+/// The errors that stop a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RingError {
@@ -29,9 +29,9 @@ pub enum RingError {
     /// A chain that begins outside the table.
     #[error("a chain that begins at descriptor {head} of a table of {size}")]
     Head {
-        /// Where.
+        /// The index.
         head: u16,
-        /// How many there are.
+        /// The size.
         size: u16,
     },
     /// A buffer is offered that the guest has not got back.
@@ -61,7 +61,7 @@ impl From<Missing> for RingError {
 #[derive(Debug)]
 pub(super) struct Ring {
     queue: Queue,
-    /// Where the front end says that table, offered and used ring lie, in its own address space.
+    /// The front end's addresses of the table, the available ring and the used ring.
     places: Option<[u64; 3]>,
     pub(super) kick: Option<OwnedFd>,
     pub(super) call: Option<OwnedFd>,
@@ -76,7 +76,7 @@ pub(super) struct Ring {
     shown: u16,
     /// Used index after which the guest was last asked about interrupts.
     asked: u16,
-    /// Which chains the guest has lent, by their first descriptor.
+    /// The chains that the guest has made available, by their first descriptor.
     lent: Vec<u64>,
     /// Kicks are not wanted.
     quiet: bool,

@@ -1,4 +1,4 @@
-//! Where front ends are met: at a socket of ours that they connect to, or at one of theirs.
+//! The socket of front ends: ours, to which they connect, or theirs, to which we connect.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -31,7 +31,7 @@ impl Meeting {
         Ok(Self { path: path.into(), listener })
     }
 
-    /// What is readable when a front end comes, if we are the one who waits.
+    /// Returns the descriptor that is readable when a front end connects, if this side listens.
     pub(super) fn listener(&self) -> Option<BorrowedFd<'_>> {
         self.listener.as_ref().map(AsFd::as_fd)
     }

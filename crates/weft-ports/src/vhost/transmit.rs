@@ -17,12 +17,12 @@ use crate::frame::{Frame, Pool, within};
 use crate::{HEAD_LEN, HEADER_LEN, Holdings, Limits, MAX_FRAME, PortCounters, PortError, Sent};
 
 /// Chains of more pieces are copied at once, so that nobody has them walked again and again.
-const MOST_PIECES: usize = 64;
+const MAX_PIECES: usize = 64;
 
 /// Chains that hold no frame and are given back by one call, before others have their turn.
 const BAD_FRAMES_A_CALL: usize = 64;
 
-/// Whether frames may stay with the guest.
+/// The states of frames that may stay with the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Custody {
     /// Not known yet: frames stay there and are copied too, until the first retransmission compares the two.
@@ -64,7 +64,7 @@ pub(super) struct Transmit {
     pub(super) paused: bool,
 }
 
-/// What frames are read from and what they cost.
+/// The source of frames and the counters.
 pub(super) struct Scene<'a> {
     pub(super) memory: &'a Memory,
     pub(super) ring: &'a mut Ring,
@@ -142,7 +142,7 @@ impl Transmit {
         let read = scene.memory.gather(&self.pieces, 0, &mut held.first[..known]);
         scene.counters.unreadable += u64::from(read.is_err());
         self.walked = Some(held.serial);
-        let many = self.pieces.len() > MOST_PIECES;
+        let many = self.pieces.len() > MAX_PIECES;
         if self.custody != Custody::Guest || many {
             self.copied += copy(&mut held, &self.pieces, scene);
         }
@@ -255,7 +255,7 @@ impl Transmit {
     }
 
     /// Gives all buffers back to the guest, which is about to stop or to go.
-    pub(super) fn settle(&mut self, scene: &mut Scene<'_>) {
+    pub(super) fn return_buffers(&mut self, scene: &mut Scene<'_>) {
         while let Some((token, _)) = self.order.pop_front() {
             self.take_home(scene, token);
         }
@@ -321,7 +321,7 @@ fn copy(held: &mut Held, pieces: &[Segment], scene: &mut Scene<'_>) -> usize {
     memory
 }
 
-/// Whether all of the frame could be read; what could not is zero.
+/// Reads the whole frame; missing bytes are zero. Returns `true` if none was missing.
 fn fill(frame: &mut Frame, pieces: &[Segment], memory: &Memory) -> bool {
     let (first, rest) = frame.pieces_mut();
     let whole = pieces

@@ -1,8 +1,9 @@
-//! Memory that its owner takes away while it is mapped here.
+//! Memory that its owner withdraws while it is mapped here.
 //!
-//! A front end may make the file shorter whose pages it shares. Whoever then touches a page that is gone gets SIGBUS, of
-//! which a process dies, and all its tenants with it. So SIGBUS in a watched region puts empty memory in the region's
-//! place and notes that it happened; the port that owns the region sees the note and stops.
+//! A front end may truncate the file whose pages it shares. An access to a page that is gone then
+//! raises SIGBUS, which kills the process with all its tenants. So SIGBUS in a watched region
+//! replaces the region with empty memory and sets a flag; the port that owns the region reads the
+//! flag and stops.
 #![expect(unsafe_code, reason = "a signal handler, and mmap(2) over a mapping of our own")]
 
 use std::iter;
@@ -12,10 +13,10 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 
 use libc::{c_int, c_void, siginfo_t};
 
-/// Entries that are made at a time.
+/// Entries allocated at a time.
 const BLOCK: usize = 64;
 
-/// What the handler may look at: no lock, no allocation (signal-safety(7)).
+/// The data that the handler may read: no lock, no allocation (signal-safety(7)).
 #[derive(Debug)]
 struct Entry {
     start: AtomicUsize,
@@ -24,8 +25,8 @@ struct Entry {
     withdrawn: AtomicBool,
 }
 
-/// Entries, and where there are more. Blocks are never freed, so that the handler may follow `next` at any time; there
-/// are as many as were ever needed at once, which the ports' quotas bound.
+/// Entries, and the next block. Blocks are never freed, so that the handler may follow `next` at
+/// any time; their number is the maximum ever needed at once, which the ports' quotas bound.
 struct Block {
     entries: [Entry; BLOCK],
     next: AtomicPtr<Self>,
@@ -52,7 +53,7 @@ impl Block {
         unsafe { self.next.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Returns the block after this one, which is made if there is none.
+    /// Returns the next block, which is allocated if there is none.
     fn next_or_new(&self) -> &'static Self {
         if let Some(next) = self.next() {
             return next;
@@ -71,12 +72,13 @@ impl Block {
     }
 }
 
-/// All blocks there are.
+/// Returns all blocks.
 fn blocks() -> impl Iterator<Item = &'static Block> {
     iter::successors(Some(&FIRST), |block| block.next())
 }
 
-/// A mapped region that is watched as long as this value lives, which must be no longer than the mapping.
+/// A mapped region that is watched for the lifetime of this value, which must not exceed the
+/// mapping's.
 #[derive(Debug)]
 pub(super) struct Watched {
     entry: &'static Entry,
@@ -88,7 +90,7 @@ impl Watched {
         static HANDLER: Once = Once::new();
         HANDLER.call_once(install);
         let free = |entry: &&Entry| {
-            // A length that no address lies within holds the entry until its start is there.
+            // A length that contains no address reserves the entry until its start is set.
             entry.len.compare_exchange(0, 1, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         };
         let mut block = &FIRST;
@@ -116,7 +118,7 @@ impl Drop for Watched {
     }
 }
 
-/// What handled SIGBUS before.
+/// The previous handler of SIGBUS.
 static mut PREVIOUS: std::mem::MaybeUninit<libc::sigaction> = std::mem::MaybeUninit::uninit();
 
 fn install() {
@@ -132,7 +134,7 @@ fn install() {
     }
 }
 
-/// Runs on the thread that touched the page, which goes on with the empty one.
+/// Runs on the thread that accessed the page, which continues with the empty one.
 extern "C" fn on_bus_error(_signal: c_int, info: *mut siginfo_t, _context: *mut c_void) {
     // SAFETY: the kernel passes the description of the signal, and SIGBUS has an address.
     let address = unsafe { (*info).si_addr() } as usize;
@@ -177,7 +179,7 @@ mod tests {
     /// A front end's regions take no room of another's.
     #[test]
     fn as_many_regions_are_watched_as_there_are() {
-        // At addresses that nobody touches: those of the first page are never mapped.
+        // At addresses that are never accessed: those of the first page are never mapped.
         let watched: Vec<_> = (1..70 * BLOCK).map(|at| Watched::new(at, 1)).collect();
         assert!(watched.iter().all(|region| !region.is_withdrawn()));
         drop(watched);
@@ -208,7 +210,7 @@ mod tests {
         memory.read(100, &mut bytes).unwrap();
         assert_eq!((&bytes, memory.is_withdrawn()), (&[0; 4], true));
         memory.write(60_000, b"nowhere").unwrap();
-        // The other region is what it was.
+        // The other region is unchanged.
         memory.read((1 << 20) + 100, &mut bytes).unwrap();
         assert_eq!(&bytes, b"here");
     }

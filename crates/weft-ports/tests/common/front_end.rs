@@ -32,7 +32,7 @@ pub(crate) mod bit {
     pub(crate) const VERSION_1: u64 = 1 << 32;
 }
 
-/// What a usual Linux guest agrees to.
+/// The features that a usual Linux guest accepts.
 pub(crate) const USUAL: u64 = bit::CSUM
     | bit::GUEST_CSUM
     | bit::GUEST_TSO4
@@ -72,7 +72,7 @@ pub(crate) const INDIRECT: u16 = 4;
 
 /// Guest memory: 64 MiB, of which the rings take the first mebibyte.
 pub(crate) const MEMORY: u64 = 64 << 20;
-/// Where the guest's memory lies in the front end.
+/// The front end's address of the guest's memory.
 const USER: u64 = 0x7f00_0000_0000;
 pub(crate) const BUFFERS: u64 = 1 << 20;
 
@@ -142,14 +142,14 @@ impl FrontEnd {
         let offered = self.ask(port, request::GET_FEATURES, &[]);
         assert_eq!(self.features & !offered, 0, "the port offers {offered:#x}");
         let protocol = self.ask(port, request::GET_PROTOCOL_FEATURES, &[]);
-        self.tell(port, request::SET_PROTOCOL_FEATURES, &protocol.to_ne_bytes(), &[]);
-        self.tell(port, request::SET_OWNER, &[], &[]);
-        self.tell(port, request::SET_FEATURES, &self.features.to_ne_bytes(), &[]);
+        self.send_request(port, request::SET_PROTOCOL_FEATURES, &protocol.to_ne_bytes(), &[]);
+        self.send_request(port, request::SET_OWNER, &[], &[]);
+        self.send_request(port, request::SET_FEATURES, &self.features.to_ne_bytes(), &[]);
     }
 
     pub(crate) fn share_memory(&self, port: &mut VhostPort) {
         let table = [1, 0, MEMORY, USER, 0].map(u64::to_ne_bytes).concat();
-        self.tell(port, request::SET_MEM_TABLE, &table, &[self.file.as_fd()]);
+        self.send_request(port, request::SET_MEM_TABLE, &table, &[self.file.as_fd()]);
     }
 
     pub(crate) fn start_queue(&self, port: &mut VhostPort, index: usize) {
@@ -159,14 +159,14 @@ impl FrontEnd {
         let place = number.to_ne_bytes().into_iter().chain([0; 4]);
         let places = [queue.table, queue.used, queue.offered].map(|at| (USER + at).to_ne_bytes());
         let address: Vec<u8> = place.chain(places.concat()).chain([0; 8]).collect();
-        self.tell(port, request::SET_VRING_NUM, &state(u32::from(queue.size)), &[]);
-        self.tell(port, request::SET_VRING_BASE, &state(u32::from(queue.next_offer)), &[]);
-        self.tell(port, request::SET_VRING_ADDR, &address, &[]);
+        self.send_request(port, request::SET_VRING_NUM, &state(u32::from(queue.size)), &[]);
+        self.send_request(port, request::SET_VRING_BASE, &state(u32::from(queue.next_offer)), &[]);
+        self.send_request(port, request::SET_VRING_ADDR, &address, &[]);
         let which = u64::from(number).to_ne_bytes();
-        self.tell(port, request::SET_VRING_CALL, &which, &[queue.call.as_fd()]);
-        self.tell(port, request::SET_VRING_ERR, &which, &[queue.error.as_fd()]);
-        self.tell(port, request::SET_VRING_KICK, &which, &[queue.kick.as_fd()]);
-        self.tell(port, request::SET_VRING_ENABLE, &state(1), &[]);
+        self.send_request(port, request::SET_VRING_CALL, &which, &[queue.call.as_fd()]);
+        self.send_request(port, request::SET_VRING_ERR, &which, &[queue.error.as_fd()]);
+        self.send_request(port, request::SET_VRING_KICK, &which, &[queue.kick.as_fd()]);
+        self.send_request(port, request::SET_VRING_ENABLE, &state(1), &[]);
         let _ = self.interrupts(index);
     }
 
@@ -175,13 +175,13 @@ impl FrontEnd {
         let number = u32::try_from(index).unwrap();
         let which = u64::from(number).to_ne_bytes();
         let kick = self.queues[index].kick.as_fd();
-        let _ = self.try_tell(port, request::SET_VRING_KICK, &which, &[kick]);
+        let _ = self.try_send_request(port, request::SET_VRING_KICK, &which, &[kick]);
         let enabled = [number, 1].map(u32::to_ne_bytes).concat();
-        let _ = self.try_tell(port, request::SET_VRING_ENABLE, &enabled, &[]);
+        let _ = self.try_send_request(port, request::SET_VRING_ENABLE, &enabled, &[]);
     }
 
     /// Sends a request, which the port serves at once.
-    pub(crate) fn try_tell(
+    pub(crate) fn try_send_request(
         &self,
         port: &mut VhostPort,
         request: u32,
@@ -206,19 +206,19 @@ impl FrontEnd {
         assert!(sent.is_err() || sent == Ok(bytes.len()));
     }
 
-    pub(crate) fn tell(
+    pub(crate) fn send_request(
         &self,
         port: &mut VhostPort,
         request: u32,
         body: &[u8],
         files: &[std::os::fd::BorrowedFd<'_>],
     ) {
-        self.try_tell(port, request, body, files).unwrap();
+        self.try_send_request(port, request, body, files).unwrap();
     }
 
     /// Asks for a number of eight bytes.
     pub(crate) fn ask(&mut self, port: &mut VhostPort, request: u32, body: &[u8]) -> u64 {
-        self.tell(port, request, body, &[]);
+        self.send_request(port, request, body, &[]);
         let mut reply = [0; 20];
         self.stream.read_exact(&mut reply).unwrap();
         assert_eq!(reply[..4], request.to_ne_bytes());
@@ -268,7 +268,7 @@ impl FrontEnd {
         if read.is_ok() { u64::from_ne_bytes(count) } else { 0 }
     }
 
-    /// Whether the port has said that a queue is broken.
+    /// Returns `true` if the port has reported a broken queue.
     pub(crate) fn is_broken(&self, queue: usize) -> bool {
         rustix::io::read(&self.queues[queue].error, &mut [0; 8]).is_ok()
     }

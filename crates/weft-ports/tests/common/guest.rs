@@ -11,7 +11,7 @@ use super::front_end::{BUFFERS, FrontEnd, INDIRECT, NEXT, RECEIVES, SENDS, WRITE
 const SEND_BUFFER: u64 = 68 << 10;
 /// Frames that the guest may have under way.
 const SEND_BUFFERS: u16 = 256;
-/// Where buffers to receive into begin.
+/// The address of the receive buffers.
 const RECEIVE_BUFFERS: u64 = BUFFERS + SEND_BUFFER * SEND_BUFFERS as u64;
 
 pub(crate) struct Guest {

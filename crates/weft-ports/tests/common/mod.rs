@@ -1,4 +1,5 @@
-//! What the tests of this crate share: namespaces, and a network between two ports that loses and reorders.
+//! Helpers of this crate's tests: namespaces, and a network between two ports that loses and
+//! reorders.
 #![allow(dead_code, reason = "each test file uses its part")]
 #![allow(clippy::disallowed_methods, reason = "real tenants live in real time")]
 

@@ -13,12 +13,12 @@ const PACKET: u32 = 1_400;
 /// Frames under way at a time.
 const WINDOW: usize = 256;
 
-/// How bad the network is.
+/// The impairments of the network.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Weather {
     /// Packets lost of a thousand.
     pub(crate) loss: u64,
-    /// How many packets a packet may overtake.
+    /// Maximum number of packets that a packet may overtake.
     pub(crate) reordering: usize,
 }
 

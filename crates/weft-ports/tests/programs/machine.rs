@@ -42,7 +42,7 @@ impl Guest {
         Self(child)
     }
 
-    /// What it says until it is switched off, and then what QEMU said.
+    /// Returns the console's output until it is switched off, and then QEMU's.
     pub(crate) fn console(mut self) -> String {
         let mut said = vec![];
         self.0.stdout.take().unwrap().read_to_end(&mut said).unwrap();
@@ -79,7 +79,7 @@ pub(crate) fn accept(listener: &TcpListener) -> TcpStream {
     }
 }
 
-/// Where a program is, if it is installed.
+/// Returns the path of a program, if it is installed.
 pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let folders = ["/usr/local/bin", "/usr/bin", "/bin", "/usr/sbin", "/sbin"];
     folders.iter().map(|folder| PathBuf::from(folder).join(name)).find(|path| path.is_file())

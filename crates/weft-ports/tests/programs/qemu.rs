@@ -14,7 +14,7 @@ use crate::common::wire::Weather;
 use crate::machine::{Guest, accept, parts};
 use crate::tap;
 
-/// What the guest does: it says each step on its console.
+/// The guest's script: it prints each step on its console.
 const SCRIPT: &str = "\
 ip link set eth0 up; ip address add 10.77.4.2/24 dev eth0
 ping -c 3 -W 20 10.77.4.1 && echo step ping

@@ -1,5 +1,5 @@
-//! What holds of guests and front ends, whatever they write. The mutation tests and the fuzz targets both call
-//! this.
+//! Properties for every input of guests and front ends. The mutation tests and the fuzz targets
+//! both call this.
 #![allow(dead_code, unreachable_pub, reason = "each user of this file calls what it needs")]
 
 use std::fs::File;
@@ -15,7 +15,7 @@ use weft_ports::{ChainError, Descriptors, Port, Purpose, Role, VhostConfig, Vhos
 use weft_units::Instant;
 use weft_vpc::{Staging, Turn};
 
-/// Where a guest's memory begins.
+/// The address of a guest's memory.
 const BASE: u64 = 0x1000;
 
 /// Guest memory that is these bytes.

@@ -1,4 +1,4 @@
-//! Who keeps a frame until it is acknowledged (BIFROST, 4.4 and 7.4).
+//! Tests of the place where a frame is kept until it is acknowledged (BIFROST, 4.4 and 7.4).
 
 use weft_ports::{Custody, HEAD_LEN, Port, PortError};
 use weft_units::{Duration, Seed};

@@ -14,7 +14,7 @@ use crate::common::front_end::{
 use crate::common::guest::Socket;
 use crate::{Tenant, frame, millis, sent_part, tenant};
 
-/// Whether the port still serves frames as it should, on queues that are set up anew.
+/// Checks that the port still serves frames on queues that are set up anew.
 fn works(mut a: Tenant) {
     drop(a.guest);
     let _ = a.port.attend(millis(1));
@@ -251,7 +251,8 @@ fn requests_that_cannot_be_are_refused_by_name() {
         (request::SET_VRING_CALL, number(5), vec![kick.as_fd()], "queue 5"),
     ];
     for (request, body, files, reason) in cases {
-        let report = front.try_tell(&mut port, request, &body, &files).unwrap_err().to_string();
+        let report =
+            front.try_send_request(&mut port, request, &body, &files).unwrap_err().to_string();
         assert!(report.contains(reason) && report.contains("front end"), "{report}");
         assert!(!port.is_up());
     }
@@ -283,7 +284,8 @@ fn memory_in_a_file_that_is_not_memory_is_refused() {
     let table = [&1_u64.to_ne_bytes()[..], &region].concat();
     let added = [&0_u64.to_ne_bytes()[..], &region].concat();
     for (request, body) in [(request::SET_MEM_TABLE, table), (request::ADD_MEM_REG, added)] {
-        let report = front.try_tell(&mut port, request, &body, &[file.as_fd()]).unwrap_err();
+        let report =
+            front.try_send_request(&mut port, request, &body, &[file.as_fd()]).unwrap_err();
         assert!(report.to_string().contains("memfd"), "{report}");
     }
     front.share_memory(&mut port);
@@ -302,7 +304,7 @@ fn a_front_end_shares_as_many_regions_as_its_port_allows() {
     let file = front.file.try_clone().unwrap();
     let add = |front: &FrontEnd, port: &mut VhostPort, at: u64| {
         let region = [0, at << 20, 4_096, at << 20, 0].map(u64::to_ne_bytes).concat();
-        front.try_tell(port, request::ADD_MEM_REG, &region, &[file.as_fd()])
+        front.try_send_request(port, request::ADD_MEM_REG, &region, &[file.as_fd()])
     };
     (1..=3).for_each(|at| add(&front, &mut port, at).unwrap());
     assert_eq!(port.holdings().regions, (3, 3));
@@ -325,7 +327,7 @@ fn half_a_message_holds_up_nobody_and_no_message_ends_the_connection() {
     works(a);
 }
 
-/// What a guest does that has lost its mind: rings, tables and requests are hit at random places while frames flow.
+/// A guest that corrupts rings, tables and requests at random places while frames flow.
 fn rave(a: &mut Tenant, rng: &mut Rng) {
     let front = &mut a.guest.front;
     let queue = rng.index(2);
@@ -343,17 +345,23 @@ fn rave(a: &mut Tenant, rng: &mut Rng) {
         7 => {
             let which = u32::try_from(queue).unwrap();
             let body = [which, rng.next_u32() % 3, 0, 0].map(u32::to_ne_bytes).concat();
-            let _ = front.try_tell(&mut a.port, 1 + rng.next_u32() % 20, &body[..8], &[]);
+            let _ = front.try_send_request(&mut a.port, 1 + rng.next_u32() % 20, &body[..8], &[]);
         }
         8 => {
             // Less memory, or all of it again, under rings that run; and rings of another size when they are stopped.
             let table = [1, 0, MEMORY >> rng.below(12), 0x7f00_0000_0000, 0].map(u64::to_ne_bytes);
             let file = front.file.as_fd();
-            let _ = front.try_tell(&mut a.port, request::SET_MEM_TABLE, &table.concat(), &[file]);
+            let _ = front.try_send_request(
+                &mut a.port,
+                request::SET_MEM_TABLE,
+                &table.concat(),
+                &[file],
+            );
         }
         9 => {
             let size = [u32::try_from(queue).unwrap(), 1 << rng.below(9)].map(u32::to_ne_bytes);
-            let _ = front.try_tell(&mut a.port, request::SET_VRING_NUM, &size.concat(), &[]);
+            let _ =
+                front.try_send_request(&mut a.port, request::SET_VRING_NUM, &size.concat(), &[]);
         }
         _ => {
             let _ = a.port.attend(millis(0));

@@ -17,7 +17,7 @@ fn queues_may_be_enabled_before_anything_was_agreed_as_qemu_7_2_does() {
     let mut front = FrontEnd::connect(&socket.0, 256, USUAL);
     for queue in [0_u32, 1] {
         let state = [queue, 1].map(u32::to_ne_bytes).concat();
-        front.tell(&mut port, request::SET_VRING_ENABLE, &state, &[]);
+        front.send_request(&mut port, request::SET_VRING_ENABLE, &state, &[]);
     }
     front.negotiate(&mut port);
     front.share_memory(&mut port);
@@ -168,9 +168,9 @@ fn memory_that_is_added_and_taken_away_while_the_guest_runs() {
         a.guest.front.offer(SENDS, head);
         a.port.take(millis(0))
     };
-    a.guest.front.tell(&mut a.port, request::ADD_MEM_REG, &region, &[more.as_fd()]);
+    a.guest.front.send_request(&mut a.port, request::ADD_MEM_REG, &region, &[more.as_fd()]);
     let sent = offer_from(&mut a, 0).unwrap().unwrap();
-    a.guest.front.tell(&mut a.port, request::REM_MEM_REG, &region, &[]);
+    a.guest.front.send_request(&mut a.port, request::REM_MEM_REG, &region, &[]);
     // Frames on probation have a copy; without one the bytes would be zero and the read an error.
     let mut bytes = vec![1; 500];
     a.port.read(sent.token, 0, &mut bytes, Reading::First).unwrap();

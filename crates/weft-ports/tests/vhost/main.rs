@@ -42,7 +42,7 @@ fn millis(count: u64) -> Instant {
     Instant::from_nanos(count * 1_000_000)
 }
 
-/// What of a received frame was sent: all but the header's `num_buffers`.
+/// Returns the part of a received frame that was sent: all but the header's `num_buffers`.
 fn sent_part(received: &[u8]) -> &[u8] {
     &received[12..]
 }

@@ -9,7 +9,7 @@ use crate::common::front_end::{USUAL, bit};
 use crate::common::network::noise;
 use crate::tenant;
 
-/// What a guest with none of the offloads agrees to.
+/// The features that a guest without offloads accepts.
 const PLAIN: u64 = USUAL & !(bit::GUEST_CSUM | bit::GUEST_TSO4 | bit::GUEST_TSO6 | bit::GUEST_ECN);
 
 /// A TCP packet of so much payload, whose checksum the sender left to its device, and whose segments have
@@ -39,7 +39,7 @@ fn sum(bytes: &[u8]) -> u16 {
     u16::try_from((folded & 0xffff) + (folded >> 16)).unwrap()
 }
 
-/// What a guest receives of a frame, and the port's counters.
+/// Returns the frame that a guest receives, and the port's counters.
 fn received(
     name: &str,
     features: u64,

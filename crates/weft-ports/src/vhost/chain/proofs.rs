@@ -1,21 +1,21 @@
-//! Bounded proof of the walk: a guest answers each read of a descriptor in every way that makes a difference, another way
-//! each time it is asked, as one that rewrites its memory meanwhile does. All answers to the first three reads are tried
-//! (`docs/design/proofs.md`).
+//! Bounded proof of the walk: a guest answers each read of a descriptor in every way that makes a
+//! difference, differently each time, like one that rewrites its memory meanwhile. All answers to
+//! the first three reads are tried (`docs/design/proofs.md`).
 
 use std::cell::RefCell;
 
 use super::*;
 
-/// Reads of descriptors that are answered.
+/// Number of descriptor reads that are varied.
 const READS: usize = 3;
-/// The table's place and size.
+/// The table's address and size.
 const TABLE: u64 = 0x1000;
 const SIZE: u16 = 2;
 
-/// One sequence of choices after another, depth first.
+/// An iterator over sequences of choices, depth first.
 #[derive(Default)]
 struct Choices {
-    /// What was chosen, and of how many.
+    /// Each choice and its number of alternatives.
     made: Vec<(usize, usize)>,
     at: usize,
 }
@@ -31,7 +31,7 @@ impl Choices {
         of[chosen]
     }
 
-    /// Goes on to the next sequence; false after the last.
+    /// Advances to the next sequence; returns `false` after the last.
     fn advance(&mut self) -> bool {
         self.at = 0;
         while let Some((chosen, count)) = self.made.pop() {
@@ -48,9 +48,9 @@ impl Choices {
 struct Answers {
     choices: Choices,
     reads: usize,
-    /// Tables that descriptors may be read from: where, and how many.
+    /// Tables of descriptors: address and size.
     tables: Vec<(u64, u64)>,
-    /// Memory that was said to be the guest's.
+    /// Ranges that were reported as the guest's memory.
     held: Vec<(u64, u32)>,
 }
 
@@ -124,7 +124,7 @@ fn a_walk_stays_in_its_tables_and_gives_memory_of_the_guests_only() {
     assert!(good > 1000);
 }
 
-/// A chain without end is left after [`LONGEST`] descriptors.
+/// A chain without end is abandoned after [`LONGEST`] descriptors.
 #[test]
 fn a_walk_ends() {
     struct Endless(RefCell<usize>);
