@@ -9,7 +9,7 @@ use weft_sim::bench::{peak_resident_bytes, process_cpu_nanos};
 use weft_sim::event::{Event, Events};
 use weft_sim::fabric::{Fabric, FabricConfig};
 use weft_sim::nic;
-use weft_sim::packet::{Hop, Integrity, Parcel};
+use weft_sim::packet::{Hop, Integrity, PacketSlot};
 use weft_sim::{SimSpan, SimTime};
 use weft_topo::NodeId;
 use weft_topo::build::FatTree;
@@ -97,14 +97,14 @@ impl World {
     }
 
     fn arrive(&mut self, now: SimTime, hop: Hop) {
-        let parcel = *self.fabric.parcels.get(hop.packet());
+        let slot = *self.fabric.parcels.get(hop.packet());
         self.fabric.parcels.remove(hop.packet());
         self.fabric.counters.delivered += 1;
-        if parcel.payload_len > 0 {
+        if slot.payload_len > 0 {
             let received = &mut self.received[hop.node().index()];
             *received += 1;
             if received.is_multiple_of(4) {
-                self.send(now, hop.node(), parcel.source, 0);
+                self.send(now, hop.node(), slot.source, 0);
             }
         }
     }
@@ -124,14 +124,14 @@ impl World {
     fn send(&mut self, now: SimTime, from: NodeId, to: NodeId, payload_len: u16) {
         let port = u16::try_from(0xc000 | self.rng.below(0x4000)).expect("below 65,536");
         let packet = Packet::data(DataHeader::default(), Some(MessageHeader::default()));
-        let parcel = Parcel {
+        let slot = PacketSlot {
             source: from,
             source_port: port,
             payload_len,
             integrity: Integrity::Sound,
             packet,
         };
-        let packet = self.fabric.parcels.insert(parcel);
+        let packet = self.fabric.parcels.insert(slot);
         let hash = self.fabric.hash().base(&nic::five_tuple(from, to, port));
         let hop = Hop::new(packet, from, to, hash, payload_len + 78);
         let link = self.fabric.topology.ports(from)[0];

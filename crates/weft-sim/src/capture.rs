@@ -11,7 +11,7 @@ use weft_trace::pcapng::{Direction, InterfaceId, LinkType, Record, Writer};
 use weft_wire::{Ecn, Packet};
 
 use crate::nic;
-use crate::packet::{Hop, Integrity, Parcel};
+use crate::packet::{Hop, Integrity, PacketSlot};
 use crate::time::SimTime;
 
 /// TTL of packets that leave a host, as the agent's.
@@ -26,7 +26,7 @@ struct Seen {
     to: SocketAddr,
     marked: bool,
     switches: u8,
-    parcel: Parcel,
+    slot: PacketSlot,
 }
 
 /// The packets of a run, up to a number of them.
@@ -58,12 +58,12 @@ impl Capture {
         self.left_out
     }
 
-    pub(crate) fn sent(&mut self, at: SimTime, host: NodeId, to: SocketAddr, parcel: &Parcel) {
-        let (direction, parcel) = (Direction::Out, *parcel);
-        self.keep(Seen { at, host, direction, to, marked: false, switches: 0, parcel });
+    pub(crate) fn sent(&mut self, at: SimTime, host: NodeId, to: SocketAddr, slot: &PacketSlot) {
+        let (direction, slot) = (Direction::Out, *slot);
+        self.keep(Seen { at, host, direction, to, marked: false, switches: 0, slot });
     }
 
-    pub(crate) fn received(&mut self, at: SimTime, hop: Hop, parcel: &Parcel) {
+    pub(crate) fn received(&mut self, at: SimTime, hop: Hop, slot: &PacketSlot) {
         let marked = hop.ecn() == crate::packet::Ecn::CongestionExperienced;
         self.keep(Seen {
             at,
@@ -72,7 +72,7 @@ impl Capture {
             to: nic::address(hop.node()),
             marked,
             switches: hop.switches(),
-            parcel: *parcel,
+            slot: *slot,
         });
     }
 
@@ -110,7 +110,7 @@ impl Capture {
 
 impl Seen {
     fn write(&self, writer: &mut Writer<impl Write>, interface: InterfaceId) -> io::Result<()> {
-        let Parcel { source, source_port, payload_len, integrity, ref packet } = self.parcel;
+        let PacketSlot { source, source_port, payload_len, integrity, ref packet } = self.slot;
         let headers = u16::try_from(packet.len()).expect("headers are short");
         let datagram = Datagram {
             from: nic::address_on(source, source_port),

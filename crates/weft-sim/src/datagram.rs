@@ -2,7 +2,7 @@
 
 use weft_units::Seed;
 
-use crate::packet::ParcelId;
+use crate::packet::PacketRef;
 use crate::traffic::{ChannelId, Side};
 
 /// The datagrams in flight: the bytes after their UDP headers. They are stored apart from the packet slots: if hosts
@@ -12,7 +12,7 @@ pub struct Datagrams(Vec<Vec<u8>>);
 
 impl Datagrams {
     /// Returns a packet's datagram for its sender to fill; the previous packet in the slot may have left its own.
-    pub fn of(&mut self, packet: ParcelId) -> &mut Vec<u8> {
+    pub fn of(&mut self, packet: PacketRef) -> &mut Vec<u8> {
         if self.0.len() <= packet.index() {
             self.0.resize_with(packet.index() + 1, Vec::new);
         }
@@ -20,17 +20,17 @@ impl Datagrams {
     }
 
     /// Returns a packet's datagram; `None` if a switch made the packet, or packets are values.
-    pub fn get_mut(&mut self, packet: ParcelId) -> Option<&mut Vec<u8>> {
+    pub fn get_mut(&mut self, packet: PacketRef) -> Option<&mut Vec<u8>> {
         self.0.get_mut(packet.index()).filter(|datagram| !datagram.is_empty())
     }
 
     /// Takes the datagram of a packet that has arrived.
-    pub fn take(&mut self, packet: ParcelId) -> Vec<u8> {
+    pub fn take(&mut self, packet: PacketRef) -> Vec<u8> {
         self.0.get_mut(packet.index()).map(std::mem::take).unwrap_or_default()
     }
 
     /// Removes the datagram that the previous packet in a switch's slot may have left.
-    pub fn clear(&mut self, packet: ParcelId) {
+    pub fn clear(&mut self, packet: PacketRef) {
         if let Some(datagram) = self.0.get_mut(packet.index()) {
             datagram.clear();
         }
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_parcel_of_a_switch_has_no_datagram() {
-        let (mut datagrams, packet) = (Datagrams::default(), ParcelId::default());
+        let (mut datagrams, packet) = (Datagrams::default(), PacketRef::default());
         assert_eq!(datagrams.get_mut(packet), None);
         datagrams.of(packet).push(7);
         assert_eq!(datagrams.get_mut(packet), Some(&mut vec![7]));

@@ -303,11 +303,11 @@ const fn low(word: u64) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packet::ParcelId;
+    use crate::packet::PacketRef;
 
     #[test]
     fn every_event_comes_out_as_it_went_in() {
-        let hop = Hop::new(ParcelId::default(), NodeId(7), NodeId(u32::MAX), 0x8000_0001, 9216);
+        let hop = Hop::new(PacketRef::default(), NodeId(7), NodeId(u32::MAX), 0x8000_0001, 9216);
         let hop = hop.on(LinkId(0xffff_fffe), NodeId(8), 15).past_switch();
         let host = NodeId(12);
         let port = |what| Event::Port { node: host, link: LinkId(0xffff_fffd), what };

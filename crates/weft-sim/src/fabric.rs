@@ -18,7 +18,7 @@ use crate::fault::impairment::{Chance, Impairment, Outcome};
 use crate::freight::Freights;
 use crate::link::{Condition, Link, LinkClass, Tally};
 use crate::nic::FRAME_OVERHEAD;
-use crate::packet::{Hop, ParcelId, ParcelPool};
+use crate::packet::{Hop, PacketPool, PacketRef};
 use crate::port::PortConfig;
 use crate::port::pfc::{PfcConfig, Sending};
 use crate::queue::{Admission, QueueConfig, QueueDiscipline};
@@ -45,12 +45,12 @@ macro_rules! decision {
 }
 
 mod attacked;
-mod attend;
 mod counters;
 mod failing;
 mod plain;
 mod queued;
 mod sampler;
+mod service;
 mod ways;
 
 pub use counters::{Counters, Loss};
@@ -84,7 +84,7 @@ pub struct Fabric {
     /// The nodes and links.
     pub topology: Topology,
     /// Packets in flight.
-    pub parcels: ParcelPool,
+    pub parcels: PacketPool,
     /// The network's counters.
     pub counters: Counters,
     routes: Routes,
@@ -150,7 +150,7 @@ impl Fabric {
             hops: 0,
             rng: seed.child("queue", 0).rng(),
             seed,
-            parcels: ParcelPool::default(),
+            parcels: PacketPool::default(),
             counters: Counters::default(),
             routes,
             failures,
@@ -210,14 +210,14 @@ impl Fabric {
     /// Returns `true` if switches only forward packets as they arrive: then [`Self::forward_all`] serves them,
     /// otherwise [`Self::serve`].
     pub fn only_forwards(&self) -> bool {
-        !self.forwarding.attends() && !self.holds_queues() && self.sampler.is_none()
+        !self.forwarding.services() && !self.holds_queues() && self.sampler.is_none()
     }
 
     /// Handles an event at a switch.
     #[inline]
     pub fn serve(&mut self, now: SimTime, event: Event, events: &mut Events) {
         match event {
-            Event::Arrive(hop) if self.forwarding.attends() => self.attend(now, hop, events),
+            Event::Arrive(hop) if self.forwarding.services() => self.service(now, hop, events),
             Event::Arrive(hop) if self.holds_queues() => self.forward_to_queue(now, hop, events),
             Event::Arrive(hop) => self.forward(now, hop, events),
             Event::Port { link, what, .. } => self.port_event(now, link, what, events),
@@ -350,11 +350,11 @@ impl Fabric {
         let Some(impairment) = self.impairments.get_mut(&hop.link()) else {
             return events.schedule_arrival(arrival, hop);
         };
-        let parcel = self.parcels.get_mut(hop.packet());
-        let sent = *parcel;
+        let slot = self.parcels.get_mut(hop.packet());
+        let sent = *slot;
         let datagram = self.datagrams.get_mut(hop.packet());
         let sent_datagram = datagram.as_deref().cloned();
-        let outcome = impairment.apply(parcel, datagram, hop.destination());
+        let outcome = impairment.apply(slot, datagram, hop.destination());
         let Outcome { lost, delay, copy, forged, struck } = outcome;
         let is_watched = impairment.rates.attack != Chance::default();
         self.counters.forged += u64::from(forged);
@@ -379,7 +379,7 @@ impl Fabric {
 
     /// Counts a packet as lost and frees it.
     #[cold]
-    pub fn lose(&mut self, packet: ParcelId, why: Loss) {
+    pub fn lose(&mut self, packet: PacketRef, why: Loss) {
         self.counters.lost[why as usize] += 1;
         self.parcels.remove(packet);
     }

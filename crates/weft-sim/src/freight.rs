@@ -2,7 +2,7 @@
 
 use weft_wire::{RdmaHeader, VxlanHeader};
 
-use crate::packet::ParcelId;
+use crate::packet::PacketRef;
 
 /// The part of one packet after the transport's headers.
 #[derive(Clone, Debug, Default)]
@@ -23,7 +23,7 @@ pub struct Freights(Vec<Freight>);
 
 impl Freights {
     /// Returns a packet's contents for its sender to fill; the previous packet in the slot may have left its own.
-    pub fn of(&mut self, packet: ParcelId) -> &mut Freight {
+    pub fn of(&mut self, packet: PacketRef) -> &mut Freight {
         if self.0.len() <= packet.index() {
             self.0.resize_with(packet.index() + 1, Freight::default);
         }
@@ -31,7 +31,7 @@ impl Freights {
     }
 
     /// Copies the original's contents to its copy.
-    pub fn copy(&mut self, original: ParcelId, copy: ParcelId) {
+    pub fn copy(&mut self, original: PacketRef, copy: PacketRef) {
         if !self.0.is_empty() {
             *self.of(copy) = self.of(original).clone();
         }

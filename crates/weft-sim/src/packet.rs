@@ -1,7 +1,7 @@
 //! Packets: the fields that every hop reads are in the event, and the rest is in a pool.
 //!
 //! A switch needs a packet's destination, hash and size; they are the [`Hop`], 24 bytes inside the event, so that
-//! forwarding reads no other memory for the packet. The headers are the [`Parcel`], written when the packet is
+//! forwarding reads no other memory for the packet. The headers are the [`PacketSlot`], written when the packet is
 //! injected and read when it is delivered.
 
 use weft_topo::{LinkId, NodeId};
@@ -35,7 +35,7 @@ pub enum Class {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hop {
     /// Packet id (low half) and link.
-    freight: u64,
+    packet_and_link: u64,
     /// Node (low half) and destination.
     way: u64,
     /// Hash (32 bits), size (16), switches passed (4), epoch (4), tag (8).
@@ -47,7 +47,7 @@ const SWITCHES: u32 = 48;
 const EPOCH: u32 = 52;
 const TAG: u32 = 56;
 /// Maximum number of switches passed: the wire's hop count has four bits.
-const MOST_SWITCHES: u64 = 15;
+const MAX_SWITCHES: u64 = 15;
 const EXPERIENCED: u64 = 1;
 const CONTROL: u64 = 2;
 
@@ -69,14 +69,14 @@ impl Hop {
     /// [`FabricHash::base`](weft_topo::hash::FabricHash::base); `size` is bytes on the wire, with every header.
     #[inline]
     pub fn new(
-        packet: ParcelId,
+        packet: PacketRef,
         source: NodeId,
         destination: NodeId,
         hash: u32,
         size: u16,
     ) -> Self {
         Self {
-            freight: halves(packet.0, 0),
+            packet_and_link: halves(packet.0, 0),
             way: halves(source.0, destination.0),
             state: u64::from(hash) | u64::from(size) << SIZE,
         }
@@ -84,14 +84,14 @@ impl Hop {
 
     /// Returns the id of its headers.
     #[inline]
-    pub const fn packet(self) -> ParcelId {
-        ParcelId(low(self.freight))
+    pub const fn packet(self) -> PacketRef {
+        PacketRef(low(self.packet_and_link))
     }
 
     /// Returns the link that it is on.
     #[inline]
     pub const fn link(self) -> LinkId {
-        LinkId(low(self.freight >> 32))
+        LinkId(low(self.packet_and_link >> 32))
     }
 
     /// Returns the node at the end of that link.
@@ -122,7 +122,7 @@ impl Hop {
     /// Returns the number of switches passed, at most 15, the maximum of the wire's hop count.
     #[inline]
     pub const fn switches(self) -> u8 {
-        (self.state >> SWITCHES & MOST_SWITCHES) as u8
+        (self.state >> SWITCHES & MAX_SWITCHES) as u8
     }
 
     /// Returns the epoch of its link when it was sent, modulo [`EPOCHS`]. A link that goes down begins another, so
@@ -150,7 +150,7 @@ impl Hop {
     #[must_use]
     pub const fn on(self, link: LinkId, node: NodeId, epoch: u8) -> Self {
         Self {
-            freight: halves(low(self.freight), link.0),
+            packet_and_link: halves(low(self.packet_and_link), link.0),
             way: self.way >> 32 << 32 | node.0 as u64,
             state: self.state & !(0xf << EPOCH) | (epoch as u64) << EPOCH,
         }
@@ -160,7 +160,7 @@ impl Hop {
     #[inline]
     #[must_use]
     pub const fn past_switch(self) -> Self {
-        let more = (self.state >> SWITCHES & MOST_SWITCHES < MOST_SWITCHES) as u64;
+        let more = (self.state >> SWITCHES & MAX_SWITCHES < MAX_SWITCHES) as u64;
         Self { state: self.state + (more << SWITCHES), ..self }
     }
 
@@ -180,8 +180,8 @@ impl Hop {
 
     /// Returns a copy of the packet with its own headers.
     #[must_use]
-    pub const fn copied(self, packet: ParcelId) -> Self {
-        Self { freight: self.freight >> 32 << 32 | packet.0 as u64, ..self }
+    pub const fn copied(self, packet: PacketRef) -> Self {
+        Self { packet_and_link: self.packet_and_link >> 32 << 32 | packet.0 as u64, ..self }
     }
 
     /// The largest tag of a hop; larger tags mark other events.
@@ -191,20 +191,20 @@ impl Hop {
 
     #[inline]
     pub(crate) const fn to_words(self) -> [u64; 3] {
-        [self.freight, self.way, self.state]
+        [self.packet_and_link, self.way, self.state]
     }
 
     #[inline]
-    pub(crate) const fn from_words([freight, way, state]: [u64; 3]) -> Self {
-        Self { freight, way, state }
+    pub(crate) const fn from_words([packet_and_link, way, state]: [u64; 3]) -> Self {
+        Self { packet_and_link, way, state }
     }
 }
 
-/// The id of a [`Parcel`] in the pool.
+/// The id of a [`PacketSlot`] in the pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ParcelId(u32);
+pub struct PacketRef(u32);
 
-impl ParcelId {
+impl PacketRef {
     /// Returns the index into an array with one entry for each place of the pool.
     pub const fn index(self) -> usize {
         self.0 as usize
@@ -225,7 +225,7 @@ pub enum Integrity {
 /// A packet's headers as values, and the fields that only its two ends need.
 #[derive(Clone, Copy, Debug)]
 #[repr(C, align(64))] // What a data packet needs is in the first cache line, and in no other.
-pub struct Parcel {
+pub struct PacketSlot {
     /// The host that sent it.
     pub source: NodeId,
     /// The UDP source port it was sent from: its entropy.
@@ -238,7 +238,7 @@ pub struct Parcel {
     pub packet: Packet,
 }
 
-impl Default for Parcel {
+impl Default for PacketSlot {
     fn default() -> Self {
         Self {
             source: NodeId(0),
@@ -258,45 +258,46 @@ const PAGE: usize = 1 << 10;
 /// It grows by a page and nothing moves: one array that doubled would be copied each time, and twice as much
 /// memory cleared by the system.
 #[derive(Debug, Default)]
-pub struct ParcelPool {
-    pages: Vec<Box<[Parcel; PAGE]>>,
-    free: Vec<ParcelId>,
+pub struct PacketPool {
+    pages: Vec<Box<[PacketSlot; PAGE]>>,
+    free: Vec<PacketRef>,
 }
 
-impl ParcelPool {
+impl PacketPool {
     /// Returns a free place, with its previous contents.
     #[inline]
-    pub fn reserve(&mut self) -> ParcelId {
+    pub fn reserve(&mut self) -> PacketRef {
         // The place freed last is the one most likely to be in the cache.
         self.free.pop().unwrap_or_else(|| self.lengthen())
     }
 
     #[cold]
-    fn lengthen(&mut self) -> ParcelId {
+    fn lengthen(&mut self) -> PacketRef {
         let first = self.pages.len() * PAGE;
-        self.pages.push(Box::new([Parcel::default(); PAGE]));
-        let id = |place| ParcelId(u32::try_from(place).expect("fewer than 2^32 packets in flight"));
+        self.pages.push(Box::new([PacketSlot::default(); PAGE]));
+        let id =
+            |place| PacketRef(u32::try_from(place).expect("fewer than 2^32 packets in flight"));
         self.free.extend((first + 1..first + PAGE).rev().map(id));
         id(first)
     }
 
-    /// Stores `parcel` and returns its id.
+    /// Stores `packet slot` and returns its id.
     #[inline]
-    pub fn insert(&mut self, parcel: Parcel) -> ParcelId {
+    pub fn insert(&mut self, slot: PacketSlot) -> PacketRef {
         let id = self.reserve();
-        *self.get_mut(id) = parcel;
+        *self.get_mut(id) = slot;
         id
     }
 
     /// Returns the entry of `id`.
     #[inline]
-    pub fn get(&self, id: ParcelId) -> &Parcel {
+    pub fn get(&self, id: PacketRef) -> &PacketSlot {
         &self.pages[id.index() / PAGE][id.index() % PAGE]
     }
 
     /// Prefetches the entry of a packet of this class: with payload, the first cache line.
     #[inline]
-    pub fn prefetch(&self, id: ParcelId, class: Class) {
+    pub fn prefetch(&self, id: PacketRef, class: Class) {
         match class {
             Class::Data => prefetch(self.get(id)),
             Class::Control => prefetch_all(self.get(id)),
@@ -305,13 +306,13 @@ impl ParcelPool {
 
     /// Returns the entry of `id` for changes.
     #[inline]
-    pub fn get_mut(&mut self, id: ParcelId) -> &mut Parcel {
+    pub fn get_mut(&mut self, id: PacketRef) -> &mut PacketSlot {
         &mut self.pages[id.index() / PAGE][id.index() % PAGE]
     }
 
     /// Frees `id`: the packet was delivered or dropped, or was never filled in.
     #[inline]
-    pub fn remove(&mut self, id: ParcelId) {
+    pub fn remove(&mut self, id: PacketRef) {
         self.free.push(id);
     }
 
@@ -330,17 +331,17 @@ mod tests {
     #[test]
     fn the_headers_of_a_data_packet_are_in_one_cache_line() {
         let packet = Packet::data(DataHeader::default(), Some(MessageHeader::default()));
-        let parcel = Parcel { packet, ..Parcel::default() };
-        let Packet::Data(header, Some(message)) = &parcel.packet else { unreachable!() };
+        let slot = PacketSlot { packet, ..PacketSlot::default() };
+        let Packet::Data(header, Some(message)) = &slot.packet else { unreachable!() };
         let line = |address: *const u8| address.addr() / 64;
         let last = |start: *const u8, size: usize| line(start.wrapping_add(size - 1));
-        let first = line((&raw const parcel).cast());
+        let first = line((&raw const slot).cast());
         assert_eq!(last((&raw const *header).cast(), size_of::<DataHeader>()), first);
         assert_eq!(last((&raw const *message).cast(), size_of::<MessageHeader>()), first);
     }
 
     fn hop() -> Hop {
-        Hop::new(ParcelId(7), NodeId(3), NodeId(u32::MAX), 0x8000_0001, 9216)
+        Hop::new(PacketRef(7), NodeId(3), NodeId(u32::MAX), 0x8000_0001, 9216)
     }
 
     #[test]
@@ -348,17 +349,17 @@ mod tests {
         let sent = hop().on(LinkId(0xffff_fffe), NodeId(12), 9).past_switch().marked();
         assert_eq!(
             (sent.packet(), sent.link(), sent.node()),
-            (ParcelId(7), LinkId(0xffff_fffe), NodeId(12))
+            (PacketRef(7), LinkId(0xffff_fffe), NodeId(12))
         );
         assert_eq!(
             (sent.destination(), sent.hash(), sent.size()),
             (NodeId(u32::MAX), 0x8000_0001, 9216)
         );
         assert_eq!((sent.switches(), sent.epoch(), sent.ecn()), (1, 9, Ecn::CongestionExperienced));
-        let again = sent.on(LinkId(1), NodeId(2), 0).copied(ParcelId(8));
+        let again = sent.on(LinkId(1), NodeId(2), 0).copied(PacketRef(8));
         assert_eq!(
             (again.packet(), again.link(), again.node()),
-            (ParcelId(8), LinkId(1), NodeId(2))
+            (PacketRef(8), LinkId(1), NodeId(2))
         );
         assert_eq!(
             (again.switches(), again.epoch(), again.ecn()),

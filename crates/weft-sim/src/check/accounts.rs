@@ -1,5 +1,5 @@
-//! An engine holds the connections that it said it has and did not say it ended: none is leaked, none
-//! is dropped in silence. Of those whose peers have not proved who they are it says nothing.
+//! An engine holds exactly the connections that it reported as open and not as ended: none is leaked, and none is
+//! dropped without an event. Connections whose peers are not yet authenticated are not reported.
 
 use std::collections::BTreeSet;
 

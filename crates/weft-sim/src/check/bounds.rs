@@ -1,5 +1,5 @@
-//! Payloads are placed inside their messages. An owner writes where it is told to, so this holds
-//! whatever reaches an engine.
+//! Payloads are placed inside their messages. An owner writes at the given offset, so this must hold for any packet
+//! that reaches an engine.
 
 use weft_topo::NodeId;
 use weft_transport::Placement;
@@ -7,7 +7,7 @@ use weft_transport::Placement;
 use super::Observer;
 use crate::world::Network;
 
-/// Looks at each placement alone.
+/// The check of each placement alone.
 #[derive(Debug, Default)]
 pub(super) struct Check {
     violations: Vec<String>,

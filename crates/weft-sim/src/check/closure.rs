@@ -1,6 +1,6 @@
-//! Connections end at both ends. Whoever still had something to send to a host that restarted is told
-//! by the first packet it sends, not by silence; and where the network lost nothing, a close is heard.
-//! (An end with nothing to say may find out when it next speaks.)
+//! Connections end at both ends. An end with data for a host that restarted learns of it by its first packet, not by a
+//! timeout; and if the network lost no packet, a close arrives. (An end without data may learn of it when it sends
+//! next.)
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use super::Observer;
 use crate::traffic::{ChannelId, ChannelState, Side, Traffic};
 use crate::world::Network;
 
-/// Ends that have to be told.
+/// The ends that must learn of a closure.
 #[derive(Debug, Default)]
 pub(super) struct Check {
     waiting: BTreeSet<(NodeId, ConnectionId)>,
@@ -22,7 +22,7 @@ pub(super) struct Check {
 impl Observer for Check {
     fn heard(&mut self, host: NodeId, event: &Event) {
         match *event {
-            // A handshake that the restart interrupted may well succeed with the new engine.
+            // A handshake that the restart interrupted may succeed with the new engine.
             Event::Connected { connection } => {
                 self.waiting.remove(&(host, connection));
             }
@@ -44,7 +44,7 @@ impl Observer for Check {
         self.waiting.retain(|(of, _)| *of != host);
         for &id in ended {
             let Some(channel) = traffic.channel(id) else { continue };
-            // What waits for room in the engine is not the engine's to send yet.
+            // Messages that wait for room in the engine are not the engine's to send yet.
             let queued = |side: Side| !channel.waiting(side).is_empty();
             for side in [Side::Opener, Side::Peer] {
                 let end = (channel.hosts[side.index()], channel.connections[side.index()]);
@@ -61,7 +61,7 @@ impl Observer for Check {
 
     fn violations(&self, network: &Network) -> Vec<String> {
         let forgotten = self.waiting.iter().filter(|(host, connection)| {
-            // A connection that closed for another reason needs no telling.
+            // A connection that closed for another reason needs no notice.
             network.hosts[host.index()].channel(*connection).is_some()
         });
         let forgotten = forgotten.map(|(host, connection)| {
@@ -73,7 +73,7 @@ impl Observer for Check {
 }
 
 impl Check {
-    /// Ends that outlived their peers although nothing was lost on the way.
+    /// Returns the ends that outlived their peers although no packet was lost.
     fn left_behind(&self, network: &Network) -> Vec<String> {
         if self.restarts || network.fabric.counters.lost.iter().any(|&count| count > 0) {
             return Vec::new();

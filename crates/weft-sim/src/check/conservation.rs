@@ -1,10 +1,10 @@
-//! Every packet put in is delivered, lost for a reason, or on its way; links' duplicates, what switches
-//! make for each other and what an attacker sends likewise.
+//! Every packet sent is delivered, lost for a reason, or in flight; so are duplicates, and packets of switches and of
+//! attackers.
 
 use super::Observer;
 use crate::world::Network;
 
-/// Balances the network's counters.
+/// The balance of the network's counters.
 #[derive(Debug, Default)]
 pub(super) struct Check;
 

@@ -9,18 +9,18 @@ use super::Observer;
 use crate::traffic::{ChannelId, Traffic};
 use crate::world::Network;
 
-/// Keeps every extent of every message that was not delivered yet.
+/// The extents of every message that was not delivered yet.
 #[derive(Debug, Default)]
 pub(super) struct Check {
     connections: BTreeMap<(NodeId, ConnectionId), Received>,
     violations: Vec<String>,
 }
 
-/// What one connection's engine has asked for.
+/// The placements that one connection's engine has requested.
 #[derive(Debug, Default)]
 struct Received {
     messages: BTreeMap<u32, Message>,
-    /// Packets whose payload is on its way to its place: message and length.
+    /// Packets whose payload is being placed: message and length.
     pending: BTreeMap<u32, (u32, u32)>,
     delivered: u32,
 }
@@ -28,7 +28,7 @@ struct Received {
 #[derive(Debug, Default)]
 struct Message {
     length: u32,
-    /// Offset to length.
+    /// Extents of a message: offset to length.
     extents: BTreeMap<u32, u32>,
     placed: u64,
 }

@@ -1,5 +1,5 @@
-//! Where hosts encrypt: what is placed is what the peer sent on that connection, byte for byte, and no sealed packet is
-//! taken in twice, whoever else sends packets.
+//! If hosts encrypt, the bytes placed are those that the peer sent on that connection, and no sealed packet is
+//! accepted twice, whatever an attacker sends.
 
 use std::collections::BTreeSet;
 
@@ -9,10 +9,10 @@ use weft_transport::Placement;
 use super::Observer;
 use crate::world::Network;
 
-/// What was opened, and what was wrong.
+/// The packets opened, and the violations.
 #[derive(Debug, Default)]
 pub(super) struct Check {
-    /// By host and by what authenticates it.
+    /// Opened packets by host and authentication tag.
     opened: BTreeSet<(NodeId, [u8; 16])>,
     violations: Vec<String>,
 }

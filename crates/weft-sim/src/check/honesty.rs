@@ -1,5 +1,5 @@
-//! Engines that keep the protocol never refuse each other's packets as broken: every refusal of that
-//! kind means that the two ends disagree.
+//! Engines that keep the protocol never refuse each other's packets as invalid: such a refusal means that the two ends
+//! disagree.
 
 use weft_seal::{Mode, SealConfig, Seals};
 use weft_topo::NodeId;
@@ -9,22 +9,22 @@ use super::Observer;
 use crate::traffic::{ChannelId, Traffic};
 use crate::world::Network;
 
-/// Reads the engines' counters, and those of their encryption.
+/// The check of the engines' counters, and those of their encryption.
 #[derive(Debug, Default)]
 pub(super) struct Check {
     restarts: bool,
 }
 
-/// What explains refusals in a world whose hosts encrypt.
+/// The possible causes of refusals in a world whose hosts encrypt.
 #[derive(Clone, Copy, Debug)]
 struct Excuses {
-    /// Somebody made packets up or changed them.
+    /// `true` if packets were forged or changed.
     forgeries: bool,
-    /// A host forgot its keys.
+    /// `true` if a host lost its keys.
     restarts: bool,
 }
 
-/// Reasons that the network alone, or the end of a connection, can cause.
+/// Returns `true` for reasons that the network alone, or the end of a connection, can cause.
 fn is_excused(reason: DropReason, excuses: Option<Excuses>) -> bool {
     use DropReason::{
         AckOfUnsent, BadExtent, BadTimestamp, BadToken, Duplicate, Malformed, NotAuthentic,
@@ -33,22 +33,22 @@ fn is_excused(reason: DropReason, excuses: Option<Excuses>) -> bool {
     };
     match reason {
         Duplicate | OutOfOrder | StaleAck | UnknownConnection | UnexpectedSetup => true,
-        // A token from before its maker restarted.
+        // A token was made before its maker restarted.
         BadToken => true,
-        // It answers a packet that was acknowledged, or followed by another probe, meanwhile.
+        // A reset answers a packet that was acknowledged, or followed by another probe, meanwhile.
         UnprovenReset => true,
-        // Of set-up alone: nothing else in the clear reaches an engine whose owner requires encryption.
+        // Only packets of set-up: others in the clear do not reach an engine whose owner requires encryption.
         Malformed | UnknownVersion => excuses.is_some_and(|excuses| excuses.forgeries),
-        // Who accepts a connection, restarts and accepts it again has other keys the second time.
+        // A host that accepts a connection, restarts and accepts it again has other keys the second time.
         NotAuthentic => excuses.is_some_and(|excuses| excuses.forgeries || excuses.restarts),
         OutsideWindow | BadExtent | AckOfUnsent | BadTimestamp | TooManyConnections => false,
     }
 }
 
-/// What encryption refused that nothing explains, by name.
+/// Returns the encryption's refusals that have no known cause, by name.
 fn refused(seals: &Seals, excuses: Excuses) -> impl Iterator<Item = (&'static str, u64)> {
     let counters = seals.counters();
-    // A key that is used for a moment only is forgotten before what is late arrives.
+    // A key with a very short lifetime is dropped before late packets arrive.
     let keys_last = seals.config().key_lifetime >= SealConfig::default().key_lifetime;
     let required = seals.config().mode == Mode::Required;
     let refused = [

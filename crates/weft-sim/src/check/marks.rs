@@ -1,5 +1,5 @@
-//! Congestion marks reach who has to slow down: what receivers saw is what senders heard, once
-//! everything is acknowledged.
+//! Congestion marks reach the sender that must slow down: the marks that receivers counted equal those that senders
+//! were notified of, once everything is acknowledged.
 
 use weft_topo::NodeId;
 use weft_transport::Event;
@@ -8,10 +8,10 @@ use super::Observer;
 use crate::traffic::{ChannelId, Traffic};
 use crate::world::Network;
 
-/// Compares the engines' counters at the end.
+/// The comparison of the engines' counters at the end.
 #[derive(Debug, Default)]
 pub(super) struct Check {
-    /// Some connection ended, and what its ends counted last may differ.
+    /// `true` if a connection ended: the last counts of its ends may differ.
     ended: bool,
 }
 

@@ -1,7 +1,7 @@
 //! Invariants watched during a run.
 //!
-//! Checks see what engines ask for and say, and keep their own account of what must be true. They
-//! never act on the network, and a violation is a sentence with the facts.
+//! Checks observe the engines' requests and events, and keep their own account of the correct state. They never act on
+//! the network. A violation is a sentence with the facts.
 
 use std::fmt::Debug;
 
@@ -22,30 +22,30 @@ mod marks;
 mod ordering;
 mod path_return;
 
-/// Told of everything that passes between the engines and the world.
+/// An observer of everything that passes between the engines and the world.
 pub trait Observer: Debug + Send {
-    /// `host`'s engine wants a payload placed.
+    /// Called when `host`'s engine wants a payload placed.
     fn asked(&mut self, _host: NodeId, _placement: &Placement) {}
 
-    /// A host that encrypts has opened a sealed packet, which ended in this tag.
+    /// Called when a host that encrypts has opened a sealed packet with this tag.
     fn opened(&mut self, _host: NodeId, _tag: [u8; 16]) {}
 
-    /// The payload that such a host's engine wants placed was looked at.
+    /// Called when the payload of such a placement was compared.
     fn read(&mut self, _host: NodeId, _placement: &Placement, _is_genuine: bool) {}
 
-    /// The payload of a packet has been placed; the engine hears it next.
+    /// Called when the payload of a packet has been placed, before the engine is notified.
     fn placed(&mut self, _host: NodeId, _connection: ConnectionId, _psn: u32) {}
 
-    /// `host`'s engine said something.
+    /// Called for each event of `host`'s engine.
     fn heard(&mut self, _host: NodeId, _event: &Event) {}
 
-    /// `host`'s engine restarted; these channels ended with it.
+    /// Called when `host`'s engine restarted; these channels ended with it.
     fn restarted(&mut self, _host: NodeId, _ended: &[ChannelId], _traffic: &Traffic) {}
 
-    /// Every violation so far, and those that only the end of a run shows.
+    /// Returns every violation so far, and those that show only at the end of a run.
     fn violations(&self, network: &Network) -> Vec<String>;
 
-    /// Those of them that count even where damaged headers reached an engine.
+    /// Returns the violations that count even if damaged headers reached an engine.
     fn violations_despite_forgery(&self, _network: &Network) -> Vec<String> {
         Vec::new()
     }
@@ -75,19 +75,20 @@ checks! {
     Closure => closure, "closure", "whoever speaks to a host that restarted is told at once, and both ends of a connection end";
     PathReturn => path_return, "path-return", "a path that was taken for dead is used again once it is healed";
     Accounts => accounts, "accounts", "an engine holds the connections it told of, no more and no fewer";
-    Marks => marks, "marks", "senders hear of as many congestion marks as receivers saw";
+    Marks => marks, "marks", "senders are notified of as many congestion marks as receivers saw";
     Bounds => bounds, "bounds", "payloads are placed inside their messages, whatever reaches an engine";
     Genuine => genuine, "genuine", "on encrypted connections nothing is placed but what the peer sent there, and no packet is taken in twice";
     Honesty => honesty, "honesty", "no engine refuses a packet of another as broken";
 }
 
-/// Several checks at once. Each violation begins with the name of the check that it is of.
+/// Several checks at once. Each violation begins with the name of its check.
 #[derive(Debug)]
 pub struct Checks(Vec<(Kind, Box<dyn Observer>)>);
 
 impl Checks {
-    /// The checks that hold where one link stays broken, whose paths do not come back, or where somebody attacks, who sets
-    /// up connections that nobody asked for, by requests that he kept: their ends wait for a peer until they give up.
+    /// Returns the checks that hold if one link stays broken, whose paths do not come up again, or if an attacker
+    /// replays requests and so sets up connections that no host requested: their ends wait for a peer until they time
+    /// out.
     pub fn holding(is_scarred: bool, is_attacked: bool) -> Self {
         let holds = |kind: &Kind| match kind {
             Kind::PathReturn => !is_scarred,

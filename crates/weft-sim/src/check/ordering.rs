@@ -1,10 +1,10 @@
-//! Messages are delivered whole and in order, and reported as sent only once they are delivered.
-//! [`Traffic`](crate::traffic::Traffic) knows what was asked for and keeps the contradictions.
+//! Messages are delivered whole and in order, and reported as acknowledged only after delivery.
+//! [`Traffic`](crate::traffic::Traffic) has the orders and records the contradictions.
 
 use super::Observer;
 use crate::world::Network;
 
-/// Reads the contradictions.
+/// The check of the recorded contradictions.
 #[derive(Debug, Default)]
 pub(super) struct Check;
 

@@ -1,5 +1,5 @@
-//! A path that was said to be down is said to be up again once it carries packets. At the end of a
-//! run whose network is healed every path does.
+//! A path that was reported as down is reported as up again once it carries packets. At the end of a run with a
+//! repaired network every path does.
 
 use std::collections::BTreeSet;
 
@@ -38,8 +38,8 @@ impl Observer for Check {
     }
 
     fn violations(&self, network: &Network) -> Vec<String> {
-        // Who encrypts asks for a while before it believes that its peer has no such connection, and meanwhile nobody
-        // answers its probes. (Who replays a request sets up a connection without peer, too.)
+        // An encrypting host probes for a while before it accepts that its peer has no such connection, and meanwhile
+        // its probes get no replies. (A replayed request sets up a connection without peer, too.)
         let is_answered = |host: NodeId, connection: ConnectionId| {
             let host = &network.hosts[host.index()];
             let channel = host.channel(connection).and_then(|id| network.traffic.channel(id));

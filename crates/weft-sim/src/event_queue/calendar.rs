@@ -6,7 +6,7 @@ use super::{AtNode, CHUNK, Chunk, EventQueue, NONE, turn};
 use crate::time::SimTime;
 
 /// Maximum number of chunks of a list that are prefetched, so that a switch with more does not fill the cache.
-const MOST_CHUNKS: usize = 16;
+const MAX_CHUNKS: usize = 16;
 
 impl<E: Copy + Default + AtNode> EventQueue<E> {
     #[inline(always)]
@@ -116,7 +116,7 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
         for day in self.today.clone() {
             let end = self.ends[self.list(day, node)];
             let mut chunk = end.saturating_sub(1) / CHUNK;
-            for _ in 0..MOST_CHUNKS {
+            for _ in 0..MAX_CHUNKS {
                 if chunk == NONE {
                     break;
                 }

@@ -33,14 +33,14 @@ use turn::Turn;
 /// Approximate number of lists in the calendar: days times nodes.
 const LISTS: usize = 1 << 20;
 /// Minimum number of days in the calendar; a power of two.
-const FEWEST_DAYS: usize = 64;
-const MOST_DAYS: usize = 512;
+const MIN_DAYS: usize = 64;
+const MAX_DAYS: usize = 512;
 /// Number of events in a chunk: three cache lines.
 const CHUNK: u32 = 8;
 /// The index that ends a list, and the end of an empty one. The first chunk is never used.
 const NONE: u32 = 0;
 /// Maximum length of a day: a longer one saves nothing more, and its events would exceed the processor's cache.
-const LONGEST_DAY: SimSpan = SimSpan::from_picos(4_000_000);
+const MAX_DAY: SimSpan = SimSpan::from_picos(4_000_000);
 
 /// An event of one node.
 ///
@@ -130,9 +130,9 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
     /// each: all on side 0, or on 0 and 1 so that nodes of one side affect each other within less than twice that only
     /// through the other side.
     pub fn new(lookahead: SimSpan, side_of: Vec<u8>) -> Self {
-        let day = lookahead.min(LONGEST_DAY).as_picos().max(2);
+        let day = lookahead.min(MAX_DAY).as_picos().max(2);
         let days = LISTS / side_of.len().max(1);
-        let days = (days.next_power_of_two() / 2).clamp(FEWEST_DAYS, MOST_DAYS);
+        let days = (days.next_power_of_two() / 2).clamp(MIN_DAYS, MAX_DAYS);
         let sides = 1 + u64::from(side_of.contains(&1));
         let side = |_| Side {
             busy: vec![Vec::new(); days],

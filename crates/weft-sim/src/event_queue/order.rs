@@ -6,10 +6,10 @@
 //! compared.
 
 /// Number of keys below which comparisons sort them. They are a host's, which came by one cable, in order.
-const FEW: usize = 12;
+const MAX_INSERTION: usize = 12;
 
 /// Maximum number of keys whose positions fit a byte, eight of which are added at once.
-const MOST: usize = u8::MAX as usize;
+const MAX_KEYS: usize = u8::MAX as usize;
 
 /// A one in each of eight bytes.
 const ONES: u64 = u64::MAX / 0xff;
@@ -32,7 +32,7 @@ impl Order {
     /// Sorts `keys` in ascending order.
     #[inline]
     pub(super) fn sort(&mut self, keys: &mut Vec<u64>) {
-        if !(FEW..=MOST).contains(&keys.len()) {
+        if !(MAX_INSERTION..=MAX_KEYS).contains(&keys.len()) {
             return keys.sort_unstable();
         }
         std::mem::swap(keys, &mut self.unsorted);
@@ -99,7 +99,9 @@ mod tests {
         bounds.extend((0..64).map(|bit| 1 << bit));
         for bound in bounds {
             let mut order = Order::new(bound);
-            for count in [0, 1, 2, FEW - 1, FEW, 40, 100, MOST, MOST + 1, 1_000] {
+            for count in
+                [0, 1, 2, MAX_INSERTION - 1, MAX_INSERTION, 40, 100, MAX_KEYS, MAX_KEYS + 1, 1_000]
+            {
                 let mut keys: Vec<_> = (0..count).map(|_| rng.below(bound)).collect();
                 let mut expected = keys.clone();
                 expected.sort_unstable();
@@ -112,7 +114,7 @@ mod tests {
     #[test]
     fn keys_that_share_one_bin_come_out_in_order() {
         let mut order = Order::new(1 << 52);
-        let mut keys: Vec<_> = (0..MOST as u64).rev().collect();
+        let mut keys: Vec<_> = (0..MAX_KEYS as u64).rev().collect();
         order.sort(&mut keys);
         assert!(keys.is_sorted());
     }

@@ -4,7 +4,7 @@ use super::Fabric;
 use crate::event::Events;
 use crate::fault::attack::{Forgery, Seen};
 use crate::nic::{self, FRAME_OVERHEAD};
-use crate::packet::{Hop, Parcel};
+use crate::packet::{Hop, PacketSlot};
 use crate::time::SimTime;
 
 impl Fabric {
@@ -17,11 +17,11 @@ impl Fabric {
         events: &mut Events,
     ) {
         let Self { parcels, datagrams, attacker, .. } = self;
-        let parcel = parcels.get(hop.packet());
+        let slot = parcels.get(hop.packet());
         let Some(datagram) = datagrams.get_mut(hop.packet()) else { return };
         let seen = Seen {
-            source: parcel.source,
-            source_port: parcel.source_port,
+            source: slot.source,
+            source_port: slot.source_port,
             destination: hop.destination(),
         };
         if !attacker.watch(seen, datagram) && !strikes {
@@ -38,8 +38,9 @@ impl Fabric {
             self.counters.attacker_made += 1;
             let len =
                 u16::try_from(bytes.len()).expect("no longer than what was seen, and a little");
-            let parcel = Parcel { source, source_port, payload_len: len, ..Parcel::default() };
-            let packet = self.parcels.insert(parcel);
+            let slot =
+                PacketSlot { source, source_port, payload_len: len, ..PacketSlot::default() };
+            let packet = self.parcels.insert(slot);
             *self.datagrams.of(packet) = bytes;
             let hash = self.hash.base(&nic::five_tuple(source, destination, source_port));
             let size = FRAME_OVERHEAD + len;

@@ -73,7 +73,7 @@ mod tests {
 
     use super::*;
     use crate::fabric::FabricConfig;
-    use crate::packet::Parcel;
+    use crate::packet::PacketSlot;
     use crate::queue::QueueConfig;
     use crate::switch::buffer::BufferConfig;
     use crate::switch::{ForwardingConfig, Kind};
@@ -108,8 +108,8 @@ mod tests {
             let among = if rng.chance(1, 2) { 8 } else { fabric.hosts.into() };
             let destination = NodeId(u32::try_from(rng.below(among)).unwrap());
             let size = u16::try_from(64 + rng.below(4_000)).unwrap();
-            let parcel = fabric.parcels.insert(Parcel::default());
-            let hop = Hop::new(parcel, source, destination, rng.next_u32(), size);
+            let slot = fabric.parcels.insert(PacketSlot::default());
+            let hop = Hop::new(slot, source, destination, rng.next_u32(), size);
             let (up, at) = (
                 fabric.topology.ports(source)[0],
                 beginning(round) + SimSpan::from_picos(rng.below(99)),

@@ -8,7 +8,7 @@ use crate::event::{Event, Events, PortEvent};
 use crate::link::{Condition, Link, LinkClass, Pace};
 use crate::packet::{Class, Ecn, Hop};
 use crate::port::buffer::Accounts;
-use crate::port::pfc::{self, Asking, Pause};
+use crate::port::pfc::{self, Pause, PauseRequests};
 use crate::port::{Kind, MarkAt, Port, Waiting};
 use crate::queue::{Admission, QueueDiscipline};
 use crate::time::{SimSpan, SimTime};
@@ -19,7 +19,7 @@ pub(super) struct Ports {
     /// The ports by the link they send on.
     list: Vec<Port>,
     accounts: Accounts,
-    asking: Asking,
+    asking: PauseRequests,
     mark_at: MarkAt,
 }
 
@@ -35,7 +35,7 @@ impl Ports {
                 .map(|node| Port::new(node, topology.is_host(node)))
                 .collect(),
             accounts: pfc.accounts(topology, port, buffer.size, *sending).unwrap_or_else(lossy),
-            asking: Asking::new(pfc, topology),
+            asking: PauseRequests::new(pfc, topology),
             mark_at: port.mark_at,
         })
     }
@@ -93,11 +93,11 @@ impl Fabric {
         match what {
             PortEvent::Wake if self.port(link).wake_at == now => {
                 self.port(link).wake_at = SimTime::FAR_FUTURE;
-                self.attend_to(now, link, events);
+                self.service_port(now, link, events);
             }
             PortEvent::Pause(span) if self.links[link.index()].condition != Condition::Down => {
                 self.port(link).pause.set(now, span);
-                self.attend_to(now, link, events);
+                self.service_port(now, link, events);
             }
             PortEvent::Refresh if self.ports().asking.again_at(link) == now => {
                 self.ask_again(now, link, events);
@@ -198,7 +198,7 @@ impl Fabric {
             self.note_depth(now, link);
         }
         if !will_wake {
-            return self.attend_to(now, link, events);
+            return self.service_port(now, link, events);
         }
         let size = self.class(link).pace.serialisation(hop.size());
         self.links[link.index()].busy_until += size;
@@ -215,7 +215,7 @@ impl Fabric {
 
     /// Transmits from a port if it can send, and otherwise schedules its wake-up.
     #[inline]
-    fn attend_to(&mut self, now: SimTime, link: LinkId, events: &mut Events) {
+    fn service_port(&mut self, now: SimTime, link: LinkId, events: &mut Events) {
         let port = self.port(link);
         if port.free_at <= now {
             if let Some(span) = port.frame.take() {
@@ -304,7 +304,7 @@ impl Fabric {
     fn ask_for_pause(&mut self, now: SimTime, hop: Hop, events: &mut Events) {
         let (switch, from) = ((hop.node().0 - self.hosts) as usize, hop.link());
         let Ports { accounts, asking, .. } = self.ports();
-        if accounts.are_lossless() && !asking.asks(from) && accounts.is_over(switch, from) {
+        if accounts.are_lossless() && !asking.is_requested(from) && accounts.is_over(switch, from) {
             self.pause_neighbour(now, from, events);
         }
     }
@@ -314,7 +314,7 @@ impl Fabric {
         let (span, again) = self.ports().asking.ask(now, from, pace);
         let node = NodeId(self.links[from.index()].to);
         events.schedule(again, Event::Port { node, link: from, what: PortEvent::Refresh });
-        self.tell_neighbour(now, from, span, events);
+        self.notify_neighbour(now, from, span, events);
     }
 
     /// Refreshes a pause after half its span if it is still needed.
@@ -331,17 +331,17 @@ impl Fabric {
     fn end_pause(&mut self, now: SimTime, from: LinkId, events: &mut Events) {
         let switch = (self.links[from.index()].to - self.hosts) as usize;
         let Ports { accounts, asking, .. } = self.ports();
-        if asking.asks(from) && !accounts.is_over(switch, from) {
+        if asking.is_requested(from) && !accounts.is_over(switch, from) {
             asking.stop(from);
-            self.tell_neighbour(now, from, SimSpan::ZERO, events);
+            self.notify_neighbour(now, from, SimSpan::ZERO, events);
         }
     }
 
     /// Sends a pause frame to the other end of the link `from`.
-    fn tell_neighbour(&mut self, now: SimTime, from: LinkId, span: SimSpan, events: &mut Events) {
+    fn notify_neighbour(&mut self, now: SimTime, from: LinkId, span: SimSpan, events: &mut Events) {
         let back = from.reverse();
         self.port(back).frame = Some(span);
-        self.attend_to(now, back, events);
+        self.service_port(now, back, events);
     }
 
     fn send_pause_frame(&mut self, now: SimTime, link: LinkId, span: SimSpan, events: &mut Events) {

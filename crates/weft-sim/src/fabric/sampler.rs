@@ -6,7 +6,7 @@ use weft_topo::hash::FiveTuple;
 use weft_units::{Rng, Seed};
 
 use super::Fabric;
-use crate::packet::{Hop, ParcelPool};
+use crate::packet::{Hop, PacketPool};
 use crate::switch::five_tuple;
 
 /// One sampled packet.
@@ -46,7 +46,7 @@ impl Sampler {
 
     /// Counts a packet that a switch forwards, and samples it if it is due.
     #[inline]
-    pub(super) fn on_forward(&mut self, hop: Hop, output: LinkId, parcels: &ParcelPool) {
+    pub(super) fn on_forward(&mut self, hop: Hop, output: LinkId, parcels: &PacketPool) {
         if let Some(skip) = self.skip.checked_sub(1) {
             self.skip = skip;
             return;

@@ -48,7 +48,7 @@ impl Scheduler for Fault {
 }
 
 /// Maximum number of datagrams that are stored.
-const KEPT: usize = 128;
+const MAX_STORED: usize = 128;
 
 /// Maximum delay of a forgery after the datagram that triggered it: connections end and hosts restart meanwhile.
 const LATE: SimSpan = SimSpan::from_picos(3_000_000_000);
@@ -114,10 +114,10 @@ impl Attacker {
     /// Observes a datagram. Returns `true` if it must be attacked: packets of set-up are few, and others depend on
     /// them.
     pub fn watch(&mut self, from_to: Seen, bytes: &[u8]) -> bool {
-        if self.kept.len() < KEPT {
+        if self.kept.len() < MAX_STORED {
             self.kept.push(Forgery { from_to, bytes: bytes.into() });
         } else if self.rng.chance(1, 4) {
-            let place = self.rng.index(KEPT);
+            let place = self.rng.index(MAX_STORED);
             self.kept[place] = Forgery { from_to, bytes: bytes.into() };
         }
         let kind = bytes.first().copied().and_then(SetupKind::from_packet_type);

@@ -10,7 +10,7 @@ use weft_wire::{Packet, UdpHeader};
 
 use super::{Action, Change, FaultError, LinkSelector, Plan, Scheduler, Window, probability};
 use crate::nic::{RECEIVE_PORT, five_tuple};
-use crate::packet::{Integrity, Parcel};
+use crate::packet::{Integrity, PacketSlot};
 
 /// Bits of packets are flipped for a while.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -51,29 +51,29 @@ impl Scheduler for Fault {
 
 /// Flips a bit of the datagram, rarely up to four, and parses the result as its receiver will. The checksum detects
 /// every single flip, but not two that cancel in its sum.
-pub(super) fn damage(parcel: &mut Parcel, destination: NodeId, checksum: bool, rng: &mut Rng) {
-    let mut datagram = emit(parcel, destination, checksum);
-    let headers = UdpHeader::LEN + parcel.packet.len();
+pub(super) fn damage(slot: &mut PacketSlot, destination: NodeId, checksum: bool, rng: &mut Rng) {
+    let mut datagram = emit(slot, destination, checksum);
+    let headers = UdpHeader::LEN + slot.packet.len();
     flip(&mut datagram, headers, rng);
-    receive(parcel, destination, &datagram);
+    receive(slot, destination, &datagram);
 }
 
 /// Flips bits of a packet that is bytes already. Its receiver parses the result.
 pub(super) fn damage_datagram(
-    parcel: &mut Parcel,
+    slot: &mut PacketSlot,
     bytes: &mut Vec<u8>,
     destination: NodeId,
     checksum: bool,
     rng: &mut Rng,
 ) {
     let mut datagram = [&[0; UdpHeader::LEN], &bytes[..]].concat();
-    emit_udp(parcel, destination, checksum, &mut datagram);
+    emit_udp(slot, destination, checksum, &mut datagram);
     let headers = datagram.len().min(UdpHeader::LEN + CLEAR);
     flip(&mut datagram, headers, rng);
-    parcel.integrity = match udp_payload(parcel, destination, &datagram) {
+    slot.integrity = match udp_payload(slot, destination, &datagram) {
         None => Integrity::BadChecksum,
         Some((header, payload)) => {
-            parcel.source_port = header.source_port;
+            slot.source_port = header.source_port;
             bytes.clear();
             bytes.extend_from_slice(payload);
             Integrity::Sound
@@ -94,38 +94,38 @@ fn flip(datagram: &mut [u8], headers: usize, rng: &mut Rng) {
 }
 
 /// Returns the datagram: UDP header, transport headers, payload of zeros.
-fn emit(parcel: &Parcel, destination: NodeId, checksum: bool) -> Vec<u8> {
-    let payload_len = parcel.packet.len() + usize::from(parcel.payload_len);
+fn emit(slot: &PacketSlot, destination: NodeId, checksum: bool) -> Vec<u8> {
+    let payload_len = slot.packet.len() + usize::from(slot.payload_len);
     let mut datagram = vec![0; UdpHeader::LEN + payload_len];
-    parcel.packet.emit(&mut datagram[UdpHeader::LEN..]);
-    emit_udp(parcel, destination, checksum, &mut datagram);
+    slot.packet.emit(&mut datagram[UdpHeader::LEN..]);
+    emit_udp(slot, destination, checksum, &mut datagram);
     datagram
 }
 
 /// Writes the UDP header of a datagram.
-fn emit_udp(parcel: &Parcel, destination: NodeId, checksum: bool, datagram: &mut [u8]) {
+fn emit_udp(slot: &PacketSlot, destination: NodeId, checksum: bool, datagram: &mut [u8]) {
     let (head, payload) = datagram.split_at_mut(UdpHeader::LEN);
     let header = UdpHeader {
-        source_port: parcel.source_port,
+        source_port: slot.source_port,
         destination_port: RECEIVE_PORT,
         payload_len: u16::try_from(payload.len()).expect("packets are at most 9000 bytes"),
         checksum: 0,
     };
-    let pseudo = pseudo_header(parcel, destination);
+    let pseudo = pseudo_header(slot, destination);
     let header = if checksum { header.with_checksum(pseudo, payload) } else { header };
     header.emit(head);
 }
 
-/// Parses a damaged datagram as the receiver does, and stores the result in `parcel`.
-fn receive(parcel: &mut Parcel, destination: NodeId, datagram: &[u8]) {
-    parcel.integrity = match udp_payload(parcel, destination, datagram) {
+/// Parses a damaged datagram as the receiver does, and stores the result in `packet slot`.
+fn receive(slot: &mut PacketSlot, destination: NodeId, datagram: &[u8]) {
+    slot.integrity = match udp_payload(slot, destination, datagram) {
         None => Integrity::BadChecksum,
         Some((header, payload)) => match Packet::parse(payload) {
             Err(_) => Integrity::Malformed,
             Ok((packet, payload)) => {
-                parcel.packet = packet;
-                parcel.payload_len = u16::try_from(payload.len()).expect("no longer than it was");
-                parcel.source_port = header.source_port;
+                slot.packet = packet;
+                slot.payload_len = u16::try_from(payload.len()).expect("no longer than it was");
+                slot.source_port = header.source_port;
                 Integrity::Sound
             }
         },
@@ -134,18 +134,18 @@ fn receive(parcel: &mut Parcel, destination: NodeId, datagram: &[u8]) {
 
 /// Returns the payload that the receiving host's UDP accepts; `None` if length, port or checksum are wrong.
 fn udp_payload<'a>(
-    parcel: &Parcel,
+    slot: &PacketSlot,
     destination: NodeId,
     datagram: &'a [u8],
 ) -> Option<(UdpHeader, &'a [u8])> {
     let (header, payload) = UdpHeader::parse(datagram).ok()?;
-    header.verify(pseudo_header(parcel, destination), payload).ok()?;
+    header.verify(pseudo_header(slot, destination), payload).ok()?;
     let whole = UdpHeader::LEN + payload.len() == datagram.len();
     (whole && header.destination_port == RECEIVE_PORT).then_some((header, payload))
 }
 
-fn pseudo_header(parcel: &Parcel, destination: NodeId) -> PseudoHeader {
-    let tuple = five_tuple(parcel.source, destination, parcel.source_port);
+fn pseudo_header(slot: &PacketSlot, destination: NodeId) -> PseudoHeader {
+    let tuple = five_tuple(slot.source, destination, slot.source_port);
     PseudoHeader::V4 { source: tuple.src.into(), destination: tuple.dst.into() }
 }
 
@@ -156,10 +156,10 @@ mod tests {
 
     use super::*;
 
-    fn parcel() -> Parcel {
+    fn slot() -> PacketSlot {
         let message = MessageHeader { opcode: 1, tag: 0, id: 2, offset: 3, length: 4096 };
         let header = DataHeader { psn: 77, destination_cid: 5, ..DataHeader::default() };
-        Parcel {
+        PacketSlot {
             source: NodeId(1),
             source_port: 0xc123,
             payload_len: 301,
@@ -170,21 +170,21 @@ mod tests {
 
     #[test]
     fn an_undamaged_datagram_is_received_as_it_was() {
-        let mut received = parcel();
+        let mut received = slot();
         let datagram = emit(&received, NodeId(2), true);
         receive(&mut received, NodeId(2), &datagram);
         assert_eq!(received.integrity, Integrity::Sound);
-        assert_eq!(received.packet, parcel().packet);
+        assert_eq!(received.packet, slot().packet);
         assert_eq!(received.payload_len, 301);
     }
 
     #[test]
     fn the_checksum_catches_every_single_flip() {
-        let datagram = emit(&parcel(), NodeId(2), true);
+        let datagram = emit(&slot(), NodeId(2), true);
         for bit in 0..datagram.len() * 8 {
             let mut damaged = datagram.clone();
             damaged[bit / 8] ^= 1 << (bit % 8);
-            let mut received = parcel();
+            let mut received = slot();
             receive(&mut received, NodeId(2), &damaged);
             assert_eq!(received.integrity, Integrity::BadChecksum, "bit {bit}");
         }
@@ -197,7 +197,7 @@ mod tests {
         for checksum in [true, false] {
             let (mut caught, mut changed) = (0, 0);
             for _ in 0..1_000 {
-                let (mut received, mut bytes) = (parcel(), vec![9; 300]);
+                let (mut received, mut bytes) = (slot(), vec![9; 300]);
                 damage_datagram(&mut received, &mut bytes, NodeId(2), checksum, &mut rng);
                 caught += usize::from(received.integrity == Integrity::BadChecksum);
                 changed += usize::from(bytes != [9; 300]);
@@ -215,10 +215,10 @@ mod tests {
         let mut rng = Seed(5).rng();
         let mut changed = 0;
         for _ in 0..200 {
-            let mut received = parcel();
+            let mut received = slot();
             damage(&mut received, NodeId(2), false, &mut rng);
             changed += u32::from(
-                received.integrity == Integrity::Sound && received.packet != parcel().packet,
+                received.integrity == Integrity::Sound && received.packet != slot().packet,
             );
         }
         assert!(changed > 20, "{changed} of 200 changed");

@@ -3,7 +3,7 @@
 use weft_units::{Rng, Seed};
 
 use super::corruption;
-use crate::packet::{Integrity, Parcel};
+use crate::packet::{Integrity, PacketSlot};
 use crate::time::SimSpan;
 
 /// A probability in units of 2^-32.
@@ -74,7 +74,7 @@ impl Impairment {
     /// Draws the effect on one packet and damages its bytes, if it has any.
     pub fn apply(
         &mut self,
-        parcel: &mut Parcel,
+        slot: &mut PacketSlot,
         datagram: Option<&mut Vec<u8>>,
         destination: weft_topo::NodeId,
     ) -> Outcome {
@@ -89,12 +89,12 @@ impl Impairment {
         if damaged {
             match datagram {
                 Some(bytes) => {
-                    corruption::damage_datagram(parcel, bytes, destination, checksum, rng);
+                    corruption::damage_datagram(slot, bytes, destination, checksum, rng);
                 }
-                None => corruption::damage(parcel, destination, checksum, rng),
+                None => corruption::damage(slot, destination, checksum, rng),
             }
         }
-        let forged = damaged && parcel.integrity == Integrity::Sound;
+        let forged = damaged && slot.integrity == Integrity::Sound;
         let copy = duplication.happens(rng).then(|| late(reorder_by, rng));
         let delay = if reordering.happens(rng) { late(reorder_by, rng) } else { SimSpan::ZERO };
         let struck = attack.happens(rng);

@@ -6,23 +6,23 @@ use weft_vpc::SwitchCounters;
 /// Counters of tenants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct TenantCounters {
-    /// Frames sent, with those that repeat bytes and those without payload.
+    /// Frames sent, including retransmissions and frames without payload.
     pub frames_sent: u64,
-    /// Frames that repeat bytes, as their tenants took them for lost.
+    /// Frames with retransmitted bytes.
     pub frames_again: u64,
-    /// Times a flow heard nothing for its timeout.
+    /// Timeouts of flows that received no ACK.
     pub timeouts: u64,
-    /// Frames received; of those that were cut on the way, each part.
+    /// Frames received; each part of a frame that was segmented on the way counts.
     pub frames_received: u64,
-    /// Bytes of flows that were new.
+    /// New bytes of flows.
     pub bytes_received: u64,
     /// Bytes of flows that had been received before.
     pub bytes_again: u64,
-    /// Frames that came after one that was sent later; counted while nothing came as plain VXLAN.
+    /// Frames that arrived after a later one; counted while no frame arrived as plain VXLAN.
     pub late: u64,
-    /// Frames that came twice; likewise.
+    /// Frames that arrived twice; likewise.
     pub twice: u64,
-    /// Frames that were not what was sent.
+    /// Frames with other bytes than those sent.
     pub damaged: u64,
     /// Frames of flows that were closed.
     pub strays: u64,

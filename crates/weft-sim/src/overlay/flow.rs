@@ -22,7 +22,7 @@ pub(super) struct Flow {
     pub(super) receiver: Receiver,
     /// `true` while it waits for its turn to send.
     pub(super) is_ready: bool,
-    /// When somebody looks whether it has waited too long.
+    /// The time at which the flow is next checked for a timeout.
     pub(super) timer: Option<Instant>,
     /// Number of its next frame.
     serial: u64,
@@ -33,11 +33,11 @@ pub(super) struct Flow {
 /// The effect of a frame at the end that it reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
-    /// It has so many bytes that are new.
+    /// The number of new bytes in it.
     Data(u64),
     /// It acknowledges.
     Ack,
-    /// Its bytes are not what was sent.
+    /// Its bytes differ from those sent.
     Damaged,
 }
 

@@ -55,7 +55,7 @@ pub(super) const MAX_SACKS: usize = 3;
 
 const IP: usize = VirtioNetHeader::LEN + EthernetHeader::LEN;
 const TCP: usize = IP + Ipv4Header::LEN;
-/// Where options begin.
+/// Offset of the options.
 const OPTIONS: usize = TCP + 20;
 /// Two NOPs before the timestamp's kind, length and two values.
 const TIMESTAMP: usize = 12;

@@ -1,4 +1,4 @@
-//! How a host's switch and tenants are set up, and which vNICs a channel joins.
+//! The set-up of a host's switch and tenants, and the choice of a channel's vNICs.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 

@@ -42,7 +42,7 @@ pub(crate) const MAX_VNICS: u32 = 1 << 24;
 /// Connections with something to send from which on a host takes few frames of its tenants, and how few: as
 /// `weft-vswitch`'s worker does.
 const PACKETS_A_TURN: usize = 176;
-const FEWEST_FRAMES: usize = 16;
+const MIN_FRAMES: usize = 16;
 
 /// Events of a host's tenants, in the workloads' names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -221,7 +221,7 @@ impl Vtep {
     /// Takes what tenants send, no more than can leave soon; returns the number of frames.
     fn take_frames(&mut self, now: Instant) -> usize {
         let room = PACKETS_A_TURN.saturating_sub(self.switch.wanting_to_send());
-        let (most, mut taken) = (room.max(FEWEST_FRAMES), 0);
+        let (most, mut taken) = (room.max(MIN_FRAMES), 0);
         while taken < most
             && let Some(channel) = self.ready.pop_front()
         {

@@ -76,7 +76,7 @@ impl<T> Default for Slab<T> {
 }
 
 /// Free buffers that are kept.
-const KEPT_BUFFERS: usize = 64;
+const MAX_FREE_BUFFERS: usize = 64;
 
 /// The vNICs of a host.
 #[derive(Debug)]
@@ -115,7 +115,7 @@ impl Nics {
     }
 
     pub(super) fn recycle(&mut self, frame: Vec<u8>) {
-        if self.spare.len() < KEPT_BUFFERS {
+        if self.spare.len() < MAX_FREE_BUFFERS {
             self.spare.push(frame);
         }
     }

@@ -3,7 +3,7 @@
 use super::frame::MAX_SACKS;
 use super::ranges::Ranges;
 
-/// How a frame of a flow stands to those that its tenant saw before.
+/// The position of a frame relative to those that its tenant saw before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Turn {
     /// It was sent after all of them.

@@ -12,13 +12,13 @@ use weft_units::{Duration, Instant};
 use super::ranges::Ranges;
 use crate::traffic::MessageId;
 
-/// A frame is lost when one sent so many later has arrived.
+/// Number of later frames whose arrival makes a frame lost.
 const REORDERED: u64 = 3;
 
-/// Segments that may be on their way at first (RFC 6928).
+/// Number of segments that may be in flight at first (RFC 6928).
 const INITIAL_SEGMENTS: u64 = 10;
 
-/// The timeout doubles so often at most.
+/// Maximum number of times the timeout doubles.
 const MAX_BACKOFF: u32 = 6;
 
 /// Limits on what a flow sends.
@@ -30,7 +30,7 @@ pub(crate) struct Limits {
     pub(crate) frame: u64,
     /// Bytes on their way at most.
     pub(crate) window: u64,
-    /// Time without an ACK after which all is sent again.
+    /// Time without an ACK after which everything is retransmitted.
     pub(crate) timeout: Duration,
 }
 

@@ -1,4 +1,4 @@
-//! A cache of translations: sets of a few entries each, and a rule for which goes.
+//! A cache of translations: sets of a few entries, and a replacement policy.
 
 use serde::{Deserialize, Serialize};
 use weft_units::{Rng, Seed};
@@ -7,22 +7,22 @@ use crate::registry::named_kinds;
 use crate::time::SimTime;
 
 named_kinds! {
-    /// Which entry of a full set goes.
+    /// The entry of a full set that is replaced.
     Replacement, "replacement", {
         Lru, "lru", "the one that was used longest ago";
         Random, "random", "any";
     }
 }
 
-/// A cache.
+/// Configuration of a cache.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CacheConfig {
-    /// Entries in all.
+    /// Number of entries in all.
     pub entries: u32,
-    /// Entries of a set; a hash chooses the set.
+    /// Number of entries of a set; a hash chooses the set.
     pub ways: u32,
-    /// Which goes.
+    /// The replacement policy.
     #[serde(default = "lru")]
     pub replacement: Replacement,
 }
@@ -62,7 +62,7 @@ pub(super) struct Cache {
 struct Entry {
     tag: u64,
     used: u64,
-    /// When its answer comes, or came.
+    /// The time at which its translation arrives, or arrived.
     known_at: SimTime,
 }
 
@@ -87,7 +87,7 @@ impl Cache {
         &mut self.entries[set * self.ways..][..self.ways]
     }
 
-    /// When `tag`'s translation is known, if it is or was asked for.
+    /// Returns the time at which `tag`'s translation is known, if it is present or requested.
     pub(super) fn look_up(&mut self, tag: u64) -> Option<SimTime> {
         self.uses += 1;
         let uses = self.uses;
@@ -96,7 +96,7 @@ impl Cache {
         Some(entry.known_at)
     }
 
-    /// Keeps the translation of `tag`, which is not there.
+    /// Inserts the translation of `tag`, which is not present.
     pub(super) fn insert(&mut self, tag: u64, known_at: SimTime) {
         let (used, draw) = (self.uses, self.rng.index(self.ways));
         let replacement = self.replacement;
@@ -112,7 +112,7 @@ impl Cache {
 mod tests {
     use super::*;
 
-    /// Misses of each of `rounds` through tags `0..tags`.
+    /// Returns the misses of each of `rounds` through tags `0..tags`.
     fn misses(config: &CacheConfig, tags: u64, rounds: u32) -> Vec<u64> {
         let mut cache = Cache::new(config, Seed(1));
         let mut round = || {

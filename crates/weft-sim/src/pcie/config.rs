@@ -1,5 +1,5 @@
-//! What the bus is like, each value with its source. Values that no public source has are fitted to a
-//! figure of STELLAR's or assumed, and say so.
+//! Configuration of the bus, each value with its source. Values without a public source are fitted to a figure of
+//! STELLAR's or assumed, and marked as such.
 
 use serde::{Deserialize, Serialize};
 use weft_rnic::Owner;
@@ -9,7 +9,7 @@ use super::{CacheConfig, Layout};
 use crate::registry::named_kinds;
 
 named_kinds! {
-    /// Who translates a NIC's addresses.
+    /// The component that translates a NIC's addresses.
     Translation, "translation", {
         Atc, "atc", "the IOMMU, asked over ATS, and the NIC caches its answers (virtual functions)";
         Emtt, "emtt", "the NIC's own table for GPU memory, the IOMMU for a host's (STELLAR)";
@@ -18,7 +18,7 @@ named_kinds! {
 }
 
 named_kinds! {
-    /// Whose memory messages are in.
+    /// The memory that holds messages.
     Target, "memory", {
         Gpu, "gpu", "a GPU's under the NIC's PCIe switch";
         Host, "host", "the host's, behind the root complex";
@@ -26,7 +26,7 @@ named_kinds! {
 }
 
 impl Target {
-    /// As the NIC's table has it.
+    /// Returns the owner in the NIC's table.
     pub const fn owner(self) -> Owner {
         match self {
             Self::Gpu => Owner::Gpu(0),
@@ -39,35 +39,35 @@ impl Target {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PcieConfig {
-    /// Who translates.
+    /// The component that translates.
     pub translation: Translation,
-    /// Whose memory it is.
+    /// The memory of messages.
     pub target: Target,
-    /// What one translation covers.
+    /// Bytes that one translation covers.
     pub page: ByteCount,
-    /// Where a buffer's pages are.
+    /// The placement of a buffer's pages.
     pub layout: Layout,
-    /// The link's rate in each direction, less what flow control takes.
+    /// The link's rate in each direction, without flow control.
     pub rate: BitRate,
-    /// Payload of one packet of the bus at most.
+    /// Maximum payload of one packet of the bus.
     pub max_payload: ByteCount,
-    /// What each of them has besides.
+    /// Bytes of a packet's headers.
     pub header: ByteCount,
-    /// From a read request to the first byte of its answer.
+    /// Time from a read request to the first byte of its completion.
     pub read_delay: Duration,
-    /// From the last byte of a write on the link to memory.
+    /// Time from the last byte of a write on the link to memory.
     pub write_delay: Duration,
     /// The NIC's address translation cache.
     pub atc: CacheConfig,
-    /// How it asks.
+    /// The NIC's translation requests.
     pub ats: AtsConfig,
     /// The IOMMU's translation lookaside buffer.
     pub iotlb: CacheConfig,
-    /// What one of its entries covers.
+    /// Bytes that one of its entries covers.
     pub iotlb_page: ByteCount,
-    /// What a miss there costs.
+    /// The cost of a miss in it.
     pub walk: WalkConfig,
-    /// What lies behind the switch.
+    /// The root complex behind the switch.
     pub root_complex: RootComplexConfig,
 }
 
@@ -75,9 +75,9 @@ pub struct PcieConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct AtsConfig {
-    /// Requests that may be without their answer.
+    /// Maximum number of outstanding requests.
     pub outstanding: u32,
-    /// From a request to its answer when the IOMMU need not walk.
+    /// Time from a request to its completion without a page walk.
     pub round_trip: Duration,
 }
 
@@ -85,9 +85,9 @@ pub struct AtsConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct WalkConfig {
-    /// How many go on at a time.
+    /// Maximum number of concurrent walks.
     pub walkers: u32,
-    /// How long one takes.
+    /// Duration of a walk.
     pub delay: Duration,
 }
 
@@ -95,14 +95,14 @@ pub struct WalkConfig {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RootComplexConfig {
-    /// What it passes on from one device to another, headers included.
+    /// Rate between two devices through it, headers included.
     pub peer_rate: BitRate,
-    /// How much longer the way through it is.
+    /// Additional delay of the path through it.
     pub delay: Duration,
 }
 
 impl Default for PcieConfig {
-    /// A ConnectX-6 in a fourth-generation slot, as in STELLAR's figure 8.
+    /// Returns a ConnectX-6 in a fourth-generation slot, as in STELLAR's figure 8.
     fn default() -> Self {
         Self {
             translation: Translation::Atc,
@@ -113,7 +113,7 @@ impl Default for PcieConfig {
             // 16 lanes of 16 GT/s at 128b/130b are 252 Gb/s; data link packets take 8 %
             // (Neugebauer et al. 2018, section 3).
             rate: BitRate::gbps(231).expect("not zero"),
-            // What Intel's root ports take.
+            // The maximum of Intel's root ports.
             max_payload: ByteCount(256),
             // Framing, sequence number, four words of header and LCRC of a write to a 64-bit address
             // (PCIe Base Specification, section 2.2; Neugebauer et al. 2018, section 3).
@@ -161,7 +161,7 @@ impl Default for RootComplexConfig {
 }
 
 impl PcieConfig {
-    /// Finds what is wrong, beginning with the key.
+    /// Checks the values; an error begins with the key.
     pub(crate) fn check(&self) -> Result<(), String> {
         let Self { page, iotlb_page, max_payload, atc, iotlb, ats, walk, .. } = self;
         if !page.0.is_power_of_two() || page.0 < 4096 {

@@ -1,4 +1,4 @@
-//! The IOMMU: what it remembers of its page table, and how it looks up the rest.
+//! The IOMMU: its translation cache and its page walks.
 
 use weft_units::Seed;
 
@@ -10,7 +10,7 @@ pub(super) struct Iommu {
     iotlb: Cache,
     walkers: Outstanding,
     walk: SimSpan,
-    /// Pages of the NIC's that one entry covers.
+    /// Number of the NIC's pages that one entry covers.
     reach: u64,
     pub(super) hits: u64,
     pub(super) walks: u64,
@@ -28,7 +28,7 @@ impl Iommu {
         }
     }
 
-    /// When it knows where `frame` is, if it is asked at `at`.
+    /// Returns the time at which the translation of `frame` is known, if requested at `at`.
     pub(super) fn look_up(&mut self, at: SimTime, frame: u64) -> SimTime {
         let tag = frame / self.reach;
         if let Some(known) = self.iotlb.look_up(tag) {

@@ -1,5 +1,5 @@
-//! The PCIe bus between a host's NIC and the memory that packets come from and go to: who translates
-//! addresses, what that costs, and which way the data take (STELLAR, sections 2 and 6, figure 7).
+//! The PCIe bus between a host's NIC and memory: address translation, its cost, and the path of the data (STELLAR,
+//! sections 2 and 6, figure 7).
 //!
 //! [`Dma`] is one host's. It is asked when a payload that is needed now will be in the NIC, or one that
 //! has come will be in memory; time is an argument and nothing is scheduled, for everything here is
@@ -40,9 +40,9 @@ pub struct Piece {
     pub connection: u32,
     /// Length of the whole message, bytes.
     pub length: u32,
-    /// Where the piece begins, bytes.
+    /// Offset of the piece in the message, bytes.
     pub offset: u32,
-    /// How long it is, bytes.
+    /// Length of the piece, bytes.
     pub len: u16,
 }
 
@@ -53,23 +53,23 @@ impl From<&Placement> for Piece {
     }
 }
 
-/// A NIC's way to memory.
+/// A NIC's path to memory.
 #[derive(Debug)]
 pub struct Dma {
     pages: Pages,
-    /// Whether the NIC asks the IOMMU for addresses before it uses them.
-    asks: bool,
+    /// `true` if the NIC requests translations from the IOMMU before it uses addresses.
+    uses_ats: bool,
     address_type: AddressType,
     target: Target,
     atc: Cache,
     requests: Outstanding,
-    /// Half of the way of a translation request.
+    /// Half the round trip of a translation request.
     one_way: SimSpan,
     iommu: Iommu,
-    /// From the NIC, and to it.
+    /// The directions from the NIC, and to it.
     up: Lane,
     down: Lane,
-    /// What the root complex passes on from one device to another.
+    /// The root complex between two devices.
     peer: Lane,
     tlp: Tlp,
     delays: Delays,
@@ -84,7 +84,7 @@ struct Delays {
     detour: SimSpan,
 }
 
-/// How a payload becomes packets of the bus.
+/// The division of a payload into packets of the bus.
 #[derive(Clone, Copy, Debug)]
 struct Tlp {
     max_payload: u64,
@@ -98,7 +98,7 @@ impl Tlp {
     }
 }
 
-/// One direction of a link: sends one thing after the other.
+/// One direction of a link, which serialises transfers.
 #[derive(Clone, Copy, Debug)]
 struct Lane {
     pace: Pace,
@@ -110,7 +110,7 @@ impl Lane {
         Self { pace, busy_until: SimTime::EPOCH }
     }
 
-    /// When the last of `bytes` that are there at `at` has passed.
+    /// Returns the time at which the last of `bytes` that are ready at `at` has passed.
     fn carry(&mut self, at: SimTime, bytes: u64) -> SimTime {
         self.busy_until = self.busy_until.max(at) + self.pace.span(bytes);
         self.busy_until
@@ -118,17 +118,17 @@ impl Lane {
 }
 
 impl Dma {
-    /// An idle bus, its caches empty.
+    /// Returns an idle bus with empty caches.
     pub fn new(config: &PcieConfig, seed: Seed) -> Self {
         let span = |delay: Duration| SimSpan::from(delay);
-        let (asks, address_type) = match config.translation {
+        let (uses_ats, address_type) = match config.translation {
             Translation::Atc => (true, AddressType::Translated),
             Translation::Emtt => (false, config.target.owner().address_type()),
             Translation::RootComplex => (false, AddressType::Untranslated),
         };
         Self {
             pages: Pages::new(config.page, config.layout, seed.child("pages", 0)),
-            asks,
+            uses_ats,
             address_type,
             target: config.target,
             atc: Cache::new(&config.atc, seed.child("atc", 0)),
@@ -148,7 +148,7 @@ impl Dma {
         }
     }
 
-    /// When a piece that is needed now has been read.
+    /// Returns the time at which a piece requested now has been read.
     pub fn read(&mut self, now: SimTime, piece: Piece) -> SimTime {
         let bytes = self.tlp.bytes(piece.len);
         let addressed = self.address(now, piece);
@@ -159,7 +159,7 @@ impl Dma {
         read
     }
 
-    /// When a piece that has come now will have been written.
+    /// Returns the time at which a piece that arrives now has been written.
     pub fn write(&mut self, now: SimTime, piece: Piece) -> SimTime {
         let bytes = self.tlp.bytes(piece.len);
         let addressed = self.address(now, piece);
@@ -170,19 +170,19 @@ impl Dma {
         written
     }
 
-    /// A connection is no more, and its buffer with it.
+    /// Forgets a connection that has ended, with its buffer.
     pub fn forget(&mut self, connection: u32) {
         self.pages.forget(connection);
     }
 
-    /// What was counted so far.
+    /// Returns the counters so far.
     pub fn counts(&self) -> Counts {
         Counts { iotlb_hits: self.iommu.hits, walks: self.iommu.walks, ..self.counts }
     }
 
-    /// When the NIC has the address of all of a piece that it will use.
+    /// Returns the time at which the NIC has all translations of a piece.
     fn address(&mut self, now: SimTime, piece: Piece) -> SimTime {
-        if !self.asks {
+        if !self.uses_ats {
             return now;
         }
         let Self { pages, atc, requests, iommu, one_way, counts, .. } = self;
@@ -201,7 +201,7 @@ impl Dma {
         known.fold(now, SimTime::max)
     }
 
-    /// When what left the NIC at `at` has passed the root complex, if it must.
+    /// Returns the time at which bytes that left the NIC at `at` have passed the root complex, if their path has one.
     fn pass_root(&mut self, at: SimTime, piece: Piece, bytes: u64) -> SimTime {
         let to_gpu = self.target == Target::Gpu;
         if self.address_type == AddressType::Translated && to_gpu {

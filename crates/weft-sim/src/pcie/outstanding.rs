@@ -1,11 +1,11 @@
-//! A limit on how many things may be under way at a time.
+//! A limit on the number of concurrent operations.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::time::SimTime;
 
-/// So many places; each is free from some time on.
+/// A fixed number of places, with the time at which each is free.
 #[derive(Debug)]
 pub(super) struct Outstanding(BinaryHeap<Reverse<SimTime>>);
 
@@ -14,7 +14,7 @@ impl Outstanding {
         Self((0..places).map(|_| Reverse(SimTime::EPOCH)).collect())
     }
 
-    /// Begins at `now`, or when a place is free, what `ends` says the end of.
+    /// Starts an operation at `now`, or when a place is free; `ends` returns its end for a start.
     pub(super) fn serve(&mut self, now: SimTime, ends: impl FnOnce(SimTime) -> SimTime) -> SimTime {
         let mut soonest = self.0.peek_mut().expect("there is a place");
         let end = ends(soonest.0.max(now));

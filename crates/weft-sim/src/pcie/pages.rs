@@ -1,4 +1,4 @@
-//! Which page of a guest's memory each page of a buffer is.
+//! The mapping of a buffer's pages to pages of a guest's memory.
 
 use std::collections::BTreeMap;
 
@@ -8,14 +8,14 @@ use super::Piece;
 use crate::registry::named_kinds;
 
 named_kinds! {
-    /// Where a buffer's pages are in the guest's memory.
+    /// The placement of a buffer's pages in the guest's memory.
     Layout, "layout", {
         Scattered, "scattered", "in no order, as pages that were handed out one at a time";
         InOrder, "in-order", "one behind the other";
     }
 }
 
-/// A guest's memory, as far as it was given to buffers: one after another, each without gaps.
+/// A guest's memory as allocated to buffers: one after another, each without gaps.
 #[derive(Debug)]
 pub(super) struct Pages {
     page: u64,
@@ -31,7 +31,7 @@ impl Pages {
         Self { page: page.0, layout, next_frame, buffers, rng: seed.rng() }
     }
 
-    /// The frames a piece is in.
+    /// Returns the frames of a piece.
     pub(super) fn frames(&mut self, piece: Piece) -> impl Iterator<Item = u64> + '_ {
         let Piece { connection, length, offset, len } = piece;
         let page_of = |byte: u64| usize::try_from(byte / self.page).expect("a page of a message");

@@ -1,4 +1,4 @@
-//! What the hosts' buses counted.
+//! The counters of the hosts' buses.
 
 use std::ops::AddAssign;
 
@@ -6,24 +6,24 @@ use serde::Serialize;
 
 use crate::time::SimSpan;
 
-/// What one bus, or all together, counted.
+/// Counters of one bus, or of all together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Pieces read.
     pub reads: u64,
-    /// How long they took, from when they were asked for, all together.
+    /// Sum of the reads' durations, from their requests.
     pub reading: SimSpan,
     /// Pieces written.
     pub writes: u64,
-    /// How long they took, from when they came, all together.
+    /// Sum of the writes' durations, from their arrivals.
     pub writing: SimSpan,
-    /// Pages whose translation the NIC had, or had asked for.
+    /// Pages whose translation the NIC had, or had requested.
     pub atc_hits: u64,
-    /// Pages it asked for.
+    /// Pages whose translation it requested.
     pub atc_misses: u64,
-    /// How long it was without them, all together.
+    /// Sum of the times without a translation.
     pub translating: SimSpan,
-    /// Pages the IOMMU had, or was looking up.
+    /// Pages whose translation the IOMMU had, or was looking up.
     pub iotlb_hits: u64,
     /// Walks through its page table.
     pub walks: u64,
@@ -54,24 +54,24 @@ impl AddAssign for Counts {
     }
 }
 
-/// The same for people, all hosts together.
+/// Counters of all hosts together, for people.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PcieReport {
     /// Pieces read.
     pub reads: u64,
-    /// How long one took, from when it was asked for, nanoseconds.
+    /// Mean duration of a read from its request, nanoseconds.
     pub read_ns: f64,
     /// Pieces written.
     pub writes: u64,
-    /// How long one took, from when it had come, nanoseconds.
+    /// Mean duration of a write from its arrival, nanoseconds.
     pub write_ns: f64,
-    /// Pages the NICs asked for as a share of those they used.
+    /// Requested translations as a share of the pages used.
     pub atc_miss_share: f64,
-    /// How long a request for a page took, from when it was needed, nanoseconds.
+    /// Mean duration of a translation request, nanoseconds.
     pub translation_ns: f64,
-    /// Pages the IOMMUs were asked for.
+    /// Pages requested from the IOMMUs.
     pub iommu_lookups: u64,
-    /// Walks as a share of them.
+    /// Walks as a share of those pages.
     pub iotlb_miss_share: f64,
 }
 

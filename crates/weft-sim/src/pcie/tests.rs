@@ -23,7 +23,7 @@ fn nanos(span: SimSpan) -> u64 {
     span.as_picos() / 1000
 }
 
-/// How long one read takes on an idle bus.
+/// Returns the duration of one read on an idle bus, nanoseconds.
 fn read(dma: &mut Dma, number: u32) -> u64 {
     let now = dma.down.busy_until + SimSpan::from_picos(1_000_000_000);
     nanos(dma.read(now, page(number)).since(now))
@@ -72,7 +72,7 @@ fn a_page_that_was_asked_for_is_not_asked_for_again() {
     assert_eq!(nanos(second.since(first)), 155, "it only waits for the link");
 }
 
-/// Payload rate of `pages` different pages that are all wanted at once, Gb/s.
+/// Returns the payload rate of `pages` different pages that are all requested at once, Gb/s.
 fn rate_of_misses(pages: u32, change: impl FnOnce(&mut PcieConfig)) -> f64 {
     let mut dma = dma(change);
     let ends = (0..pages).map(|number| dma.write(SimTime::EPOCH, page(number)));

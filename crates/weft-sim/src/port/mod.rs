@@ -229,10 +229,10 @@ impl Port {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packet::ParcelId;
+    use crate::packet::PacketRef;
 
     fn packet(size: u16) -> Waiting {
-        let hop = Hop::new(ParcelId::default(), NodeId(0), NodeId(1), 0, size);
+        let hop = Hop::new(PacketRef::default(), NodeId(0), NodeId(1), 0, size);
         Waiting { hop, jitter: SimSpan::ZERO }
     }
 

@@ -134,13 +134,13 @@ impl PfcConfig {
 
 /// The pauses that switches have requested.
 #[derive(Debug)]
-pub struct Asking {
+pub struct PauseRequests {
     pause_bytes: u64,
     /// The time of the next refresh by link into a switch; the far future if there is no pause.
     again_at: Vec<SimTime>,
 }
 
-impl Asking {
+impl PauseRequests {
     pub(crate) fn new(config: &PfcConfig, topology: &Topology) -> Self {
         let again_at = topology.link_ids().map(|_| SimTime::FAR_FUTURE).collect();
         Self { pause_bytes: config.pause_bytes(), again_at }
@@ -148,7 +148,7 @@ impl Asking {
 
     /// Returns `true` if the other end of a link is paused.
     #[inline]
-    pub fn asks(&self, link: LinkId) -> bool {
+    pub fn is_requested(&self, link: LinkId) -> bool {
         self.again_at[link.index()] != SimTime::FAR_FUTURE
     }
 

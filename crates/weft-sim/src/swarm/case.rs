@@ -1,4 +1,4 @@
-//! From a seed to a case: topology, configuration, traffic, and the mix of faults.
+//! The case of a seed: topology, configuration, traffic, and the mix of faults.
 
 use std::ops::Range;
 
@@ -30,48 +30,47 @@ use crate::world::{WorldConfig, base_round_trip};
 pub struct Case {
     /// The network.
     pub topology: TopologyConfig,
-    /// Everything around the workload.
+    /// The world without the workload.
     pub world: WorldConfig,
-    /// The engine of hosts with odd numbers, until they restart: the two ends of a connection need
-    /// not be configured alike.
+    /// Configuration of the engine of hosts with odd numbers until they restart: the two ends of a connection may
+    /// differ.
     pub odd: TransportConfig,
-    /// Number of every connection's first packet, where it is about to wrap; otherwise random.
+    /// Number of every connection's first packet if it is about to wrap; otherwise `None` for a random one.
     pub first_psn: Option<u32>,
-    /// What goes wrong.
+    /// The faults.
     pub faults: Vec<FaultConfig>,
-    /// Flipped bits reach the engines: UDP checksums are off somewhere. Then only the world's own
-    /// accounts can be checked, and that nothing panics.
+    /// `true` if flipped bits reach the engines because UDP checksums are off somewhere. Then only the world's own
+    /// accounts can be checked, and the absence of panics.
     pub hostile: bool,
-    /// What stays broken for good.
+    /// The link that stays broken, if any.
     pub scar: Option<LinkId>,
-    /// What the clock shows when it begins: nothing, or that the 32 bits of the wire's timestamps
-    /// are about to wrap.
+    /// The clock at the start: zero, or shortly before the 32 bits of the wire's timestamps wrap.
     pub start_at: SimTime,
-    /// When the network is made as good as new.
+    /// The time at which the network is repaired.
     pub heal_at: SimTime,
-    /// How hosts encrypt, where they do.
+    /// Configuration of encryption, if hosts encrypt.
     pub sealing: Option<Sealing>,
     pub(super) chatter: Chatter,
     pub(super) last_words: LastWords,
 }
 
-/// When the nanoseconds in a packet's timestamps wrap, in microseconds.
+/// The time at which the nanoseconds in a packet's timestamps wrap, in microseconds.
 const TIMESTAMP_WRAP: u64 = (1 << 32) / 1_000;
 
 impl Case {
-    /// The case of a seed.
+    /// Returns the case of a seed.
     pub fn draw(seed: Seed) -> Self {
         Self::draw_with(seed, |_| None)
     }
 
-    /// The same with hosts that encrypt, and mostly an attacker between them.
+    /// Returns the case of a seed with hosts that encrypt, and usually an attacker between them.
     pub fn draw_sealed(seed: Seed) -> Self {
         Self::draw_with(seed, |hostile| {
             Some(seal::draw(&mut seed.child("sealing", 0).rng(), hostile))
         })
     }
 
-    /// `sealing` says how hosts encrypt, and is told whether flipped bits get past checksums.
+    /// Returns a case; `sealing` draws the encryption, with `true` if flipped bits pass checksums.
     fn draw_with(seed: Seed, sealing: impl FnOnce(bool) -> Option<Sealing>) -> Self {
         let rng = |part| seed.child(part, 0).rng();
         let topology = topology(&mut rng("topology"));
@@ -86,7 +85,7 @@ impl Case {
         if is_attacked {
             faults.extend(Faults::new(rng("attacks"), &built, storm.clone()).attacks());
         }
-        // Who requires encryption has nothing to fear from it.
+        // Flipped bits cannot harm hosts that require encryption.
         let hostile = passes_checksums && sealing.is_none();
         let mut world = world(&mut rng("world"));
         if let Some(sealing) = &sealing {
@@ -113,7 +112,7 @@ impl Case {
             None => odd(&mut rng("odd"), &world.transport),
         };
         ports::draw(&mut rng("kind of port"), &built, &faults, &mut world);
-        // What an attacker sends takes ways that no route takes: switches could wait for each other in a circle.
+        // An attacker's packets take paths of no route: pauses could deadlock in a cycle of switches.
         world.fabric.pfc.enabled &= !is_attacked;
         let mut chatter = chatter(&mut rng("chatter"), built.hosts(), &storm);
         if !world.handshake {
@@ -139,23 +138,23 @@ impl Case {
         }
     }
 
-    /// Whether a kind of fault is in the mix.
+    /// Returns `true` if a kind of fault is in the mix.
     pub fn has(&self, kind: FaultKind) -> bool {
         self.faults.iter().any(|fault| fault.kind() == kind)
     }
 
-    /// Whether channels are closed on purpose.
+    /// Returns `true` if channels are closed on purpose.
     pub(super) fn closes(&self) -> bool {
         self.chatter.closes()
     }
 
-    /// Time in which a healed path is found to carry packets again: a path that is down is probed
-    /// at least every 16 probe intervals, and one that flapped must answer for 32 more.
+    /// Returns the time in which a repaired path is found to carry packets again: a path that is down is probed at
+    /// least every 16 probe intervals, and one that flapped must answer for 32 more.
     pub(super) fn paths_return(&self) -> SimSpan {
         paths_return(&self.world.transport).into()
     }
 
-    /// Whether a connection on which nobody speaks ends while the case lasts.
+    /// Returns `true` if an idle connection times out during the case.
     pub(super) fn tires_of_silence(&self) -> bool {
         let transport = &self.world.transport;
         transport.keepalive_interval == Duration::ZERO && transport.idle_timeout < LONG
@@ -167,22 +166,22 @@ pub(super) fn paths_return(transport: &TransportConfig) -> Duration {
     transport.probe_interval * 52 + Duration::from_millis(5)
 }
 
-/// Longer than any case.
+/// A duration longer than any case.
 pub(super) const LONG: Duration = Duration::from_secs(60);
 
-/// The epoch plus this many microseconds.
+/// Returns the epoch plus this many microseconds.
 fn at_micros(micros: u64) -> SimTime {
     SimTime::from_picos(micros * 1_000_000)
 }
 
-/// The microseconds in which everything may go wrong.
+/// Returns the span of the faults, microseconds.
 fn storm(rng: &mut Rng) -> Range<u64> {
     let length = 1_000 + rng.below(15_000);
     let start = if rng.chance(1, 3) { TIMESTAMP_WRAP - rng.below(length) } else { 0 };
     start..start + length
 }
 
-/// One case in three begins a few packets before the sequence numbers wrap.
+/// Returns a number a few packets before the sequence numbers wrap, in one case of three.
 fn first_psn(rng: &mut Rng) -> Option<u32> {
     let before = rng.next_u32() % pick(rng, &[4, 100, 3_000]);
     rng.chance(1, 3).then(|| u32::MAX - before)
@@ -192,15 +191,15 @@ pub(super) fn pick<T: Copy>(rng: &mut Rng, among: &[T]) -> T {
     among[rng.index(among.len())]
 }
 
-/// A row of a registry. One that is added takes its share of the draws and leaves the others as they
-/// were, so that most seeds stay what they are.
+/// Returns a row of a registry. A new row takes its share of the draws and leaves the others, so that most seeds keep
+/// their case.
 fn pick_row<T: Copy>(rng: &mut Rng, rows: &[T], name: fn(T) -> &'static str) -> T {
     let draw = Seed(rng.next_u64());
     let chosen = rows.iter().max_by_key(|&&row| draw.child(name(row), 0).0);
     *chosen.expect("registries have rows")
 }
 
-/// A number in `1..=most`.
+/// Returns a number in `1..=most`.
 pub(super) fn up_to(rng: &mut Rng, most: u32) -> u32 {
     1 + rng.next_u32() % most
 }
@@ -279,8 +278,8 @@ fn transport(rng: &mut Rng) -> TransportConfig {
         backoff: rng.chance(1, 2),
         reorder_bound: Duration::from_micros(pick(rng, &[0, 10, 500])),
     };
-    // Short, but longer than the storm and the retransmission timeout after it: whoever is there to
-    // answer has answered by then.
+    // The timeout is short, but longer than the faults and the retransmission timeout after them: a peer that exists
+    // has answered by then.
     let silence = Duration::from_millis(60) + retransmission.rto_max * 3;
     let send_window = pick(rng, &[1, 7, 64, 512, 4096]);
     TransportConfig {
@@ -305,8 +304,8 @@ fn transport(rng: &mut Rng) -> TransportConfig {
     }
 }
 
-/// In some cases losses are found as RDMA NICs find them. Both ends do alike, and go-back-N only where
-/// the network keeps the order: it gets nowhere elsewhere.
+/// Draws a loss recovery of RDMA NICs in some cases. Both ends use the same, and go-back-N only if the network keeps
+/// the order: otherwise it makes no progress.
 fn recovery(rng: &mut Rng, world: &WorldConfig) -> RecoveryConfig {
     let keeps_order = world.transport.policy.spread() == path::Spread::One
         && world.fabric.forwarding.kind == switch::Kind::Ecmp;
@@ -321,8 +320,8 @@ fn recovery(rng: &mut Rng, world: &WorldConfig) -> RecoveryConfig {
     RecoveryConfig { kind, out_of_order, nack_interval, ..RecoveryConfig::default() }
 }
 
-/// In one case of three all connections of a host send from the same ports and share what they learn of paths; in
-/// half of those they are all between the same two hosts.
+/// Draws whether all connections of a host share source ports and the state of paths (one case of three); in half of
+/// those they are all between the same two hosts.
 fn share_ports(rng: &mut Rng, chatter: &mut Chatter) -> bool {
     let (shares, two_hosts) = (rng.chance(1, 3), rng.chance(1, 2));
     if shares && two_hosts {
@@ -331,7 +330,7 @@ fn share_ports(rng: &mut Rng, chatter: &mut Chatter) -> bool {
     shares
 }
 
-/// In one case of three an engine that keeps and sends other amounts than its peers.
+/// Draws, in one case of three, an engine with other limits than its peers'.
 fn odd(rng: &mut Rng, others: &TransportConfig) -> TransportConfig {
     if rng.chance(2, 3) {
         return others.clone();
@@ -348,7 +347,7 @@ fn odd(rng: &mut Rng, others: &TransportConfig) -> TransportConfig {
     }
 }
 
-/// Buffers from where most packets are lost to where none is; always with room for one.
+/// Draws buffers from sizes that drop most packets to sizes that drop none, always with room for one.
 fn fabric(rng: &mut Rng, mtu: u16) -> FabricConfig {
     let limit = ByteCount(pick(rng, &[12_000, 40_000, 1_000_000, 64_000_000]));
     let alpha = f64::from(up_to(rng, 8)) / 4.0;

@@ -1,5 +1,4 @@
-//! The traffic of a swarm case: channels that open, talk both ways, and sometimes close in the
-//! middle of it.
+//! The traffic of a swarm case: channels that open, send both ways, and sometimes close early.
 
 use weft_topo::NodeId;
 
@@ -8,18 +7,18 @@ use crate::traffic::{ChannelId, ChannelState, Notice, Order, Side};
 use crate::workload::Workload;
 use crate::world::Session;
 
-/// What is done on a channel, and when.
+/// An action on a channel, with its time.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deed {
     pub(super) at: SimTime,
-    /// Which of the chatter's pairs.
+    /// Index of the pair of hosts.
     pub(super) pair: usize,
     pub(super) what: What,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum What {
-    /// Opens the pair's channel, if it is not open.
+    /// Opens the pair's channel if it is not open.
     Open,
     Send {
         from: Side,
@@ -28,12 +27,12 @@ pub(super) enum What {
     Close,
 }
 
-/// A script of deeds.
+/// A script of actions.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Chatter {
     pairs: Vec<(NodeId, NodeId)>,
     deeds: Vec<Deed>,
-    /// Each pair's channel, while it is open, with the messages on it that have not finished.
+    /// Each pair's open channel, with the number of its unfinished messages.
     open: Vec<Option<(ChannelId, usize)>>,
     next: usize,
 }
@@ -44,19 +43,19 @@ impl Chatter {
         Self { open: vec![None; pairs.len()], pairs, deeds, next: 0 }
     }
 
-    /// Lets every channel begin with an empty message. The world only looks after the timers of
-    /// connections that were joined without packets once something was sent on them.
+    /// Begins every channel with an empty message. The world serves the timers of connections that were joined without
+    /// packets only after a message was sent on them.
     pub(super) fn greet(&mut self) {
         let opened = |deed: &Deed| matches!(deed.what, What::Open);
         let hello = What::Send { from: Side::Opener, length: 0 };
         let hellos = self.deeds.iter().filter(|deed| opened(deed));
         let hellos: Vec<_> = hellos.map(|deed| Deed { what: hello, ..*deed }).collect();
         self.deeds.extend(hellos);
-        // Stable: what happens at one moment happens in the order it was written.
+        // The sort is stable: actions of one time keep their order.
         self.deeds.sort_by_key(|deed| deed.at);
     }
 
-    /// Puts all channels between the hosts of the first, every other in the other direction.
+    /// Moves all channels to the two hosts of the first, every other one in the other direction.
     pub(super) fn keep_to_two_hosts(&mut self) {
         let Some(&(from, to)) = self.pairs.first() else { return };
         for (index, pair) in self.pairs.iter_mut().enumerate() {
@@ -87,7 +86,7 @@ impl Chatter {
                 let (from, to) = self.pairs[deed.pair];
                 *open = Some((session.open(from, to), 0));
             }
-            // A channel that closed at this moment: the notice is still to come.
+            // The channel has just closed: the notice is still to come.
             (What::Send { .. }, Some((channel, _))) if is_closed(*channel, session) => {}
             (What::Send { from, length }, Some((channel, unfinished))) => {
                 *unfinished += 1;
@@ -95,7 +94,7 @@ impl Chatter {
                 session.send(Order { channel, from, length, tag, recorded: true });
             }
             (What::Close, Some((channel, _))) => session.close(*channel),
-            // The channel closed by itself, or there is nothing to open.
+            // The channel closed by itself, or there is none to open.
             _ => {}
         }
     }

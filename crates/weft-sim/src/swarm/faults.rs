@@ -1,5 +1,5 @@
-//! The mix of faults of a case. Each kind is left out of half of the cases altogether: a mix of
-//! everything hides what a single fault would show.
+//! The mix of faults of a case. Each kind is left out of half of the cases: a mix of all faults hides the effect of a
+//! single one.
 
 use std::ops::Range;
 
@@ -12,11 +12,11 @@ use crate::fault::{
     Loss, Reordering, Restart, SwitchDown,
 };
 
-/// Draws the mix of faults.
+/// The draws of a mix of faults.
 pub(super) struct Faults<'a> {
     rng: Rng,
     topology: &'a Topology,
-    /// When they may happen, microseconds.
+    /// The time in which faults may begin, microseconds.
     storm: Range<u64>,
 }
 
@@ -27,9 +27,9 @@ impl<'a> Faults<'a> {
 
     pub(super) fn draw(mut self) -> Vec<FaultConfig> {
         let mut faults = Vec::new();
-        // Attacks are for those who encrypt.
+        // Attacks are only for hosts that encrypt.
         for &kind in FaultKind::ALL.iter().filter(|&&kind| kind != FaultKind::Attack) {
-            // Restarts change what may be asked of everything else: fewer cases have them.
+            // Restarts limit what may be required of everything else: fewer cases have them.
             let odds = if kind == FaultKind::Restart { 5 } else { 2 };
             if self.rng.chance(1, odds) {
                 let times = up_to(&mut self.rng, 2);
@@ -39,7 +39,7 @@ impl<'a> Faults<'a> {
         faults
     }
 
-    /// Draws where somebody attacks, and how often.
+    /// Draws the links and the rate of attacks.
     pub(super) fn attacks(mut self) -> Vec<FaultConfig> {
         let times = up_to(&mut self.rng, 3);
         (0..times).map(|_| self.fault(FaultKind::Attack)).collect()
@@ -49,7 +49,7 @@ impl<'a> Faults<'a> {
         Duration::from_micros(self.storm.start) + self.span()
     }
 
-    /// Less than the storm lasts.
+    /// Returns a duration shorter than the span of faults.
     fn span(&mut self) -> Duration {
         self.micros(self.storm.end - self.storm.start)
     }
@@ -58,7 +58,7 @@ impl<'a> Faults<'a> {
         Duration::from_micros(self.rng.below(most))
     }
 
-    /// From one in three to one in three thousand, each order of magnitude alike.
+    /// Returns a probability from one in three to one in three thousand, log-uniform.
     fn probability(&mut self) -> f64 {
         let tenths = self.rng.next_u32() % 30;
         (0..tenths).fold(0.3, |chance, _| chance * 0.794_328)
@@ -67,7 +67,7 @@ impl<'a> Faults<'a> {
     fn links(&mut self) -> LinkSelector {
         use LinkSelector::{All, FromTo, HostLinks, RandomUplink, Uplinks};
         let links: Vec<_> = self.topology.link_ids().collect();
-        // One way only: what comes back is as good as ever.
+        // Only one direction is impaired.
         let link = self.topology.link(pick(&mut self.rng, &links));
         let one_way = FromTo(link.from.0, link.to.0);
         pick(&mut self.rng, &[All, HostLinks, Uplinks, RandomUplink, RandomUplink, one_way])
@@ -93,7 +93,7 @@ impl<'a> Faults<'a> {
                 FaultConfig::SwitchDown(SwitchDown { switch, at, duration })
             }
             FaultKind::Loss => {
-                // A link that carries nothing and does not know it.
+                // The link drops every packet without being down.
                 let probability = if self.rng.chance(1, 10) { 1.0 } else { probability };
                 FaultConfig::Loss(Loss { links, probability, at, duration })
             }

@@ -1,9 +1,9 @@
-//! The end of a case: the network is healed, everything has arrived, and a while has passed. Then
-//! each end of each channel says a few words, one at a time, into an idle network. The last of them
-//! must get through as if nothing had ever gone wrong: promptly, and without being sent again.
+//! The end of a case: the network is repaired, everything has arrived, and some time has passed. Then each end of each
+//! channel sends a few small messages ("words"), one at a time, into an idle network. The last of them must arrive
+//! promptly and without a retransmission.
 //!
-//! What a transport leaks little by little, or forgets while it is idle, shows here: everything
-//! before this may hide behind a retransmission timeout.
+//! This shows what a transport leaks slowly or forgets while it is idle: before this, a retransmission timeout may
+//! hide it.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -19,46 +19,46 @@ use crate::traffic::{ChannelId, ChannelState, Notice, Order, Side};
 use crate::workload::Workload;
 use crate::world::{Session, WorldConfig};
 
-/// Words of each end of a channel. The first may be too early for a timeout that has not measured
-/// its round trip yet, and the answers to it and its repeat are what it is measured with.
+/// Number of words of each end of a channel. The first may meet a timeout that has no measured round trip yet; the
+/// ACKs of it and of its retransmission provide the measurement.
 const WORDS: u32 = 4;
 
-/// Packets of a long word.
+/// Number of packets of a long word.
 const LONG_WORD: u32 = 30;
 
-/// More than a packet has around its payload, bytes.
+/// An upper bound of the bytes around a packet's payload.
 const HEADERS: u32 = 100;
 
-/// How often a speaker looks whether its channel still exists.
+/// Interval at which a sender checks that its channel still exists.
 const GLANCE: SimSpan = SimSpan::from_picos(100_000_000_000);
 
-/// Speaks when all is quiet.
+/// The workload that sends words when the network is idle.
 #[derive(Clone, Debug)]
 pub(super) struct LastWords {
-    /// Not before then.
+    /// The earliest start.
     from: SimTime,
-    /// Nor before the network was idle for this long.
+    /// The time for which the network must have been idle before.
     rest: SimSpan,
-    /// How many each end says: [`WORDS`], or none, so that a silent end is seen too.
+    /// Number of words of each end: [`WORDS`], or zero, so that an idle end is tested too.
     words: u32,
     /// Bytes of a word.
     length: u32,
-    /// Packets of a word at most.
+    /// Maximum number of packets of a word.
     packets: u32,
-    /// A packet is acknowledged by then, unless something is wrong.
+    /// The time in which a packet must be acknowledged.
     prompt: Duration,
-    /// How long one packet keeps the next from leaving at most.
+    /// Maximum time that one packet delays the next.
     pace: Duration,
-    /// Whether the timeout can adapt to that.
+    /// `true` if the timeout can adapt to that time.
     is_timeout_fair: bool,
-    /// Whether the reordering bound is longer than that: then no path is so much faster than another
-    /// that its packets seem to overtake lost ones.
+    /// `true` if the reordering bound is longer than that time: then no path is so much faster than another that its
+    /// packets seem to overtake lost ones.
     is_order_fair: bool,
-    /// `true` if packets come in the order in which they left, or need not. Go-back-N under a spray begins
-    /// again at each packet that is overtaken, and in the end waits for its timeout.
+    /// `true` if packets arrive in the order in which they left, or need not. Go-back-N under a spray restarts at each
+    /// packet that is overtaken, and finally waits for its timeout.
     is_pace_fair: bool,
     state: State,
-    /// Words said by everybody.
+    /// Number of words sent by all ends.
     count: u64,
     complaints: Arc<Mutex<Vec<String>>>,
 }
@@ -74,19 +74,19 @@ enum State {
 struct Word {
     channel: ChannelId,
     side: Side,
-    /// Which one of this speaker, from 1.
+    /// The number of the word at this end, from 1.
     number: u32,
     said_at: SimTime,
-    /// Packets this end had sent again before.
+    /// Packets that this end had retransmitted before the word.
     repeats: u64,
-    /// Packets of its host that had seemed to be overtaken before.
+    /// Packets of its host that had been detected as overtaken before.
     overtaken: u64,
-    /// Packets the network had lost before.
+    /// Packets that the network had lost before.
     lost: u64,
 }
 
 impl LastWords {
-    /// Words after `from` in a world of this kind. `odd` is the configuration of some of its hosts, and
+    /// Returns the words after `from` in a world of this kind. `odd` is the configuration of some of its hosts, and
     /// has the smallest MTU of any.
     pub(super) fn new(
         from: SimTime,
@@ -97,24 +97,24 @@ impl LastWords {
         let (transport, mtu) = (&world.transport, odd.mtu);
         let length = pick(rng, &[0, 1, 64, LONG_WORD * u32::from(mtu)]);
         let paths_return = paths_return(transport);
-        // By then an idle connection has given its memory back.
+        // By then an idle connection has released its memory.
         let memory_returns = Duration::from_millis(1_200);
         let rest = if rng.chance(1, 3) { memory_returns } else { paths_return };
         let jitter = Duration::from_nanos(world.jitter.as_picos().div_ceil(1_000));
         let held = transport.ack_delay + world.place_delay;
         let prompt = (transport.base_rtt + held + jitter * 2) * 2;
-        // Where a repeat reaches the peer before the first answer has left, its answer comes first
-        // and is what is measured, without the time that the peer needs.
+        // If a retransmission reaches the peer before the first ACK has left, the first ACK arrives first and is
+        // measured, without the peer's delay.
         let timeouts = transport.retransmission;
-        // A switch that chooses anew for each packet reorders paths too.
+        // A switch that chooses a link for each packet reorders within a path too.
         let keeps_order = world.fabric.forwarding.kind == switch::Kind::Ecmp;
-        // NICs take every packet that is overtaken for lost, on whatever path.
+        // NICs take every overtaken packet for lost, on any path.
         let by_path = transport.recovery.kind == recovery::Kind::PerPath;
         let is_order_fair = by_path && keeps_order && timeouts.reorder_bound > prompt;
         let shortest = timeouts.rto_min.min(transport.recovery.rto_low);
         let is_timeout_fair =
             timeouts.rto_max >= prompt && if by_path { timeouts.rto_min } else { shortest } > held;
-        // `best-rtt` changes its path as soon as another one seems faster, also between two packets of a word.
+        // `best-rtt` changes its path as soon as another one seems faster, even between two packets of a word.
         let moves =
             |policy: path::Kind| policy.spread() != Spread::One || policy == path::Kind::BestRtt;
         let sprays = [transport, odd].iter().any(|config| moves(config.policy));
@@ -136,7 +136,7 @@ impl LastWords {
         }
     }
 
-    /// What was wrong with the words, as sentences. Clones share it.
+    /// Returns the words' failures as sentences. Clones share them.
     pub(super) fn complaints(&self) -> Vec<String> {
         self.complaints.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
@@ -213,11 +213,11 @@ impl LastWords {
         let (repeats, overtaken) = repeats(channel, side, session);
         let (repeats, overtaken) = (repeats - word.repeats, overtaken - word.overtaken);
         let took = session.now().since(said_at);
-        // A burst may still be too much for the shortest queues.
+        // A burst may still exceed the shortest queues.
         if !self.is_timeout_fair || lost(session) > word.lost {
             return;
         }
-        // Several packets may be too many for the timeout, or overtake each other and look lost.
+        // Several packets may exceed the timeout, or overtake each other and look lost.
         if repeats > 0 && self.packets == 1 {
             self.complain(format!(
                 "{channel:?}, {side:?}: the last word was sent again {repeats} times in an idle \
@@ -230,7 +230,7 @@ impl LastWords {
                  an idle network"
             ));
         }
-        // Even one packet at a time it is said by then.
+        // Even one packet at a time it is acknowledged by then.
         let limit = (self.prompt + self.pace) * self.packets.into();
         if took > limit.into() && self.is_pace_fair {
             self.complain(format!(
@@ -242,8 +242,8 @@ impl LastWords {
     }
 }
 
-/// How long a packet with up to `length` bytes keeps the next from leaving at the lowest rate: what held
-/// a sender back in a storm may let it go only slowly.
+/// Returns the maximum time that a packet of up to `length` bytes delays the next at the lowest rate: congestion
+/// control may recover slowly after the faults.
 fn pace(transport: &TransportConfig, length: u32) -> Duration {
     let paces = transport.congestion.build(transport).rate().is_some();
     let slowest = transport.dcqcn.min_rate.min(transport.timely.min_rate);
@@ -261,13 +261,13 @@ fn is_open(channel: ChannelId, session: &Session<'_>) -> bool {
     channel.is_some_and(|channel| channel.state == ChannelState::Open)
 }
 
-/// Packets that the network has lost.
+/// Returns the packets that the network has lost.
 fn lost(session: &Session<'_>) -> u64 {
     super::network(session).fabric.counters.lost.iter().sum()
 }
 
-/// Packets that this end of the channel has sent again, and how many its host has for being overtaken. Other connections
-/// of the host may still ask a peer that restarted.
+/// Returns the packets that this end of the channel has retransmitted, and the number that its host has for being
+/// overtaken. Other connections of the host may still probe a peer that restarted.
 fn repeats(channel: ChannelId, side: Side, session: &Session<'_>) -> (u64, u64) {
     let network = super::network(session);
     let channel = network.traffic.channel(channel).expect("only known channels speak");

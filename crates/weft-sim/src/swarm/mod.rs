@@ -1,12 +1,11 @@
-//! The swarm: seed after seed, a small random world with its own mix of faults, watched by every
-//! check of [`crate::check`].
+//! The swarm: for each seed a small random world with its own mix of faults, observed by every check of
+//! [`crate::check`].
 //!
-//! A case has three phases. In the storm anything may happen and only safety is asked: nothing is
-//! placed twice, delivered out of order, or lost from the accounts. Then the network is made as good
-//! as new, and everything that was not closed has to finish. At last, when all is quiet, a few more
-//! words must pass as if nothing had happened. As in swarm testing (Groce et al. 2012), each case
-//! leaves some faults out altogether and gives the others widely different rates.
-//! `docs/design/swarm.md` says what the weights are and which mistakes the swarm is known to catch.
+//! A case has three phases. First, faults occur and only safety is required: no byte is placed twice, delivered out of
+//! order, or missing from the accounts. Then the network is repaired, and every message on an open channel must
+//! complete. Finally, in an idle network, a few more messages must pass without retransmission. As in swarm testing
+//! (Groce et al. 2012), each case leaves some faults out and gives the others widely different rates.
+//! `docs/design/swarm.md` explains the weights and the mistakes that the swarm is known to detect.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,23 +43,23 @@ pub use rdma::{RdmaSummary, run_rdma_swarm};
 use reach::Reach;
 pub use seal::Sealing;
 
-/// Simulated time after which a healed network must have finished. The longest timeouts of any case
-/// are milliseconds.
-const PATIENCE: SimSpan = SimSpan::from_picos(20_000_000_000_000);
+/// Simulated time after which a repaired network must have finished. The longest timeouts of any case are
+/// milliseconds.
+const TIME_LIMIT: SimSpan = SimSpan::from_picos(20_000_000_000_000);
 
-/// Where a receiver was told what nobody sent, nothing needs to finish; only nothing may panic.
-const PATIENCE_WITH_THE_DECEIVED: SimSpan = SimSpan::from_picos(50_000_000_000);
+/// The same if a receiver accepted forged data: no message needs to complete; only panics are failures.
+const TIME_LIMIT_FORGED: SimSpan = SimSpan::from_picos(50_000_000_000);
 
-/// Simulated time in a healed network by which everybody who speaks has noticed that a peer
-/// restarted: longer than any retransmission timeout, shorter than the default peer timeout.
+/// Simulated time in a repaired network by which every sender has detected that a peer restarted: longer than any
+/// retransmission timeout, shorter than the default peer timeout.
 const AFTERMATH: SimSpan = SimSpan::from_picos(1_000_000_000_000);
 
-/// What one case showed.
+/// The result of one case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Verdict {
-    /// The case.
+    /// The seed of the case.
     pub seed: u64,
-    /// What was violated, each with the name of what noticed it; empty for a case that passed.
+    /// The violations, each with the name of its check; empty for a case that passed.
     pub violations: Vec<String>,
     /// Packets that went through the case's network.
     pub packets: u64,
@@ -68,18 +67,18 @@ pub struct Verdict {
     pub lost: u64,
     /// Messages that were delivered and acknowledged.
     pub messages: usize,
-    /// Packets that an attacker, or flipped bits, made or changed so that no checksum shows it.
+    /// Packets that an attacker, or flipped bits, made or changed in a way that no checksum detects.
     pub forged: u64,
     #[serde(skip)]
     reach: Reach,
 }
 
-/// What a range of seeds showed.
+/// The result of a range of seeds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Summary {
     /// The first seed.
     pub first: u64,
-    /// How many were run.
+    /// Number of seeds that were run.
     pub seeds: usize,
     /// Packets of all cases.
     pub packets: u64,
@@ -87,14 +86,14 @@ pub struct Summary {
     pub lost: u64,
     /// Messages delivered and acknowledged in all cases.
     pub messages: usize,
-    /// Packets of all cases that an attacker, or flipped bits, made or changed so that no checksum shows it.
+    /// Packets of all cases that an attacker, or flipped bits, made or changed in a way that no checksum detects.
     pub forged: u64,
     /// The cases that failed.
     pub failures: Vec<Verdict>,
 }
 
-/// Runs the cases of `count` seeds from `first` on, on up to `workers` threads. `progress` hears
-/// how many are done. After a case that does not end no further ones begin.
+/// Runs the cases of `count` seeds from `first` on, on up to `workers` threads. `progress` is called with the number
+/// of finished cases. After a case that does not end no further ones begin.
 pub fn run_swarm(
     first: u64,
     count: usize,
@@ -104,7 +103,7 @@ pub fn run_swarm(
     run_seeds(first, count, workers, progress, run_case)
 }
 
-/// The same for cases whose hosts encrypt, most of them under attack.
+/// Runs the cases of [`run_swarm`] with hosts that encrypt, most of them under attack.
 pub fn run_sealed_swarm(
     first: u64,
     count: usize,
@@ -150,7 +149,7 @@ pub fn run_case(seed: u64) -> Verdict {
     run(&Case::draw(Seed(seed)), seed)
 }
 
-/// The same for its case whose hosts encrypt.
+/// Runs one seed's case with hosts that encrypt.
 pub fn run_sealed_case(seed: u64) -> Verdict {
     run(&Case::draw_sealed(Seed(seed)), seed)
 }
@@ -163,7 +162,7 @@ fn run(case: &Case, seed: u64) -> Verdict {
     }
 }
 
-/// What `work` gives, or what it said when it panicked.
+/// Returns the result of `work`, or the message of its panic.
 fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
@@ -173,7 +172,7 @@ fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
 }
 
 impl Verdict {
-    /// Of a case that did not come to its end.
+    /// Returns the verdict of a case that did not end.
     fn broken(seed: u64, violation: String) -> Self {
         let reach = Reach::default();
         let violations = vec![violation];
@@ -181,7 +180,7 @@ impl Verdict {
     }
 }
 
-/// What many cases together failed to show, as a failure of the first of them.
+/// Returns the events that many cases together failed to reach, as a failure of the first of them.
 fn too_little_reached(first: u64, verdicts: &[Verdict]) -> Option<Verdict> {
     let mut reach = Reach::default();
     verdicts.iter().for_each(|verdict| reach += verdict.reach);
@@ -218,8 +217,7 @@ fn play(case: &Case, seed: u64) -> Result<Verdict, BuildError> {
         case.scar.map(|link| (world.network.now, scar::action(link))).into_iter().collect(),
     );
     let deceived = is_deceived(case, &world);
-    let done =
-        world.run(case.heal_at + if deceived { PATIENCE_WITH_THE_DECEIVED } else { PATIENCE });
+    let done = world.run(case.heal_at + if deceived { TIME_LIMIT_FORGED } else { TIME_LIMIT });
     if !deceived {
         let restarts = case.has(FaultKind::Restart);
         let aftermath = if restarts { AFTERMATH } else { case.paths_return() };
@@ -228,12 +226,12 @@ fn play(case: &Case, seed: u64) -> Result<Verdict, BuildError> {
     Ok(judge(case, seed, &world, done))
 }
 
-/// The network that a workload of the swarm looks into.
+/// Returns the network of a workload of the swarm.
 fn network<'a>(session: &'a Session<'_>) -> &'a Network {
     session.network().expect("the swarm is simulated")
 }
 
-/// Makes the engines differ from those that the world makes.
+/// Configures the engines differently from the world's defaults.
 fn prepare(case: &Case, seed: u64, hosts: &mut [Host]) {
     for host in hosts {
         if case.odd != case.world.transport && host.id().0 % 2 == 1 {
@@ -291,15 +289,15 @@ fn judge(case: &Case, seed: u64, world: &World, done: bool) -> Verdict {
     }
 }
 
-/// Whether some receiver was told what nobody sent. Then only the world's own accounts must add up. Where hosts require
-/// encryption they are told, and believe none of it.
+/// Returns `true` if a receiver accepted forged data. Then only the world's own accounts must balance. Hosts that
+/// require encryption accept none.
 fn is_deceived(case: &Case, world: &World) -> bool {
     case.hostile || (!case.requires_encryption() && world.network.fabric.counters.forged > 0)
 }
 
-/// Connections that ended although nobody closed them and no host restarted. A peer is never given
-/// up: the storm is shorter than any peer timeout. Who changes what sets a connection up prevents it, and no more; who
-/// says again and again that a peer restarted while nothing of it arrives is believed.
+/// Returns the connections that ended although no end closed them and no host restarted. No peer times out: the faults
+/// are shorter than any peer timeout. An attacker that changes packets of set-up can only prevent the connection;
+/// repeated forged resets are accepted while no packet of the peer arrives.
 fn unexpected_closures(case: &Case, world: &World) -> Vec<String> {
     let forged = world.network.fabric.counters.forged > 0;
     let allowed = |channel: &Channel| match channel.closed_because {
@@ -317,8 +315,8 @@ fn unexpected_closures(case: &Case, world: &World) -> Vec<String> {
         .collect()
 }
 
-/// Packets for which there was no room where nothing may be lost for want of room. What ConWeave's last switch holds
-/// back is on no account until it lets it go, all at once, as in the public model: no pause comes in time.
+/// Returns the packets that were dropped for lack of room in a lossless network. Packets that ConWeave's last switch
+/// holds are on no account until it releases them all at once, as in the public model: no pause comes in time.
 fn lost_despite_pauses(case: &Case, world: &World) -> Option<String> {
     let fabric = &world.network.fabric;
     let is_charged = case.world.fabric.forwarding.kind != switch::Kind::ConWeave;

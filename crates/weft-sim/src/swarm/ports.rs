@@ -1,4 +1,4 @@
-//! Ports that hold queues, in one case of three, and pauses in half of those.
+//! Draws of ports that hold queues, in one case of three, and of pauses in half of those.
 
 use weft_topo::Topology;
 use weft_units::{ByteCount, Rng};
@@ -8,7 +8,7 @@ use crate::fault::{FaultConfig, Kind as FaultKind};
 use crate::port::{Kind, MarkAt};
 use crate::world::WorldConfig;
 
-/// Draws what ports are.
+/// Draws the kind of ports.
 pub(super) fn draw(
     rng: &mut Rng,
     topology: &Topology,
@@ -28,8 +28,8 @@ pub(super) fn draw(
     fabric.port.kind = Kind::Priority;
     fabric.port.mark_at = mark_at;
     fabric.port.reserved = ByteCount(pick(rng, &[0, u64::from(sending.largest)]));
-    // Routes around what is down may go up again after they went down. Then each of a circle of
-    // switches can wait for the next to make room, for ever.
+    // Routes around a failure may go up again after they went down. Then each of a cycle of switches can wait for the
+    // next one: a deadlock.
     let routes_stay = world.reroute_after.is_none() || !faults.iter().any(breaks_routes);
     let fabric = &mut world.fabric;
     if pauses && routes_stay {
@@ -56,7 +56,7 @@ fn breaks_routes(fault: &FaultConfig) -> bool {
     )
 }
 
-/// Whether so much can come after a pause was asked for that headroom overflows.
+/// Returns `true` if the packets that arrive after a pause was requested may overflow the headroom.
 pub(super) fn may_overflow(fault: &FaultConfig) -> bool {
     breaks_routes(fault)
         || matches!(

@@ -1,5 +1,4 @@
-//! The RDMA swarm's cases ([`weft_rnic::swarm`]), many of them: on every processor, with panics and cases that do
-//! not end as violations.
+//! The RDMA swarm's cases ([`weft_rnic::swarm`]) on every processor; panics and cases that do not end are violations.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,27 +9,27 @@ use weft_rnic::swarm::{Counts, Tally, run_case};
 use super::{caught, watchdog};
 use crate::batch::for_each_index;
 
-/// What a range of seeds showed.
+/// The result of a range of seeds.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RdmaSummary {
     /// The first seed.
     pub first: u64,
-    /// How many were run.
+    /// Number of seeds that were run.
     pub seeds: usize,
     /// Work requests that were posted to send queues.
     pub requests: u64,
-    /// Of those, requests for what may not be, each of which was refused as it had to be.
+    /// Of those, invalid requests, each of which was refused as required.
     pub refusals: u64,
     /// Receive requests that were posted.
     pub receives: u64,
-    /// Everything that was counted, by group and name.
+    /// All counters, by group and name.
     pub counts: BTreeMap<&'static str, Counts>,
-    /// Seeds that failed, and the promise that each broke.
+    /// Seeds that failed, with the violated promise of each.
     pub failures: BTreeMap<u64, String>,
 }
 
-/// Runs the cases of `count` seeds from `first` on, on up to `workers` threads. `progress` hears how many are
-/// done. After a case that does not end no further ones begin.
+/// Runs the cases of `count` seeds from `first` on, on up to `workers` threads. `progress` is called with the number
+/// of finished cases. After a case that does not end no further ones begin.
 pub fn run_rdma_swarm(
     first: u64,
     count: usize,

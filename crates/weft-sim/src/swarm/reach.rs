@@ -1,6 +1,5 @@
-//! What a swarm has to have reached. A mistake that keeps engines from ever doing a thing breaks no
-//! promise of any one case where something slower does the same in the end; but then many cases
-//! together show none of it.
+//! The events that a swarm must reach. A mistake that disables a mechanism violates no check of a single case if a
+//! slower mechanism gives the same result; but then the counter of that mechanism stays zero over many cases.
 
 use std::ops::AddAssign;
 
@@ -9,13 +8,13 @@ use weft_transport::Stats;
 
 use crate::world::World;
 
-/// So many cases reach everything.
+/// Number of cases that reach every event.
 pub(super) const ENOUGH: usize = 100;
 
-/// So many cases that encrypt reach everything: of few, most are under attack, and packets of set-up are few.
+/// Number of encrypting cases that reach every event: most are under attack, and packets of set-up are few.
 const ENOUGH_SEALED: usize = 1_000;
 
-/// How often engines did what they do only when something goes wrong.
+/// Counts of the engines' reactions to faults.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Reach {
     fast_retransmits: u64,
@@ -24,12 +23,12 @@ pub(super) struct Reach {
     ecn_marks_heard: u64,
     paths_down: u64,
     paths_up: u64,
-    /// What encryption did, where there is any.
+    /// Counters of encryption, if there is any.
     seals: SealCounters,
 }
 
 impl Reach {
-    /// What the engines of this world did, as far as they remember.
+    /// Returns the counts of this world's engines, as far as they remember.
     pub(super) fn of(world: &World) -> Self {
         let mut reach = Self::default();
         for host in &world.network.hosts {
@@ -41,7 +40,7 @@ impl Reach {
         reach
     }
 
-    /// What never happened in so many cases, as sentences.
+    /// Returns the events that never happened in this number of cases, as sentences.
     pub(super) fn missing(&self, cases: usize) -> Vec<String> {
         let told = [
             (self.fast_retransmits, "no packet was sent again because it was overtaken"),

@@ -1,6 +1,6 @@
-//! What does not heal. In some cases one direction of one cable between switches goes on losing
-//! everything without knowing it, and no route avoids it. Whoever has paths beside it must finish all
-//! the same: a transport that only ever recovers with its network is no multipath transport.
+//! A permanent fault. In some cases one direction of one cable between switches drops everything without being down,
+//! and no route avoids it. A connection with other paths must complete all the same: a transport that recovers only
+//! with its network is no multipath transport.
 
 use weft_topo::build::TopologyConfig;
 use weft_topo::hash::HashAlgorithm;
@@ -13,19 +13,19 @@ use crate::fault::{Action, Chance, Change};
 use crate::switch;
 use crate::world::WorldConfig;
 
-/// Paths of a scarred case: each takes the link with a chance of one half at most, and that all of
-/// them do will not happen in the lifetime of this project.
+/// Number of paths of such a case: each takes the link with a probability of at most one half, so the probability that
+/// all do is negligible.
 const PATHS: u16 = 32;
 
-/// Packets in flight at least. With one alone every ACK that goes lost on the link costs a timeout, and
-/// what is left would take longer than anybody waits.
+/// Minimum number of packets in flight. With a single one every lost ACK costs a timeout, and the rest would exceed
+/// the time limit.
 const WINDOW: u16 = 16;
 
-/// Longer than 30 of the longest retransmission timeouts: nobody is given up by bad luck.
+/// A peer timeout longer than 30 of the longest retransmission timeouts: no peer times out by bad luck.
 const PATIENT: Duration = Duration::from_secs(5);
 
-/// The link that stays broken, in one of three cases that can have one. Whoever shall survive it has
-/// to use its paths, so their number and policy are set too.
+/// Draws the link that stays broken, in one of three cases that can have one. The connections must use their paths, so
+/// their number and policy are set too.
 pub(super) fn draw(
     rng: &mut Rng,
     shape: &TopologyConfig,
@@ -33,7 +33,7 @@ pub(super) fn draw(
     world: &mut WorldConfig,
 ) -> Option<LinkId> {
     let TopologyConfig::LeafSpine(shape) = shape else { return None };
-    // Where switches choose anew for each packet no path avoids the link.
+    // If switches choose a link for each packet, no path avoids the link.
     let follows_paths = world.fabric.forwarding.kind == switch::Kind::Ecmp;
     let chosen = shape.spines > 1 && follows_paths && rng.chance(1, 3);
     let between_switches = |link: &LinkId| {
@@ -44,7 +44,7 @@ pub(super) fn draw(
     if !chosen || links.is_empty() {
         return None;
     }
-    // Of CRCs, XORs and Toeplitz a change of a few bits changes the same few bits, whatever the others
+    // For CRCs, XORs and Toeplitz a change of a few bits changes the same few bits of the hash, whatever the others
     // are: all ports of one connection can take the one link.
     world.fabric.forwarding.hash = HashAlgorithm::Linux;
     let transport = &mut world.transport;
@@ -59,7 +59,7 @@ pub(super) fn draw(
     Some(pick(rng, &links))
 }
 
-/// Breaks it.
+/// Returns the action that breaks it.
 pub(super) fn action(link: LinkId) -> Action {
     Action::Impair { link: link.into(), change: Change::Loss(Chance::new(1.0)) }
 }

@@ -1,4 +1,4 @@
-//! How the hosts of a sealed case encrypt, and whether somebody attacks them.
+//! The encryption of a sealed case's hosts, and its attacker.
 
 use weft_seal::{Mode, PresharedKey, SealConfig};
 use weft_units::{Duration, Rng};
@@ -7,47 +7,47 @@ use weft_wire::Cipher;
 use super::case::{Case, pick};
 use crate::fault::Kind as FaultKind;
 
-/// How hosts encrypt.
+/// Configuration of the hosts' encryption.
 #[derive(Clone, Debug)]
 pub struct Sealing {
-    /// All hosts, once they have restarted.
+    /// Configuration of all hosts, once they have restarted.
     pub config: SealConfig,
-    /// Hosts with odd numbers until then.
+    /// Configuration of hosts with odd numbers until then.
     pub odd: SealConfig,
-    /// Whether somebody between them makes up packets, or changes them.
+    /// `true` if an attacker forges or changes packets.
     pub attacked: bool,
 }
 
 impl Sealing {
-    /// Whether no host speaks in the clear.
+    /// Returns `true` if no host sends in the clear.
     pub(super) fn is_required(&self) -> bool {
         [&self.config, &self.odd].iter().all(|config| config.mode == Mode::Required)
     }
 }
 
 impl Case {
-    /// Whether somebody makes up packets or changes them.
+    /// Returns `true` if an attacker forges or changes packets.
     pub(super) fn is_attacked(&self) -> bool {
         self.sealing.as_ref().is_some_and(|sealing| sealing.attacked)
     }
 
-    /// Whether there may be moments in which nothing of a host arrives.
+    /// Returns `true` if there may be times in which no packet of a host arrives.
     pub(super) fn silences(&self) -> bool {
         let silent = [FaultKind::LinkDown, FaultKind::Flap, FaultKind::SwitchDown, FaultKind::Loss];
         silent.iter().any(|&kind| self.has(kind))
     }
 
-    /// Whether no host speaks in the clear.
+    /// Returns `true` if no host sends in the clear.
     pub(super) fn requires_encryption(&self) -> bool {
         self.sealing.as_ref().is_some_and(Sealing::is_required)
     }
 }
 
-/// Shorter than a storm. Nobody may use more than eight keys while nothing arrives.
+/// A key lifetime shorter than the span of faults. No host may use more than eight keys while no packet arrives.
 const SHORT: Duration = Duration::from_millis(4);
 
-/// Draws it; `changed` says that flipped bits get past checksums. Who only prefers encryption can be talked out of it on
-/// the way, so wherever packets are changed it is required.
+/// Draws it; `changed` means that flipped bits pass checksums. Encryption that is only preferred can be disabled by
+/// changed packets, so it is required if packets are changed.
 pub(super) fn draw(rng: &mut Rng, changed: bool) -> Sealing {
     let attacked = rng.chance(3, 4) || changed;
     let modes = pick(

@@ -1,5 +1,5 @@
-//! Cases that never end. An engine or a world that goes round in circles without time moving cannot
-//! be stopped from inside, so each case has a thread of its own and is given up after a while.
+//! The watchdog for cases that never end. An engine or a world in an endless loop without simulated time cannot be
+//! stopped from inside, so each case has its own thread, which is abandoned after a time limit.
 
 use std::fs;
 use std::path::Path;
@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use super::Verdict;
 
-/// The processor time of one case's thread at most. A case takes milliseconds; the slowest known, unoptimised, seconds.
+/// Maximum processor time of one case's thread. A case takes milliseconds; the slowest known, unoptimised, seconds.
 pub(super) const LIMIT: Duration = Duration::from_secs(120);
 
-/// Runs one seed's case; `None` if it does not end. Its thread is then left behind.
+/// Runs one seed's case; returns `None` if it does not end. Its thread then continues.
 pub(super) fn run_in_time(seed: u64, run: fn(u64) -> Verdict) -> Option<Verdict> {
     within(LIMIT, move || run(seed))
 }
@@ -23,12 +23,12 @@ pub(super) fn within<T: Send + 'static>(
     limit: Duration,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
-    let (tell, told) = mpsc::channel();
+    let (notify, told) = mpsc::channel();
     let (introduce, introduced) = mpsc::channel();
     thread::spawn(move || {
-        // Nobody listens any more when it comes too late.
+        // If the message is too late there is no receiver any more.
         let _ = introduce.send(fs::read_link("/proc/thread-self"));
-        let _ = tell.send(work());
+        let _ = notify.send(work());
     });
     let thread = introduced.recv().ok()?.ok();
     let mut before = Duration::ZERO;

@@ -10,7 +10,7 @@ use weft_units::{BitRate, Duration, Seed};
 use super::{Decision, Fate, Forward, Forwarding, ForwardingConfig, Kind, Labels, Order};
 use crate::link::{Link, LinkClass};
 use crate::nic;
-use crate::packet::{Hop, Parcel, ParcelId, ParcelPool};
+use crate::packet::{Hop, PacketPool, PacketRef, PacketSlot};
 use crate::port::{Port, Waiting};
 use crate::time::{SimSpan, SimTime};
 
@@ -23,7 +23,7 @@ pub(super) struct Bench {
     links: Vec<Link>,
     classes: Vec<LinkClass>,
     ports: Vec<Port>,
-    parcels: ParcelPool,
+    parcels: PacketPool,
     model: Forwarding,
     config: ForwardingConfig,
 }
@@ -57,7 +57,7 @@ impl Bench {
             links: topology.link_ids().map(|id| Link::new(topology.link(id).to.0, 0)).collect(),
             classes: vec![LinkClass::new(rate, Duration::from_micros(1), None)],
             ports: Vec::new(),
-            parcels: ParcelPool::default(),
+            parcels: PacketPool::default(),
             labels: Labels::default(),
             orders: Vec::new(),
             model: kind.build(&config, &topology, Seed(1)),
@@ -85,7 +85,7 @@ impl Bench {
             self.ports = topology.link_ids().map(new).collect();
         }
         for &size in sizes {
-            let hop = Hop::new(ParcelId::default(), NodeId(0), NodeId(1), 0, size);
+            let hop = Hop::new(PacketRef::default(), NodeId(0), NodeId(1), 0, size);
             self.ports[link.index()].push(Waiting { hop, jitter: SimSpan::ZERO });
         }
     }
@@ -109,13 +109,13 @@ impl Bench {
     /// Returns a host's data packet just before it reaches its leaf.
     pub(super) fn packet(&mut self, from: u32, to: u32, port: u16) -> Hop {
         let (from, to) = (NodeId(from), NodeId(to));
-        let parcel = Parcel { source: from, source_port: port, ..Parcel::default() };
+        let slot = PacketSlot { source: from, source_port: port, ..PacketSlot::default() };
         let hash = super::fabric_hash(&self.config).base(&nic::five_tuple(from, to, port));
         let leaf = self.leaf_of(from.0);
-        Hop::new(self.parcels.insert(parcel), leaf, to, hash, 1048)
+        Hop::new(self.parcels.insert(slot), leaf, to, hash, 1048)
     }
 
-    pub(super) fn attend(&mut self, now: SimTime, hop: Hop) -> Fate {
+    pub(super) fn service(&mut self, now: SimTime, hop: Hop) -> Fate {
         let decision = Decision {
             now,
             switch: (hop.node().0 - self.topology.hosts()) as usize,
@@ -128,7 +128,7 @@ impl Bench {
             topology: &self.topology,
             routes: &self.routes,
         };
-        let fate = self.model.attend(&decision, &mut self.labels, &mut self.orders);
+        let fate = self.model.service(&decision, &mut self.labels, &mut self.orders);
         if let Fate::Forward(link) = fate {
             assert!(decision.candidates.contains(&link), "{link:?} is no candidate");
         }
@@ -145,8 +145,8 @@ impl Bench {
         let Order::Emit { source, destination, port, label } = order else {
             panic!("{order:?} emits nothing")
         };
-        let parcel = Parcel { source, source_port: port, ..Parcel::default() };
-        let packet = self.parcels.insert(parcel);
+        let slot = PacketSlot { source, source_port: port, ..PacketSlot::default() };
+        let packet = self.parcels.insert(slot);
         self.labels.set(packet, label);
         let leaf = self.leaf_of(destination.0);
         Hop::new(packet, leaf, destination, 0, 64).as_control().past_switch()
@@ -166,7 +166,7 @@ impl Bench {
 
     /// Forwards a packet over one switch to the next node.
     pub(super) fn step(&mut self, now: SimTime, hop: Hop) -> Hop {
-        let Fate::Forward(link) = self.attend(now, hop) else { panic!("the model kept {hop:?}") };
+        let Fate::Forward(link) = self.service(now, hop) else { panic!("the model kept {hop:?}") };
         hop.on(link, NodeId(self.links[link.index()].to), 0).past_switch()
     }
 

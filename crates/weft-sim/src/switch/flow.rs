@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use weft_topo::NodeId;
 
-use crate::packet::{Hop, ParcelPool};
+use crate::packet::{Hop, PacketPool};
 use crate::time::{SimSpan, SimTime};
 
 /// The fields of the five-tuple that differ here: source, destination, UDP source port. A host that changes the
@@ -15,9 +15,9 @@ pub struct Flow(u64);
 impl Flow {
     /// Returns the flow that a packet belongs to.
     #[inline]
-    pub fn of(hop: Hop, parcels: &ParcelPool) -> Self {
-        let parcel = parcels.get(hop.packet());
-        Self::between(parcel.source, hop.destination(), parcel.source_port)
+    pub fn of(hop: Hop, parcels: &PacketPool) -> Self {
+        let slot = parcels.get(hop.packet());
+        Self::between(slot.source, hop.destination(), slot.source_port)
     }
 
     /// Returns the flow between two hosts with source port `port`. Node numbers have fewer than 24 bits.

@@ -1,7 +1,7 @@
 //! Labels that switches write on packets for other switches.
 
 use super::{conga, conweave};
-use crate::packet::ParcelId;
+use crate::packet::PacketRef;
 
 /// The label that one switch wrote for the next. In a real fabric it would be in an encapsulation header, whose bytes
 /// are not counted here.
@@ -25,12 +25,12 @@ pub struct Labels(Vec<Label>);
 
 impl Labels {
     /// Returns a packet's label.
-    pub fn get(&self, packet: ParcelId) -> Label {
+    pub fn get(&self, packet: PacketRef) -> Label {
         self.0.get(packet.index()).copied().unwrap_or_default()
     }
 
     /// Sets a packet's label.
-    pub fn set(&mut self, packet: ParcelId, label: Label) {
+    pub fn set(&mut self, packet: PacketRef, label: Label) {
         if self.0.len() <= packet.index() {
             self.0.resize(packet.index() + 1, Label::Blank);
         }
@@ -38,7 +38,7 @@ impl Labels {
     }
 
     /// Copies the original's label to its copy.
-    pub fn copy(&mut self, original: ParcelId, copy: ParcelId) {
+    pub fn copy(&mut self, original: PacketRef, copy: PacketRef) {
         if !self.0.is_empty() {
             self.set(copy, self.get(original));
         }

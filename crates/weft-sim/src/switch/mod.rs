@@ -18,7 +18,7 @@ use weft_topo::{LinkId, NodeId, Routes, Topology};
 use weft_units::{Duration, Rng, Seed};
 
 use crate::link::{Link, LinkClass};
-use crate::packet::{Class, Hop, ParcelPool};
+use crate::packet::{Class, Hop, PacketPool};
 use crate::port::Port;
 use crate::registry::named_kinds;
 use crate::time::SimTime;
@@ -64,7 +64,7 @@ pub struct Decision<'a> {
     /// Every port that holds a queue, by the [`LinkId`] it sends on; empty where ports hold none.
     pub ports: &'a [Port],
     /// Every packet's headers, for models that read them.
-    pub parcels: &'a ParcelPool,
+    pub parcels: &'a PacketPool,
     /// The network's nodes and links.
     pub topology: &'a Topology,
     /// The current routes.
@@ -171,12 +171,12 @@ pub trait Forward {
 
     /// Returns `true` if every packet at every switch must pass through [`Self::service`]. Switches of other models,
     /// with ports that hold no queues, run in a faster loop.
-    fn attends(&self) -> bool {
+    fn services(&self) -> bool {
         false
     }
 
     /// Handles a packet at a switch.
-    fn attend(&mut self, decision: &Decision<'_>, _: &mut Labels, _: &mut Vec<Order>) -> Fate {
+    fn service(&mut self, decision: &Decision<'_>, _: &mut Labels, _: &mut Vec<Order>) -> Fate {
         Fate::Forward(self.choose(decision))
     }
 
@@ -321,22 +321,22 @@ macro_rules! forwarding_models {
                 }
             }
 
-            fn attends(&self) -> bool {
+            fn services(&self) -> bool {
                 match self {
-                    $(Self::$kind(model) => model.attends(),)+
-                    Self::External(model) => model.attends(),
+                    $(Self::$kind(model) => model.services(),)+
+                    Self::External(model) => model.services(),
                 }
             }
 
-            fn attend(
+            fn service(
                 &mut self,
                 decision: &Decision<'_>,
                 labels: &mut Labels,
                 orders: &mut Vec<Order>,
             ) -> Fate {
                 match self {
-                    $(Self::$kind(model) => model.attend(decision, labels, orders),)+
-                    Self::External(model) => model.attend(decision, labels, orders),
+                    $(Self::$kind(model) => model.service(decision, labels, orders),)+
+                    Self::External(model) => model.service(decision, labels, orders),
                 }
             }
 
@@ -374,9 +374,9 @@ forwarding_models! {
 }
 
 /// Returns the five-tuple that a switch reads. Host `h` has address 10.0.0.0 + `h`, as in [`crate::nic`].
-pub fn five_tuple(hop: Hop, parcels: &ParcelPool) -> FiveTuple {
-    let parcel = parcels.get(hop.packet());
-    crate::nic::five_tuple(parcel.source, hop.destination(), parcel.source_port)
+pub fn five_tuple(hop: Hop, parcels: &PacketPool) -> FiveTuple {
+    let slot = parcels.get(hop.packet());
+    crate::nic::five_tuple(slot.source, hop.destination(), slot.source_port)
 }
 
 /// Returns the hash that every forwarding model and the hosts' injection use.

@@ -28,7 +28,7 @@ impl Config {
 }
 
 /// Maximum number of entries of a table; chips have a few thousand for all tables.
-const MOST_ENTRIES: u64 = 1024;
+const MAX_ENTRIES: u64 = 1024;
 
 /// The tables in use.
 #[derive(Debug)]
@@ -107,8 +107,8 @@ fn entries(weights: Vec<u64>) -> Vec<usize> {
     let divisor = weights.iter().copied().fold(0, greatest_common_divisor).max(1);
     let sum: u64 = weights.iter().map(|weight| weight / divisor).sum();
     let entries = |weight: u64| match sum {
-        0..=MOST_ENTRIES => weight / divisor,
-        _ => weight / divisor * MOST_ENTRIES / sum,
+        0..=MAX_ENTRIES => weight / divisor,
+        _ => weight / divisor * MAX_ENTRIES / sum,
     };
     let end = |end: &mut usize, weight| {
         *end += usize::try_from(entries(weight).max(1)).expect("at most the table's length");

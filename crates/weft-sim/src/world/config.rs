@@ -1,4 +1,4 @@
-//! What a world is made of: its configuration, and the parts that follow from it.
+//! The configuration of a world, and the values that follow from it.
 
 use weft_seal::Seals;
 use weft_topo::{Failures, NodeId, RouteError, Routes, Topology};
@@ -18,37 +18,37 @@ use crate::stack::StackConfig;
 use crate::time::{SimSpan, SimTime};
 use crate::workload::WorkloadError;
 
-/// How the world is built.
+/// Configuration of a world.
 #[derive(Clone, Debug)]
 pub struct WorldConfig {
-    /// How every host's engine behaves.
+    /// Configuration of every host's engine.
     pub transport: TransportConfig,
-    /// How switches are built.
+    /// Configuration of the switches.
     pub fabric: FabricConfig,
-    /// Connections are set up by packets instead of over another channel.
+    /// `true` if connections are set up by packets instead of outside the network.
     pub handshake: bool,
-    /// How long a payload takes from the NIC to where it belongs.
+    /// Time from a payload's arrival at the NIC to its placement.
     pub place_delay: Duration,
-    /// The bus between NICs and memory; without one, payloads are at their place at once.
+    /// The bus between NICs and memory; `None` places payloads at once.
     pub pcie: Option<PcieConfig>,
     /// The stack that channels belong to in place of the transport: X-RDMA, or an overlay.
     pub stack: Option<StackConfig>,
     /// Bound on the irregularity of a host's sending; see [`Jitter`](crate::nic::Jitter).
     pub jitter: SimSpan,
-    /// A host's port takes packets from the engine until it has this many to send.
+    /// Number of packets to send up to which a host's port takes more from the engine.
     pub nic_packets: u16,
-    /// A connection keeps to one of its host's ports; otherwise its paths are dealt to all.
+    /// `true` if a connection uses one of its host's ports; otherwise its paths are dealt to all.
     pub bond: bool,
-    /// Where the source ports of connections come from.
+    /// The choice of connections' source ports.
     pub source_ports: SourcePorts,
-    /// How long the control plane needs to route around a failure; `None` never does.
+    /// Time that the control plane needs to route around a failure; `None` never does.
     pub reroute_after: Option<Duration>,
-    /// The route controller, where there is one.
+    /// The route controller, if there is one.
     pub controller: Option<ControllerSection>,
 }
 
 impl WorldConfig {
-    /// By which port of its host a packet leaves: a number modulo how many the host has.
+    /// Returns the port of its host by which a packet leaves: a number modulo the number of ports.
     #[inline]
     pub(super) fn port_of(&self, connection: Option<ConnectionId>, path: usize) -> usize {
         match connection {
@@ -57,12 +57,12 @@ impl WorldConfig {
         }
     }
 
-    /// Whether channels are a stack's own, and no connections of the transport.
+    /// Returns `true` if channels belong to a stack, not to the transport.
     pub(super) fn has_channels_of_its_own(&self) -> bool {
         self.stack.as_ref().is_some_and(StackConfig::has_channels)
     }
 
-    /// What hosts may send.
+    /// Returns the limits of hosts' packets.
     pub(crate) fn sending(&self) -> Sending {
         let has_rdma = matches!(self.stack, Some(StackConfig::Messages(_)));
         let header = if has_rdma { RdmaHeader::MAX_LEN } else { 0 };
@@ -81,7 +81,7 @@ impl WorldConfig {
 /// Bytes on the wire of the longest packet of set-up: an accept with a key exchange has 189 in its datagram.
 const LARGEST_SETUP: u16 = 256;
 
-/// Why a world cannot be built.
+/// The error of a world that cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum BuildError {
     /// The transport's configuration is out of range.
@@ -101,12 +101,12 @@ pub enum BuildError {
     Workload(#[from] WorkloadError),
 }
 
-/// What so few hosts know stays in the processor's cache without being looked ahead for.
+/// Number of hosts whose state stays in the processor's cache without prefetching.
 pub(super) const NEARBY_HOSTS: usize = 256;
 
-/// On which side of the event queue each node is: where there are many hosts and every cable leads one
-/// tier up or down, on that of its tier's parity. (Events of one instant may then come in another order,
-/// so what fits the cache is left as it was.)
+/// Returns each node's side of the event queue: if there are many hosts and every cable leads one tier up or down, the
+/// parity of its tier. (Events of one instant may then be in another order, so networks that fit the cache keep one
+/// side.)
 pub(super) fn side_of(topology: &Topology) -> Vec<u8> {
     let parity = |node| topology.tier(node) % 2;
     let leads_across = |link| {
@@ -119,7 +119,7 @@ pub(super) fn side_of(topology: &Topology) -> Vec<u8> {
     nodes.map(|node| if has_sides { parity(node) } else { 0 }).collect()
 }
 
-/// Bytes on the wire of a packet that is full of payload.
+/// Returns the bytes on the wire of a packet full of payload.
 fn largest_frame(transport: &TransportConfig) -> u16 {
     transport.mtu.saturating_add(transport.packet_overhead)
 }
@@ -144,9 +144,8 @@ pub(super) fn new_host(
     Ok(host)
 }
 
-/// Round-trip time of an empty network, as a sender sees it: a full packet there, its ACK back, and
-/// the packets that the receiver waits for before it acknowledges. The farthest pair of a sample of
-/// hosts decides.
+/// Returns the round-trip time of an empty network for a sender: a full packet, its ACK, and the packets that the
+/// receiver awaits before it acknowledges. It is the longest of a sample of pairs of hosts.
 pub fn base_round_trip(topology: &Topology, transport: &TransportConfig) -> Option<Duration> {
     let routes = Routes::compute(topology, &Failures::none()).ok()?;
     let data = largest_frame(transport);
@@ -181,7 +180,7 @@ mod tests {
         let scenario = Scenario::parse(text, Path::new("")).unwrap();
         let sides = side_of(&scenario.build_topology().unwrap());
         assert_eq!(sides, [vec![0; 272], vec![1; 17], vec![0; 4]].concat());
-        // A round begins at every host when the last one has heard the end of the one before.
+        // Every host begins a round when the last one has completed the previous round.
         let report = crate::run(&scenario, Seed(1)).unwrap();
         assert!(report.finished && report.workloads[0].iterations.len() == 3);
         assert_eq!(report.workloads[0].flows.finished, 3 * 272);

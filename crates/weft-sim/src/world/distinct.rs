@@ -1,4 +1,4 @@
-//! Source ports chosen by the way that packets take from them: each way once before any a second time.
+//! Source ports chosen by their packets' path: each path is used once before any is used twice.
 
 use std::collections::BTreeSet;
 
@@ -10,12 +10,12 @@ use super::Network;
 use crate::nic;
 use crate::scenario::SourcePorts;
 
-/// Ports tried for a path before one is taken whose way another path has already. Of eight even ways, the last
-/// is missed by as many with a probability of 4 in 100 million.
+/// Number of ports tried for a path before a used one is accepted. Of eight equally likely paths, as many draws miss
+/// the last one with a probability of 4 in 100 million.
 const MAX_TRIES: usize = 128;
 
 impl Network {
-    /// Gives a new connection its ports, where the configuration wants each path to take another way.
+    /// Assigns ports to a new connection if the configuration requires distinct paths.
     pub(super) fn give_ports(&mut self, from: NodeId, to: NodeId, connection: ConnectionId) {
         if self.config.source_ports == SourcePorts::Distinct {
             let ports = self.distinct_ports(from, to, connection);
@@ -23,8 +23,8 @@ impl Network {
         }
     }
 
-    /// Draws ports at random, and passes over those whose way is taken. (The ports of successive paths are a fixed
-    /// stride apart, and an affine hash may lead many of those past one way.)
+    /// Draws random ports and skips those whose path is used. (The ports of successive paths have a fixed stride, and
+    /// an affine hash may lead many of those to one path.)
     fn distinct_ports(&self, from: NodeId, to: NodeId, connection: ConnectionId) -> Box<[u16]> {
         let host = &self.hosts[from.index()];
         let first_of =
@@ -64,7 +64,7 @@ mod tests {
 
     use crate::scenario::Scenario;
 
-    /// Two hosts send to each other by eight paths in turn: how unlike the loads of a leaf's eight uplinks are.
+    /// Returns the imbalance of a leaf's eight uplinks when two hosts send to each other by eight paths in turn.
     fn imbalance(source_ports: &str) -> f64 {
         let text = format!(
             r#"

@@ -1,30 +1,30 @@
-//! What goes wrong in the world, and when.
+//! The fault plan of the world.
 
 use weft_topo::LinkId;
 
 use super::World;
-use super::agenda::Item;
+use super::global_events::Item;
 use crate::fault::{Action, Place, busiest};
 use crate::time::SimTime;
 
 impl World {
-    /// What goes wrong and when, in order of time.
+    /// Sets the fault plan, in order of time.
     pub fn set_plan(&mut self, plan: Vec<(SimTime, Action)>) {
         for (at, _) in &plan {
-            self.network.agenda.add(*at, Item::Fault);
+            self.network.global_events.add(*at, Item::Fault);
         }
         self.plan = plan.into();
         self.busiest = None;
     }
 
-    /// Makes the network as good as new: no more faults happen.
+    /// Repairs the network and cancels further faults.
     pub fn heal(&mut self) {
         self.plan.clear();
         self.network.fabric.heal(self.network.now);
         self.network.reroute();
     }
 
-    /// The plan's next action.
+    /// Carries out the plan's next action.
     pub(super) fn fault(&mut self) {
         let Some((_, action)) = self.plan.pop_front() else { return };
         let now = self.network.now;
@@ -46,7 +46,7 @@ impl World {
             Action::Restart(host) => return self.network.restart(host),
         }
         if let Some(after) = self.network.config.reroute_after {
-            self.network.agenda.add(now + after.into(), Item::Reroute);
+            self.network.global_events.add(now + after.into(), Item::Reroute);
         }
     }
 
@@ -90,7 +90,7 @@ mod tests {
         for seed in 1..=8 {
             let report = run(TWO_FLOWS, seed).unwrap();
             assert!(report.network.lost["link_down"] > 0, "seed {seed}: nobody used it");
-            // Meanwhile the other flow's has become the busiest: it is not what comes back.
+            // Meanwhile the other flow's cable has become the busiest, but the first one must come back.
             assert!(report.finished, "seed {seed}: it did not come back");
         }
     }

@@ -1,5 +1,5 @@
-//! Hosts whose channels are X-RDMA's ([`Messenger`]): what packets and deadlines mean for them. Everything
-//! else about a host is as it is for those that are transports and nothing more (`packets.rs`).
+//! Hosts whose channels are X-RDMA's ([`Messenger`]): the handling of packets and deadlines. Everything else is as for
+//! plain transports (`packets.rs`).
 
 use weft_rnic::{Arrival, Transmit};
 use weft_topo::NodeId;
@@ -8,12 +8,12 @@ use weft_transport::{Departure, Payload};
 use super::Network;
 use crate::freight::Freights;
 use crate::messenger::{Heard, Messenger};
-use crate::packet::{Hop, Parcel, ParcelId};
+use crate::packet::{Hop, PacketRef, PacketSlot};
 use crate::stack::Stack;
 use crate::traffic::{ChannelId, ChannelState, MessageId, Notice};
 
 impl Network {
-    /// Makes both ends know a channel, as over another network.
+    /// Sets up a channel at both ends without packets.
     pub(super) fn join_messengers(&mut self, channel: ChannelId, from: NodeId, to: NodeId) {
         let now = self.now.engine_clock();
         let pair = [from.index(), to.index()];
@@ -26,7 +26,7 @@ impl Network {
         }
     }
 
-    /// Hands a message to its host's context; false where it must wait.
+    /// Submits a message to its host's context; returns `false` if it must wait.
     pub(super) fn send_message(&mut self, host: NodeId, channel: ChannelId, id: MessageId) -> bool {
         let Some(record) = self.traffic.message(id) else { return true };
         let length = record.order.length;
@@ -34,7 +34,7 @@ impl Network {
         self.messenger(host).send(now, channel, id, length)
     }
 
-    /// A packet reached a host that has a context.
+    /// Handles a packet's arrival at a host with a context.
     #[inline(never)]
     pub(super) fn arrive_at_messenger(&mut self, hop: Hop, arrival: &Arrival) {
         let now = self.now.engine_clock();
@@ -44,31 +44,31 @@ impl Network {
         let rnic = messenger.context.verbs_mut();
         let packet = &fabric.parcels.get(hop.packet()).packet;
         let freight = fabric.freights.of(hop.packet());
-        // What was damaged unnoticed may say otherwise than it was sent.
+        // A packet with undetected damage may announce a header that it was sent without.
         let rdma = freight.rdma.as_ref().filter(|_| packet.announces_rdma());
         let before = rnic.received_bytes();
         rnic.handle_packet(now, arrival, packet, rdma, &freight.payload);
         host.received_bytes += rnic.received_bytes() - before;
         fabric.parcels.remove(hop.packet());
-        self.attend_messenger(hop.node());
+        self.service_messenger(hop.node());
     }
 
-    /// A deadline of a host's context or device passed.
+    /// Handles a deadline of a host's context or device.
     pub(super) fn messenger_deadline(&mut self, node: NodeId) {
         let now = self.now.engine_clock();
         self.messenger(node).context.verbs_mut().handle_timeout(now);
-        self.attend_messenger(node);
+        self.service_messenger(node);
     }
 
-    /// After anything happened to a host with a context: polls it, hears it out, and sends what may leave.
+    /// Services a host with a context after any event: polls it, handles its events, and sends.
     #[inline(never)]
-    pub(super) fn attend_messenger(&mut self, node: NodeId) {
+    pub(super) fn service_messenger(&mut self, node: NodeId) {
         let now = self.now.engine_clock();
         loop {
             let messenger = self.messenger(node);
             while messenger.context.poll(now) {}
             let Some(heard) = messenger.poll_event(now) else { break };
-            self.hear_messenger(node, heard);
+            self.on_messenger_event(node, heard);
         }
         if self.hosts[node.index()].pull_scheduled {
             self.rearm_messenger(node);
@@ -77,7 +77,7 @@ impl Network {
         }
     }
 
-    fn hear_messenger(&mut self, node: NodeId, heard: Heard) {
+    fn on_messenger_event(&mut self, node: NodeId, heard: Heard) {
         match heard {
             Heard::Delivered { channel, side, length } => {
                 let delivered = self.traffic.deliver_one_of(channel, side, length, self.now);
@@ -92,7 +92,7 @@ impl Network {
         }
     }
 
-    /// Takes packets from the device as long as the ports have room, and sees to the deadline.
+    /// Takes packets from the device while the ports have room, and sets the deadline.
     pub(super) fn pull_from_messenger(&mut self, node: NodeId) {
         let now = self.now.engine_clock();
         loop {
@@ -106,8 +106,8 @@ impl Network {
             let messenger = stack.and_then(Stack::messenger_mut).expect("the caller's");
             let mut departure = None;
             messenger.context.verbs_mut().poll_transmit(now, |transmit, payload| {
-                let parcel = fabric.parcels.get_mut(packet);
-                departure = Some(load(transmit, payload, packet, parcel, &mut fabric.freights));
+                let slot = fabric.parcels.get_mut(packet);
+                departure = Some(load(transmit, payload, packet, slot, &mut fabric.freights));
             });
             let Some(departure) = departure else {
                 self.fabric.parcels.remove(packet);
@@ -129,16 +129,15 @@ impl Network {
     }
 }
 
-/// Writes what a device sends into a parcel. To the fabric, all that follows the transport's headers is
-/// payload.
+/// Writes a device's packet into a packet slot. To the fabric, everything after the transport's headers is payload.
 fn load(
     transmit: &Transmit,
     payload: &[u8],
-    packet: ParcelId,
-    parcel: &mut Parcel,
+    packet: PacketRef,
+    slot: &mut PacketSlot,
     freights: &mut Freights,
 ) -> Departure {
-    parcel.packet = transmit.packet;
+    slot.packet = transmit.packet;
     let freight = freights.of(packet);
     freight.rdma = transmit.rdma;
     freight.payload.clear();

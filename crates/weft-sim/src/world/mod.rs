@@ -1,10 +1,9 @@
 //! The simulated world: hosts that run the engine, the fabric between them, and time.
 //!
-//! [`World::run`] goes through time in spans too short for one node to affect another, and in each
-//! lets one node after another handle what happens to it; see [`event_queue`](crate::EventQueue).
-//! What concerns several nodes is on the agenda and ends a span. Everything a host does follows from
-//! two calls the agent makes too: a packet arrived, or a deadline passed; after either, the engine
-//! is asked for packets as long as a port has room.
+//! [`World::run`] advances time in spans too short for one node to affect another, and in each span serves one node
+//! after another; see [`event_queue`](crate::EventQueue). Global events, which concern several nodes, end a span.
+//! Everything a host does follows from two calls that the agent makes too: a packet arrived, or a deadline passed;
+//! after either, packets are taken from the engine while a port has room.
 
 use std::collections::VecDeque;
 
@@ -25,11 +24,11 @@ use crate::time::{SimSpan, SimTime};
 use crate::traffic::{Contradiction, Notice, Traffic};
 use crate::workload::Workload;
 
-mod agenda;
 mod config;
 mod distinct;
+mod engine_events;
 mod faults;
-mod hear;
+mod global_events;
 mod messages;
 mod overlay;
 mod packets;
@@ -39,16 +38,16 @@ mod session;
 mod stack;
 mod steering;
 
-use agenda::{Agenda, Item};
 pub use config::{BuildError, WorldConfig, base_round_trip};
 use config::{NEARBY_HOSTS, new_host, side_of};
+use global_events::{GlobalEvents, Item};
 pub use session::{Session, Stage};
 pub use steering::Steering;
 
-/// Everything but the workloads, which act on it.
+/// The network: everything except the workloads, which act on it.
 #[derive(Debug)]
 pub struct Network {
-    /// The time: of the node that is being served, if one is, else of all.
+    /// The current time: that of the node being served, if there is one.
     pub now: SimTime,
     /// Links and switches.
     pub fabric: Fabric,
@@ -56,52 +55,52 @@ pub struct Network {
     pub hosts: Vec<Host>,
     /// Channels and messages.
     pub traffic: Traffic,
-    /// What the engines did that contradicts what was sent.
+    /// Events of engines that contradict the messages sent.
     pub contradictions: Vec<Contradiction>,
-    /// Who watches placements.
+    /// The observer of placements, if any.
     pub observer: Option<Box<dyn Observer>>,
-    /// What every engine said, in order, where somebody wants to know.
+    /// Every engine's events in order, if they are recorded.
     pub record: Option<Vec<(NodeId, EngineEvent)>>,
-    /// The packets of hosts, where somebody wants to see them.
+    /// The packets of hosts, if they are captured.
     pub capture: Option<Capture>,
     /// Events handled.
     pub events_handled: u64,
     events: Events,
     config: WorldConfig,
-    agenda: Agenda,
-    /// The route controller, where there is one.
+    global_events: GlobalEvents,
+    /// The route controller, if there is one.
     steering: Option<Box<Steering>>,
     notices: VecDeque<(u32, Notice)>,
-    /// The host that is being served. The others are up to [`Self::apart`] ahead or behind.
+    /// The host being served. The others are up to [`Self::apart`] ahead or behind.
     here: Option<NodeId>,
     apart: SimSpan,
     /// See [`Fabric::only_forwards`].
     only_forwards: bool,
-    /// Workloads are being started and their connections' ports are yet to be planned: nothing leaves.
+    /// `true` while workloads start and their connections' ports are not planned yet: no packet leaves.
     holds_back: bool,
 }
 
 /// The simulated world.
 #[derive(Debug)]
 pub struct World {
-    /// Everything but the workloads.
+    /// Everything except the workloads.
     pub network: Network,
     workloads: Vec<Box<dyn Workload>>,
     plan: VecDeque<(SimTime, Action)>,
-    /// The cable that the plan means by the busiest, once it has been asked for.
+    /// The busiest cable of the plan, once it has been determined.
     busiest: Option<LinkId>,
-    /// When this run ended: the workloads were done, or its time was up.
+    /// The end of this run: the workloads were done, or its limit was reached.
     ended_at: Option<SimTime>,
-    /// Whether this run ends when the workloads are done.
+    /// `true` if this run ends when the workloads are done.
     until_done: bool,
-    /// When this run ends at the latest.
+    /// The latest end of this run.
     limit: SimTime,
     queues: Option<(SimSpan, QueueWatch)>,
     ports: Option<PortWatch>,
 }
 
 impl World {
-    /// A world at rest.
+    /// Returns a world before its start.
     ///
     /// # Errors
     /// Its parts do not fit together.
@@ -116,9 +115,9 @@ impl World {
         let steering =
             controller.map(|it| Steering::new(it, &mut fabric, &config.fabric.forwarding));
         let steering = steering.transpose()?.map(Box::new);
-        let mut agenda = Agenda::default();
+        let mut global_events = GlobalEvents::default();
         if steering.is_some() {
-            agenda.add(SimTime::EPOCH, Item::Report);
+            global_events.add(SimTime::EPOCH, Item::Report);
         }
         let lookahead = fabric.lookahead();
         let apart = if side_of.contains(&1) { lookahead + lookahead } else { lookahead };
@@ -131,7 +130,7 @@ impl World {
             capture: None,
             events_handled: 0,
             events: Events::new(lookahead, side_of),
-            agenda,
+            global_events,
             steering,
             notices: VecDeque::new(),
             here: None,
@@ -160,32 +159,32 @@ impl World {
         self.workloads.push(workload);
     }
 
-    /// The workloads, in the order they were added.
+    /// Returns the workloads, in the order they were added.
     pub fn workloads(&self) -> &[Box<dyn Workload>] {
         &self.workloads
     }
 
-    /// Looks at queues and ports during the run.
+    /// Samples queues and ports during the run.
     pub fn watch(&mut self, config: &MeasureConfig) {
         let start = SimTime::EPOCH + config.from.into();
-        self.network.agenda.add(start, Item::Sample);
+        self.network.global_events.add(start, Item::Sample);
         if config.sample_every > Duration::ZERO {
             let watch = QueueWatch::new(&self.network.fabric.topology);
             self.queues = Some((config.sample_every.into(), watch));
         }
     }
 
-    /// What was seen of the queues.
+    /// Returns the samples of the queues.
     pub fn queue_watch(&self) -> Option<&QueueWatch> {
         self.queues.as_ref().map(|(_, watch)| watch)
     }
 
-    /// What was seen of the leaves' uplinks.
+    /// Returns the samples of the leaves' uplinks.
     pub fn port_watch(&self) -> Option<&PortWatch> {
         self.ports.as_ref()
     }
 
-    /// The route controller, where there is one.
+    /// Returns the route controller, if there is one.
     pub fn steering(&self) -> Option<&Steering> {
         self.network.steering.as_deref()
     }
@@ -195,7 +194,7 @@ impl World {
         self.ports.get_or_insert_with(|| PortWatch::new(fabric, now));
         if let Some((interval, watch)) = &mut self.queues {
             watch.sample(fabric, now);
-            self.network.agenda.add(now + *interval, Item::Sample);
+            self.network.global_events.add(now + *interval, Item::Sample);
         }
     }
 
@@ -210,11 +209,11 @@ impl World {
         self.network.holds_back = false;
     }
 
-    /// Plans the source ports of all connections that there are, where the configuration says so:
-    /// between [`Self::start`] and [`Self::run`].
+    /// Plans the source ports of all connections if the configuration requires it: between [`Self::start`] and
+    /// [`Self::run`].
     ///
     /// # Errors
-    /// A connection that no route leads, or a network too large to plan.
+    /// A connection has no route, or the network is too large to plan.
     pub fn plan_source_ports(&mut self) -> Result<(), PlanError> {
         match self.network.config.source_ports {
             SourcePorts::Random | SourcePorts::Shared | SourcePorts::Distinct => Ok(()),
@@ -222,52 +221,51 @@ impl World {
         }
     }
 
-    /// Runs until every workload is done, nothing is left to happen, or `limit`. Gives whether the
-    /// workloads are done.
+    /// Runs until every workload is done, no event is left, or `limit`. Returns `true` if the workloads are done.
     pub fn run(&mut self, limit: SimTime) -> bool {
         self.go(limit, true);
         self.is_done()
     }
 
-    /// Runs to `end`, whatever the workloads wait for.
+    /// Runs to `end`, even if the workloads are done.
     pub fn run_to(&mut self, end: SimTime) {
         self.go(end, false);
     }
 
     fn go(&mut self, limit: SimTime, until_done: bool) {
         (self.limit, self.until_done) = (limit, until_done);
-        self.network.agenda.add(limit, Item::Stop);
-        // Only notices make a workload done, so only they are followed by that question.
+        self.network.global_events.add(limit, Item::Stop);
+        // Only notices complete a workload, so the check follows notices only.
         self.ended_at = (until_done && self.is_done()).then_some(self.network.now);
         let is_large = self.network.hosts.len() > NEARBY_HOSTS;
         while self.ended_at.is_none() {
-            let next = self.network.agenda.next_at().expect("the end is on it");
+            let next = self.network.global_events.next_at().expect("the end is on it");
             if self.network.events.begin(next) {
                 while let Some(node) = self.network.events.next_node() {
                     if is_large {
-                        self.network.look_ahead();
+                        self.network.prefetch();
                     }
                     self.serve(node);
                 }
                 self.network.now = self.network.events.until();
             } else {
-                self.attend_to_agenda();
+                self.serve_global_events();
             }
         }
     }
 
-    /// When the last run ended: when the workloads were done, or else at its limit. The nodes may
-    /// have gone on a little further.
+    /// Returns the end of the last run: when the workloads were done, or its limit. Nodes may have advanced a little
+    /// further.
     pub fn ended_at(&self) -> SimTime {
         self.ended_at.unwrap_or(self.network.now)
     }
 
-    /// Whether every workload has all it waits for.
+    /// Returns `true` if every workload is done.
     pub fn is_done(&self) -> bool {
         self.workloads.iter().all(|workload| workload.is_done())
     }
 
-    /// Lets a node handle what happens to it in this span.
+    /// Serves a node's events of this span.
     fn serve(&mut self, node: NodeId) {
         if node.index() >= self.network.hosts.len() {
             return match self.network.only_forwards {
@@ -287,8 +285,8 @@ impl World {
         self.network.here = None;
     }
 
-    fn attend_to_agenda(&mut self) {
-        let Some((at, item)) = self.network.agenda.pop() else { return };
+    fn serve_global_events(&mut self) {
+        let Some((at, item)) = self.network.global_events.pop() else { return };
         self.network.now = at;
         self.network.events_handled += 1;
         match item {
@@ -300,7 +298,7 @@ impl World {
             Item::Wake { workload, token } => {
                 self.network.notices.push_back((workload, Notice::Woken { token }));
             }
-            // An earlier run may have left its own.
+            // An earlier run may have left its own stop event.
             Item::Stop if at >= self.limit => self.ended_at = Some(at),
             Item::Stop => {}
         }
@@ -323,7 +321,7 @@ impl World {
 }
 
 impl Network {
-    /// A switch that only forwards has its turn.
+    /// Serves a switch that only forwards.
     fn serve_switch(&mut self, switch: NodeId) {
         let arrivals = self.events.take_turn();
         self.events_handled += arrivals.len() as u64;
@@ -331,7 +329,7 @@ impl Network {
         self.events.end_turn(arrivals);
     }
 
-    /// The same for switches that do more than send on what arrives.
+    /// Serves a switch that does more than forward.
     #[inline(never)]
     fn serve_busy_switch(&mut self) {
         while let Some((at, event)) = self.events.pop_at_switch() {
@@ -340,7 +338,7 @@ impl Network {
         }
     }
 
-    /// Bytes waiting at each of `links` now.
+    /// Returns the bytes waiting at each of `links` now.
     pub fn queues(&self, links: &[LinkId]) -> Vec<u64> {
         links.iter().map(|&link| self.fabric.queued_bytes(link, self.now)).collect()
     }

@@ -1,5 +1,5 @@
-//! Hosts whose channels are flows between tenants ([`Vtep`]): what packets and deadlines mean for them.
-//! Everything else about a host is as it is for those that are transports and nothing more (`packets.rs`).
+//! Hosts whose channels are flows between tenants ([`Vtep`]): the handling of packets and deadlines. Everything else
+//! is as for plain transports (`packets.rs`).
 
 use weft_topo::NodeId;
 use weft_transport::Arrival;
@@ -11,7 +11,7 @@ use crate::stack::Stack;
 use crate::traffic::{ChannelId, ChannelState, Contradiction, MessageId, Notice, Side};
 
 impl Network {
-    /// Makes both ends' switches and tenants know a channel.
+    /// Sets up a channel at both ends' switches and tenants.
     pub(super) fn join_vteps(&mut self, channel: ChannelId, from: NodeId, to: NodeId) {
         let pair = [from.index(), to.index()];
         let [a, b] = self.hosts.get_disjoint_mut(pair).expect("the ends are different hosts");
@@ -22,7 +22,7 @@ impl Network {
         self.set_state(channel, ChannelState::Open);
     }
 
-    /// Hands a message to its flow, which takes it always.
+    /// Appends a message to its flow, which always accepts it.
     pub(super) fn send_on_flow(&mut self, host: NodeId, channel: ChannelId, id: MessageId) -> bool {
         if let Some(record) = self.traffic.message(id) {
             let length = record.order.length;
@@ -31,14 +31,14 @@ impl Network {
         true
     }
 
-    /// Both ends forget a flow.
+    /// Closes a flow at both ends.
     pub(super) fn close_flow(&mut self, id: ChannelId) {
         let Some(hosts) = self.traffic.channel(id).map(|channel| channel.hosts) else { return };
         hosts.into_iter().for_each(|host| self.vtep(host).close(id));
         self.end(id, None);
     }
 
-    /// A packet reached a host that is an overlay's.
+    /// Handles a packet's arrival at an overlay's host.
     pub(super) fn arrive_at_vtep(&mut self, hop: Hop, arrival: &Arrival) {
         let now = self.now.engine_clock();
         let (host, fabric) = (&mut self.hosts[hop.node().index()], &mut self.fabric);
@@ -46,16 +46,15 @@ impl Network {
         let packet = &fabric.parcels.get(hop.packet()).packet;
         vtep.handle_packet(now, arrival, packet, fabric.freights.of(hop.packet()));
         fabric.parcels.remove(hop.packet());
-        self.attend_vtep(hop.node());
+        self.service_vtep(hop.node());
     }
 
-    /// After anything happened to an overlay's host: lets it take its turn, hears its tenants out, and sends what
-    /// may leave.
-    pub(super) fn attend_vtep(&mut self, node: NodeId) {
+    /// Services an overlay's host after any event: runs its turn, handles its tenants' events, and sends.
+    pub(super) fn service_vtep(&mut self, node: NodeId) {
         let now = self.now.engine_clock();
         self.vtep(node).take_turn(now);
         while let Some(heard) = self.vtep(node).poll_event() {
-            self.hear_vtep(node, heard);
+            self.on_vtep_event(node, heard);
         }
         if !self.hosts[node.index()].pull_scheduled {
             self.pull_from_vtep(node);
@@ -64,7 +63,7 @@ impl Network {
         self.rearm_stack(node, due);
     }
 
-    fn hear_vtep(&mut self, node: NodeId, heard: Heard) {
+    fn on_vtep_event(&mut self, node: NodeId, heard: Heard) {
         match heard {
             Heard::Received { channel, side } => self.deliver_from_flow(node, channel, side),
             Heard::Acked { channel, message } => {
@@ -80,7 +79,7 @@ impl Network {
         self.hosts[node.index()].received_bytes = received;
     }
 
-    /// Delivers the messages of which a flow has brought the last byte.
+    /// Delivers the messages whose last byte has arrived on a flow.
     fn deliver_from_flow(&mut self, node: NodeId, channel: ChannelId, side: Side) {
         while let Some((number, length)) = self.traffic.next_delivery(channel, side)
             && self.vtep(node).take_message(channel, length)
@@ -90,7 +89,7 @@ impl Network {
         }
     }
 
-    /// Takes packets from the switch as long as the ports have room.
+    /// Takes packets from the switch while the ports have room.
     fn pull_from_vtep(&mut self, node: NodeId) {
         let now = self.now.engine_clock();
         loop {
@@ -101,9 +100,9 @@ impl Network {
             let (hosts, fabric) = (&mut self.hosts, &mut self.fabric);
             let stack = hosts[node.index()].stack.as_deref_mut();
             let vtep = stack.and_then(Stack::vtep_mut).expect("the caller's");
-            let parcel = fabric.parcels.get_mut(packet);
+            let slot = fabric.parcels.get_mut(packet);
             let freight = fabric.freights.of(packet);
-            let Some(departure) = vtep.poll_packet(now, &mut parcel.packet, freight) else {
+            let Some(departure) = vtep.poll_packet(now, &mut slot.packet, freight) else {
                 return self.fabric.parcels.remove(packet);
             };
             self.put_on_wire(node, packet, &departure);

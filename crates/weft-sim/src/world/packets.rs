@@ -1,4 +1,4 @@
-//! What happens to packets at hosts: they arrive, are placed, and others leave.
+//! Packets at hosts: arrival, placement and departure.
 
 use weft_topo::{LinkId, NodeId};
 use weft_transport::{Arrival, ConnectionId, Departure, Payload, Placement, Step, Verdict};
@@ -9,16 +9,16 @@ use super::Network;
 use crate::event::{Event, PortEvent};
 use crate::fabric::Loss;
 use crate::nic;
-use crate::packet::{Ecn, Hop, Integrity, ParcelId};
+use crate::packet::{Ecn, Hop, Integrity, PacketRef};
 use crate::pcie::Piece;
 use crate::time::{SimSpan, SimTime};
 use crate::traffic::{MessageId, Notice};
 
 impl Network {
-    /// Begins to fetch what the next nodes will need: first their events, hosts and links, then the
-    /// packets that arrive, then what the hosts' engines need for those.
+    /// Prefetches the state of the next nodes: first their events, hosts and links, then the arriving packets, then
+    /// the engines' state for those.
     #[inline(never)]
-    pub(super) fn look_ahead(&self) {
+    pub(super) fn prefetch(&self) {
         let Self { events, hosts, fabric, .. } = self;
         if let Some(node) = events.upcoming(9) {
             events.prefetch_list(node);
@@ -59,7 +59,7 @@ impl Network {
         }
     }
 
-    /// Something happens to the host that is being served.
+    /// Handles an event of the host being served.
     #[inline]
     pub(super) fn handle(&mut self, event: Event) {
         match event {
@@ -79,23 +79,23 @@ impl Network {
         }
     }
 
-    /// Something happens to a host's port that holds queues: there may be room for more.
+    /// Handles an event of a host's port that holds queues: there may be room for more packets.
     #[inline(never)]
     fn port_event(&mut self, node: NodeId, link: LinkId, what: PortEvent) {
         self.fabric.port_event(self.now, link, what, &mut self.events);
         self.pull(node);
     }
 
-    /// A packet reached its host.
+    /// Handles a packet's arrival at its host.
     fn arrive(&mut self, hop: Hop) {
         if !self.fabric.survived_the_link(hop) {
             return self.fabric.lose(hop.packet(), Loss::LinkDown);
         }
-        let parcel = self.fabric.parcels.get(hop.packet());
+        let slot = self.fabric.parcels.get(hop.packet());
         if let Some(capture) = &mut self.capture {
-            capture.received(self.now, hop, parcel);
+            capture.received(self.now, hop, slot);
         }
-        match parcel.integrity {
+        match slot.integrity {
             Integrity::Sound => {}
             Integrity::BadChecksum => return self.fabric.lose(hop.packet(), Loss::BadChecksum),
             Integrity::Malformed => return self.fabric.lose(hop.packet(), Loss::Malformed),
@@ -103,7 +103,7 @@ impl Network {
         self.fabric.counters.delivered += 1;
         let now = self.now.engine_clock();
         let arrival = Arrival {
-            from: nic::address_on(parcel.source, parcel.source_port),
+            from: nic::address_on(slot.source, slot.source_port),
             received_at: now,
             congestion_experienced: hop.ecn() == Ecn::CongestionExperienced,
             hops: hop.switches(),
@@ -112,8 +112,7 @@ impl Network {
         if host.stack.is_some() {
             return self.arrive_at_stack(hop, &arrival);
         }
-        let verdict =
-            host.endpoint.handle_packet(now, &arrival, &parcel.packet, parcel.payload_len);
+        let verdict = host.endpoint.handle_packet(now, &arrival, &slot.packet, slot.payload_len);
         self.fabric.parcels.remove(hop.packet());
         if let Verdict::Place(placement) = &verdict {
             host.received_bytes += u64::from(placement.len);
@@ -131,10 +130,10 @@ impl Network {
                     .expect("the engine asked for it just now");
             }
         }
-        self.attend(hop.node());
+        self.service(hop.node());
     }
 
-    /// A payload will be where it belongs, but is not yet.
+    /// Schedules the placement of a payload.
     #[inline(never)]
     pub(super) fn place_later(&mut self, node: NodeId, placement: &Placement) {
         let &Placement { connection, psn, .. } = placement;
@@ -144,14 +143,14 @@ impl Network {
         self.events.schedule(at, Event::Placed { host: node, connection, psn });
     }
 
-    /// A payload on its way has been placed. Its connection may have ended meanwhile.
+    /// Handles the end of a placement. The connection may have ended meanwhile.
     fn placed(&mut self, node: NodeId, connection: ConnectionId, psn: u32) {
         let now = self.now.engine_clock();
         if let Some(observer) = &mut self.observer {
             observer.placed(node, connection, psn);
         }
         let _ = self.hosts[node.index()].endpoint.placed(now, connection, psn);
-        self.attend(node);
+        self.service(node);
     }
 
     fn deadline(&mut self, node: NodeId) {
@@ -164,22 +163,21 @@ impl Network {
             return self.stack_deadline(node);
         }
         host.endpoint.handle_timeout(self.now.engine_clock());
-        self.attend(node);
+        self.service(node);
     }
 
-    /// After anything happened to a host: hears its engine out, sends what it may, and sees to its
-    /// deadline.
+    /// Services a host after any event: handles its engine's events, sends, and sets its deadline.
     #[inline]
-    pub(super) fn attend(&mut self, node: NodeId) {
+    pub(super) fn service(&mut self, node: NodeId) {
         if self.hosts[node.index()].stack.is_some() {
-            return self.attend_stack(node);
+            return self.service_stack(node);
         }
-        self.attend_engine(node);
+        self.service_engine(node);
     }
 
-    /// The same, whatever is between the engine and its ports.
+    /// Services a host's engine, with or without a stack between it and its ports.
     #[inline]
-    pub(super) fn attend_engine(&mut self, node: NodeId) {
+    pub(super) fn service_engine(&mut self, node: NodeId) {
         while let Some(event) = self.hosts[node.index()].endpoint.poll_event() {
             if let Some(observer) = &mut self.observer {
                 observer.heard(node, &event);
@@ -187,7 +185,7 @@ impl Network {
             if let Some(record) = &mut self.record {
                 record.push((node, event));
             }
-            self.hear(node, event);
+            self.on_engine_event(node, event);
         }
         if self.hosts[node.index()].pull_scheduled {
             self.rearm(node);
@@ -196,7 +194,7 @@ impl Network {
         }
     }
 
-    /// Schedules the engine's deadline unless the world will look earlier anyway.
+    /// Schedules the engine's deadline unless the world will poll it earlier.
     #[inline]
     pub(super) fn rearm(&mut self, node: NodeId) {
         let host = &mut self.hosts[node.index()];
@@ -208,7 +206,7 @@ impl Network {
         }
     }
 
-    /// Takes packets from the engine as long as the ports have room, and sees to its deadline.
+    /// Takes packets from the engine while the ports have room, and sets its deadline.
     fn pull(&mut self, node: NodeId) {
         if self.hosts[node.index()].stack.is_some() {
             return self.pull_from_stack(node);
@@ -227,10 +225,10 @@ impl Network {
                 break;
             }
             let packet = self.fabric.parcels.reserve();
-            let parcel = self.fabric.parcels.get_mut(packet);
+            let slot = self.fabric.parcels.get_mut(packet);
             let mut departure = None;
-            engine.poll_burst(now, 1, &mut parcel.packet, |only, _| departure = Some(*only));
-            // Not moved: it was written in smaller pieces than a move would read.
+            engine.poll_burst(now, 1, &mut slot.packet, |only, _| departure = Some(*only));
+            // The departure is not moved: it was written in smaller pieces than a move would read.
             let Some(departure) = &departure else {
                 self.fabric.parcels.remove(packet);
                 break;
@@ -240,9 +238,9 @@ impl Network {
         self.rearm(node);
     }
 
-    /// No packet is taken from the engine before a port has room. Ports that hold queues tell when a
-    /// packet has left; while one is paused, what carries no payload passes by what waits. (An RNIC's ACKs
-    /// wait with its payload, as they share a class on RoCE networks.)
+    /// Takes no packet from the engine before a port has room. Ports that hold queues report each departure; while one
+    /// is paused, packets without payload overtake waiting ones. (An RNIC's ACKs wait with its payload, as they share
+    /// a class on RoCE networks.)
     #[inline]
     pub(super) fn wait_for_room(&mut self, node: NodeId, at: SimTime) {
         if !self.fabric.holds_queues() {
@@ -261,22 +259,22 @@ impl Network {
         let now = self.now.engine_clock();
         loop {
             let packet = self.fabric.parcels.reserve();
-            let parcel = self.fabric.parcels.get_mut(packet);
+            let slot = self.fabric.parcels.get_mut(packet);
             let engine = &mut self.hosts[node.index()].endpoint;
-            let Some(departure) = engine.poll_control_into(now, &mut parcel.packet) else {
+            let Some(departure) = engine.poll_control_into(now, &mut slot.packet) else {
                 return self.fabric.parcels.remove(packet);
             };
             self.put_on_wire(node, packet, &departure);
         }
     }
 
-    /// Whether a port of a host was told to pause.
+    /// Returns `true` if a port of a host is paused.
     fn is_paused(&self, node: NodeId) -> bool {
         let mut ports = self.hosts[node.index()].ports.iter();
         ports.any(|port| self.fabric.pause(port.link).holds(self.now))
     }
 
-    /// When the fullest port will be half empty again; `None` while all have room.
+    /// Returns the time at which the fullest port will be half empty; `None` while all have room.
     #[inline]
     pub(super) fn full_until(&self, node: NodeId) -> Option<SimTime> {
         let mut until = None;
@@ -290,25 +288,25 @@ impl Network {
         until
     }
 
-    /// A packet leaves its engine.
+    /// Puts a packet that leaves its engine on the wire.
     #[inline(always)] // Once for every packet; the other caller is cold.
-    pub(super) fn put_on_wire(&mut self, node: NodeId, packet: ParcelId, departure: &Departure) {
+    pub(super) fn put_on_wire(&mut self, node: NodeId, packet: PacketRef, departure: &Departure) {
         let host = &mut self.hosts[node.index()];
         let source_port = host.entropy.source_port(departure.connection, departure.path);
-        let parcel = self.fabric.parcels.get_mut(packet);
-        parcel.source = node;
-        parcel.source_port = source_port;
-        parcel.payload_len = departure.payload_len();
-        parcel.integrity = Integrity::Sound;
+        let slot = self.fabric.parcels.get_mut(packet);
+        slot.source = node;
+        slot.source_port = source_port;
+        slot.payload_len = departure.payload_len();
+        slot.integrity = Integrity::Sound;
         if let Some(capture) = &mut self.capture {
-            capture.sent(self.now, node, departure.to, parcel);
+            capture.sent(self.now, node, departure.to, slot);
         }
-        let header_len = u16::try_from(parcel.packet.len()).expect("headers are short");
+        let header_len = u16::try_from(slot.packet.len()).expect("headers are short");
         let overhead = self.config.transport.packet_overhead;
-        let size = nic::frame_len(overhead, header_len, parcel.payload_len);
-        let is_data = matches!(parcel.packet, Packet::Data(..));
+        let size = nic::frame_len(overhead, header_len, slot.payload_len);
+        let is_data = matches!(slot.packet, Packet::Data(..));
         let destination = nic::host_at(departure.to, self.fabric.topology.hosts());
-        // An answer to a stranger's made-up address goes nowhere.
+        // A reply to an attacker's forged address is sent to the host itself.
         let destination = destination.unwrap_or(node);
         let tuple = nic::five_tuple(node, destination, source_port);
         let hash = self.fabric.hash().base(&tuple);
@@ -328,7 +326,7 @@ impl Network {
         self.fabric.inject(self.now, link, extra, hop, &mut self.events);
     }
 
-    /// The same for a host whose payload is behind a bus.
+    /// Puts a packet on the wire at a host with a bus.
     #[inline(never)]
     fn put_when_read(
         &mut self,
@@ -343,7 +341,7 @@ impl Network {
         self.fabric.inject(at, link, extra, hop, &mut self.events);
     }
 
-    /// When a payload has been read from memory.
+    /// Returns the time at which a payload has been read from memory.
     fn read(&mut self, node: NodeId, (connection, payload): (ConnectionId, Payload)) -> SimTime {
         let Payload { token, offset, len } = payload;
         let message = u32::try_from(token).ok().map(MessageId);
@@ -355,15 +353,14 @@ impl Network {
         dma.map_or(self.now, |dma| dma.read(self.now, piece))
     }
 
-    /// The same for a port that holds queues.
+    /// Puts a packet on a port that holds queues.
     #[inline(never)]
     fn put_in_queue(&mut self, node: NodeId, link: LinkId, hop: Hop) {
         let jitter = SimSpan::from_picos(self.hosts[node.index()].jitter.draw());
         self.fabric.inject_into_queue(self.now, link, jitter, hop, &mut self.events);
     }
 
-    /// How much later than its port alone would make it a packet that is there `at` arrives, without
-    /// overtaking.
+    /// Returns the jitter of a packet that is ready at `at`, small enough that it overtakes no other.
     #[inline(always)] // Once for every packet; the other caller has a bus.
     fn irregularity(&mut self, at: SimTime, node: NodeId, index: usize, size: u16) -> SimSpan {
         let host = &mut self.hosts[node.index()];

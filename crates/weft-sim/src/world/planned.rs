@@ -1,4 +1,4 @@
-//! Source ports from a plan: `weft plan ports` for the connections of a run.
+//! Planned source ports: `weft plan ports` for the connections of a run.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,8 @@ use crate::nic;
 use crate::traffic::Side;
 
 impl Network {
-    /// Gives every path of every connection a port, as the planner chooses them for this network's
-    /// switches. Only what openers send is planned: what goes back is ACKs.
+    /// Assigns a port to every path of every connection, as the planner chooses them for this network's switches. Only
+    /// the openers' packets are planned: the other direction carries ACKs.
     pub(super) fn plan_source_ports(&mut self) -> Result<(), PlanError> {
         let (fabric, forwarding) = (&self.fabric, &self.config.fabric.forwarding);
         let topology = fabric.topology.clone();
@@ -53,7 +53,7 @@ impl Network {
         Ok(())
     }
 
-    /// Every connection: who opened it, to whom, and what the opener calls it.
+    /// Returns every connection: its opener, its peer, and the opener's id of it.
     fn connections(&self) -> Vec<(NodeId, NodeId, ConnectionId)> {
         let channels = self.traffic.channels();
         let known = channels.filter_map(|(_, channel)| {
@@ -96,7 +96,7 @@ mod tests {
         assert!(planned.finished && random.finished);
         let load = planned.ports.uplink_load;
         assert!(load.min > 0.0 && load.max / load.min < 1.05, "{load:?}");
-        // Two flows of 16 on one link of random ports: twice the time, or more.
+        // With random ports two flows of 16 share a link, so the run takes at least twice as long.
         assert!(random.simulated_us > 1.8 * planned.simulated_us, "{}", random.simulated_us);
         assert_eq!(planned.network.marked, 0);
     }

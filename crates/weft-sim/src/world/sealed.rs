@@ -15,7 +15,7 @@ use crate::packet::Hop;
 use crate::stack::Stack;
 use crate::traffic::Side;
 
-/// What a packet is to the network, in place of its headers: whether it carries payload, which its sender marks. No
+/// Returns the packet that the network sees in place of the sealed headers: it only marks whether there is payload. No
 /// datagram is shorter than this.
 fn stand_in(packet: &Packet) -> Packet {
     match packet {
@@ -34,7 +34,7 @@ fn stand_in(packet: &Packet) -> Packet {
 }
 
 impl Network {
-    /// A datagram reached a host that encrypts.
+    /// Handles a datagram's arrival at a host that encrypts.
     pub(super) fn arrive_sealed(&mut self, hop: Hop, arrival: &Arrival) {
         let node = hop.node();
         let mut datagram = self.fabric.datagrams.take(hop.packet());
@@ -43,10 +43,10 @@ impl Network {
         if let Some((placement, payload)) = opened {
             self.place_opened(node, &placement, payload);
         }
-        self.attend_engine(node);
+        self.service_engine(node);
     }
 
-    /// Opens a datagram and gives the packet to the engine; what it asks to have placed.
+    /// Opens a datagram and gives the packet to the engine; returns the placement that the engine requests.
     fn open<'a>(
         &mut self,
         node: NodeId,
@@ -86,7 +86,7 @@ impl Network {
         }
     }
 
-    /// Puts a payload where it belongs.
+    /// Places a payload.
     fn place_opened(&mut self, node: NodeId, placement: &Placement, payload: &[u8]) {
         let &Placement { connection, psn, message, offset, .. } = placement;
         let host = &mut self.hosts[node.index()];
@@ -112,14 +112,14 @@ impl Network {
         placed.expect("the engine asked for it just now");
     }
 
-    /// A deadline of an engine that encrypts passed.
+    /// Handles a deadline of an engine that encrypts.
     pub(super) fn sealed_deadline(&mut self, node: NodeId) {
         let now = self.now.engine_clock();
         self.hosts[node.index()].endpoint.handle_timeout(now);
-        self.attend_engine(node);
+        self.service_engine(node);
     }
 
-    /// Takes packets from the engine as long as the ports have room, and sees to its deadline.
+    /// Takes packets from the engine while the ports have room, and sets its deadline.
     pub(super) fn pull_sealed(&mut self, node: NodeId) {
         let now = self.now.engine_clock();
         if self.config.fabric.port.control_first {
@@ -139,7 +139,7 @@ impl Network {
         self.rearm(node);
     }
 
-    /// The same for what carries no payload, whatever the ports hold.
+    /// Takes packets without payload, whatever the ports hold.
     #[cold]
     pub(super) fn pull_control_sealed(&mut self, node: NodeId) {
         let now = self.now.engine_clock();
@@ -152,7 +152,7 @@ impl Network {
         self.forget_keys(node);
     }
 
-    /// Makes the datagram of a packet that leaves, and puts it on the wire.
+    /// Seals a departing packet as a datagram, and puts it on the wire.
     fn seal(&mut self, node: NodeId, packet: &Packet, departure: &Departure) {
         let id = self.fabric.parcels.reserve();
         let contents = self.contents(node, packet, departure);
@@ -175,7 +175,7 @@ impl Network {
         self.put_on_wire(node, id, &Departure { padding: rest, payload: None, ..*departure });
     }
 
-    /// What the payload of a packet that leaves is, and from where on.
+    /// Returns the contents of a departing packet's payload, with its offset.
     fn contents(
         &self,
         node: NodeId,
@@ -190,7 +190,7 @@ impl Network {
         Some((Contents::new(id, from, message.id), message.offset))
     }
 
-    /// Forgets the keys of connections that are no more.
+    /// Forgets the keys of connections that have ended.
     fn forget_keys(&mut self, node: NodeId) {
         let (endpoint, seals) = ends(&mut self.hosts[node.index()]);
         while let Some(forgotten) = endpoint.poll_forgotten() {
@@ -199,7 +199,7 @@ impl Network {
     }
 }
 
-/// A host's engine and its encryption.
+/// Returns a host's engine and its encryption.
 fn ends(host: &mut Host) -> (&mut Endpoint, &mut Seals) {
     let seals = host.stack.as_deref_mut().and_then(Stack::seals_mut);
     (&mut host.endpoint, seals.expect("the caller's host encrypts"))

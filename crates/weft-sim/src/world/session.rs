@@ -1,9 +1,8 @@
-//! What workloads ask the network for: channels, messages and time.
+//! The interface of workloads to the network: channels, messages and time.
 //!
-//! A workload that hears something at one host may have that host act at once. Another host acts
-//! when word could have reached it, one shortest latency later: until then it may have handled what
-//! happened to it already. What a workload decides at the start, or woken by [`Session::wake`],
-//! every host does at once.
+//! A workload that gets a notice at one host may let that host act at once. Another host acts one lookahead later,
+//! when a packet could have reached it: until then it may have handled its events already. A decision at the start, or
+//! after [`Session::wake`], reaches every host at once.
 
 use std::fmt::Debug;
 
@@ -11,15 +10,15 @@ use weft_topo::NodeId;
 use weft_transport::{ConnectionId, Endpoint, Message};
 
 use super::Network;
-use super::agenda::Item;
+use super::global_events::Item;
 use crate::event::{Act, Event};
 use crate::nic;
 use crate::time::SimTime;
 use crate::traffic::{ChannelId, ChannelState, MessageId, Order, Side};
 
-/// What carries a workload's messages: the simulated network, or a real one.
+/// The carrier of a workload's messages: the simulated network, or a real one.
 pub trait Stage: Debug {
-    /// The time.
+    /// Returns the current time.
     fn now(&self) -> SimTime;
     /// See [`Session::open`].
     fn open(&mut self, workload: u32, from: NodeId, to: NodeId) -> ChannelId;
@@ -31,13 +30,13 @@ pub trait Stage: Debug {
     fn wake(&mut self, workload: u32, at: SimTime, token: u64);
     /// See [`Session::wake_at`].
     fn wake_at(&mut self, workload: u32, host: NodeId, at: SimTime, token: u64);
-    /// The simulated network, where it is one.
+    /// Returns the simulated network, if it is one.
     fn network(&self) -> Option<&Network> {
         None
     }
 }
 
-/// What a workload may do.
+/// A workload's access to the network.
 #[derive(Debug)]
 pub struct Session<'a> {
     stage: &'a mut dyn Stage,
@@ -45,17 +44,17 @@ pub struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// What the workload with this number may do on `stage`.
+    /// Returns the access to `stage` of the workload with this number.
     pub fn new(stage: &'a mut dyn Stage, number: u32) -> Self {
         Self { stage, number }
     }
 
-    /// The simulated network, where it is one.
+    /// Returns the simulated network, if it is one.
     pub fn network(&self) -> Option<&Network> {
         self.stage.network()
     }
 
-    /// The time.
+    /// Returns the current time.
     pub fn now(&self) -> SimTime {
         self.stage.now()
     }
@@ -70,20 +69,20 @@ impl<'a> Session<'a> {
         self.stage.send(self.number, order);
     }
 
-    /// Ends a channel; what is still on it may or may not arrive.
-    /// [`Notice::Closed`](crate::traffic::Notice::Closed) follows.
+    /// Ends a channel; messages still on it may or may not arrive. [`Notice::Closed`](crate::traffic::Notice::Closed)
+    /// follows.
     pub fn close(&mut self, channel: ChannelId) {
         self.stage.close(channel);
     }
 
-    /// Asks for [`Notice::Woken`](crate::traffic::Notice::Woken) with `token` at `at`, when every
-    /// host is there.
+    /// Requests [`Notice::Woken`](crate::traffic::Notice::Woken) with `token` at `at`, when every host has reached
+    /// that time.
     pub fn wake(&mut self, at: SimTime, token: u64) {
         self.stage.wake(self.number, at, token);
     }
 
-    /// Likewise at a host: what is then decided is for that host. The thing to use where it happens
-    /// often, as the others need not come together for it.
+    /// Requests a wake-up at one host: decisions made then are for that host. It is cheaper than [`Self::wake`] for
+    /// frequent use, as the other hosts need not have reached the time.
     pub fn wake_at(&mut self, host: NodeId, at: SimTime, token: u64) {
         self.stage.wake_at(self.number, host, at, token);
     }
@@ -99,7 +98,7 @@ impl Stage for Network {
         if self.config.has_channels_of_its_own() {
             self.join_stacks(channel, from, to);
         } else if self.config.handshake {
-            self.tell(from, channel, Act::Connect);
+            self.notify_host(from, channel, Act::Connect);
         } else {
             self.join(channel, from, to);
         }
@@ -111,19 +110,19 @@ impl Stage for Network {
         let channel = self.traffic.channel_mut(order.channel).expect("workloads name their own");
         channel.waiting_mut(order.from).push(message);
         let host = channel.hosts[order.from.index()];
-        self.tell(host, order.channel, Act::Submit);
+        self.notify_host(host, order.channel, Act::Submit);
     }
 
     fn close(&mut self, channel: ChannelId) {
         let opener = self.traffic.channel(channel).map(|channel| channel.hosts[0]);
         if let Some(opener) = opener {
-            self.tell(opener, channel, Act::Close);
+            self.notify_host(opener, channel, Act::Close);
         }
     }
 
     fn wake(&mut self, workload: u32, at: SimTime, token: u64) {
         let at = at.max(self.soonest(None));
-        self.agenda.add(at, Item::Wake { workload, token });
+        self.global_events.add(at, Item::Wake { workload, token });
     }
 
     fn wake_at(&mut self, workload: u32, host: NodeId, at: SimTime, token: u64) {
@@ -137,14 +136,14 @@ impl Stage for Network {
 }
 
 impl Network {
-    /// When something decided now reaches `host`, or every host.
+    /// Returns the time at which a decision made now reaches `host`, or every host.
     fn soonest(&self, host: Option<NodeId>) -> SimTime {
         let at_once = self.here.is_none() || self.here == host;
         if at_once { self.now } else { self.now + self.apart }
     }
 
-    /// Has a host act on a channel, now or when word reaches it.
-    fn tell(&mut self, host: NodeId, channel: ChannelId, act: Act) {
+    /// Lets a host act on a channel, now or one lookahead later.
+    fn notify_host(&mut self, host: NodeId, channel: ChannelId, act: Act) {
         if self.soonest(Some(host)) == self.now && !self.holds_back {
             self.act(host, channel, act);
         } else {
@@ -161,7 +160,7 @@ impl Network {
         }
     }
 
-    /// Makes both ends know a channel, as over another network.
+    /// Sets up a channel at both ends without packets.
     fn join(&mut self, channel: ChannelId, from: NodeId, to: NodeId) {
         let now = self.now.engine_clock();
         let pair = [from.index(), to.index()];
@@ -182,12 +181,12 @@ impl Network {
             return;
         };
         let (now, opener) = (self.now.engine_clock(), &mut self.hosts[host.index()]);
-        // A host at its limit is a channel that never opens, as in life.
+        // A host at its limit of connections never opens the channel, as a real one.
         if let Ok(connection) = opener.endpoint.connect(now, nic::address(peer), channel.0) {
             opener.set_channel(connection, channel);
             self.bind(channel, Side::Opener, connection);
         }
-        self.attend(host);
+        self.service(host);
     }
 
     pub(super) fn bind(&mut self, channel: ChannelId, side: Side, connection: ConnectionId) {
@@ -211,11 +210,11 @@ impl Network {
         if let Some(connection) = channel.connections[Side::Opener.index()] {
             let now = self.now.engine_clock();
             self.hosts[host.index()].endpoint.close(now, connection);
-            self.attend(host);
+            self.service(host);
         }
     }
 
-    /// Gives a host's engine what waits on a channel, as far as it takes it.
+    /// Submits a channel's waiting messages to a host's engine until it accepts no more.
     pub(super) fn submit_waiting(&mut self, id: ChannelId, host: NodeId) {
         let Some(channel) = self.traffic.channel_mut(id) else { return };
         let opened = channel.hosts[Side::Opener.index()] == host;
@@ -235,10 +234,10 @@ impl Network {
         if let Some(channel) = self.traffic.channel_mut(id) {
             *channel.waiting_mut(side) = refused;
         }
-        self.attend(host);
+        self.service(host);
     }
 
-    /// Gives one message to its engine; false where it must wait.
+    /// Submits one message to its engine; returns `false` if it must wait.
     fn submit(
         &mut self,
         host: NodeId,

@@ -1,4 +1,4 @@
-//! Hosts that are more than plain transports: which of their stacks what happens is for.
+//! Hosts with a stack beyond the plain transport: the dispatch of events to it.
 
 use weft_topo::NodeId;
 use weft_transport::Arrival;
@@ -12,7 +12,7 @@ use crate::time::SimTime;
 use crate::traffic::{ChannelId, MessageId};
 
 impl Network {
-    /// Makes both ends know a channel.
+    /// Sets up a channel at both ends.
     pub(super) fn join_stacks(&mut self, channel: ChannelId, from: NodeId, to: NodeId) {
         match self.hosts[from.index()].stack.as_deref() {
             Some(Stack::Overlay(_)) => self.join_vteps(channel, from, to),
@@ -20,7 +20,7 @@ impl Network {
         }
     }
 
-    /// Hands a message to its host's stack; false where it must wait.
+    /// Submits a message to its host's stack; returns `false` if it must wait.
     pub(super) fn send_on_stack(
         &mut self,
         host: NodeId,
@@ -33,7 +33,7 @@ impl Network {
         }
     }
 
-    /// A packet reached a host that has a stack.
+    /// Handles a packet's arrival at a host that has a stack.
     #[inline(never)]
     pub(super) fn arrive_at_stack(&mut self, hop: Hop, arrival: &Arrival) {
         match self.hosts[hop.node().index()].stack.as_deref() {
@@ -43,30 +43,30 @@ impl Network {
         }
     }
 
-    /// A deadline of a host's stack passed.
+    /// Handles a deadline of a host's stack.
     pub(super) fn stack_deadline(&mut self, node: NodeId) {
         match self.hosts[node.index()].stack.as_deref() {
-            Some(Stack::Overlay(_)) => self.attend_vtep(node),
+            Some(Stack::Overlay(_)) => self.service_vtep(node),
             Some(Stack::Sealed(_)) => self.sealed_deadline(node),
             _ => self.messenger_deadline(node),
         }
     }
 
-    /// After anything happened to a host with a stack.
+    /// Services a host with a stack after any event.
     #[inline(never)]
-    pub(super) fn attend_stack(&mut self, node: NodeId) {
+    pub(super) fn service_stack(&mut self, node: NodeId) {
         match self.hosts[node.index()].stack.as_deref() {
-            Some(Stack::Overlay(_)) => self.attend_vtep(node),
-            Some(Stack::Sealed(_)) => self.attend_engine(node),
-            _ => self.attend_messenger(node),
+            Some(Stack::Overlay(_)) => self.service_vtep(node),
+            Some(Stack::Sealed(_)) => self.service_engine(node),
+            _ => self.service_messenger(node),
         }
     }
 
-    /// Takes packets from a host's stack as long as the ports have room.
+    /// Takes packets from a host's stack while the ports have room.
     #[inline(never)]
     pub(super) fn pull_from_stack(&mut self, node: NodeId) {
         match self.hosts[node.index()].stack.as_deref() {
-            Some(Stack::Overlay(_)) => self.attend_vtep(node),
+            Some(Stack::Overlay(_)) => self.service_vtep(node),
             Some(Stack::Sealed(_)) => self.pull_sealed(node),
             _ => self.pull_from_messenger(node),
         }
@@ -80,10 +80,10 @@ impl Network {
             Some(Stack::Messages(messenger)) => messenger.close(now, channel),
             Some(Stack::Sealed(_)) | None => {}
         }
-        self.attend(host);
+        self.service(host);
     }
 
-    /// Schedules a stack's deadline unless the world will look earlier anyway.
+    /// Schedules a stack's deadline unless the world will poll it earlier.
     pub(super) fn rearm_stack(&mut self, node: NodeId, due: Option<Instant>) {
         let Some(at) = due else { return };
         let at = SimTime::serving(at).max(self.now);

@@ -1,5 +1,5 @@
-//! The route controller that ships (`weft-route`), beside the simulated switches: once a window it is given what their
-//! ports counted and what they sampled, and the routes it orders become those of the fabric.
+//! The shipped route controller (`weft-route`) with the simulated switches: once a window it gets their ports'
+//! counters and their samples, and the routes that it orders become the fabric's.
 //!
 //! The controller owns no clock and no socket, so this is all there is between it and the world. Switches answer at
 //! once, and what they have installed is what the controller reads back. It predicts paths from these tables and the
@@ -18,7 +18,7 @@ use weft_topo::{NodeId, Routes, Topology};
 use weft_units::Instant;
 
 use super::Network;
-use super::agenda::Item;
+use super::global_events::Item;
 use crate::fabric::{Fabric, PacketSample, Steered};
 use crate::nic;
 use crate::report::ControllerWindow;
@@ -33,16 +33,16 @@ pub struct Steering {
     controller: Controller,
     /// The tables that switches have installed.
     switches: Switches,
-    /// By link of the topology, what the controller calls it.
+    /// The controller's name of each link of the topology.
     names: Vec<TableLink>,
-    /// By link of the topology, marks at the end of the last window.
+    /// Marks of each link of the topology at the end of the last window.
     counted: Vec<u64>,
     windows: Vec<ControllerWindow>,
     events: Vec<Event>,
 }
 
 impl Steering {
-    /// A controller of this fabric, whose switches sample packets from now on.
+    /// Returns a controller of this fabric, whose switches sample packets from now on.
     ///
     /// # Errors
     /// The network cannot be written as routers' tables.
@@ -53,7 +53,7 @@ impl Steering {
     ) -> Result<Self, InstalledError> {
         let tables = tables_of(fabric, forwarding)?;
         let mut controller = Controller::new(config.engine(), tables.clone());
-        // Without a lease a controller watches only.
+        // Without a lease a controller only observes.
         let lease = (config.mode == ControllerMode::Steer).then_some(1);
         controller.set_lease(lease, Instant::EPOCH);
         fabric.sample(config.sample);
@@ -68,22 +68,22 @@ impl Steering {
         })
     }
 
-    /// Each window so far.
+    /// Returns the windows so far.
     pub fn windows(&self) -> &[ControllerWindow] {
         &self.windows
     }
 
-    /// Event counts of the controller since the start, by kind.
+    /// Returns event counts of the controller since the start, by kind.
     pub fn stats(&self) -> &Stats {
         self.controller.stats()
     }
 
-    /// The controller's events, in order.
+    /// Returns the controller's events, in order.
     pub fn events(&self) -> &[Event] {
         &self.events
     }
 
-    /// A window is over: ports report what they counted, and switches what they sampled.
+    /// Ends a window: gives the ports' counters and the switches' samples to the controller.
     fn report(&mut self, fabric: &Fabric, samples: Vec<PacketSample>, now: SimTime) {
         let at = now.engine_clock();
         // Samples belong to the window that is over.
@@ -130,7 +130,7 @@ impl Steering {
         is_changed.then(|| steered(topology, &self.switches.fabric))
     }
 
-    /// Has switches do what the controller orders; whether their routes have changed.
+    /// Applies the controller's orders to the switches; returns `true` if their routes have changed.
     fn carry_out(&mut self, now: Instant) -> bool {
         let mut is_changed = false;
         while let Some(action) = self.controller.poll_action() {
@@ -148,12 +148,12 @@ impl Steering {
 
     fn read_back(&mut self, router: &str, now: Instant) {
         let tables = &self.switches.fabric;
-        let number = tables.find(router).expect("the controller asks for its own");
+        let number = tables.find(router).expect("the controller names its own routers");
         let router = tables.router(number).clone();
         self.controller.handle_tables(router, now).expect("the switches have accepted them");
     }
 
-    /// The control plane has converged on other routes; those for single hosts stay.
+    /// Reads the tables again after the control plane has converged on other routes; those for single hosts stay.
     fn rerouted(&mut self, fabric: &Fabric, forwarding: &ForwardingConfig, now: SimTime) {
         let Ok(fresh) = tables_of(fabric, forwarding) else { return };
         for number in fresh.router_ids() {
@@ -195,7 +195,7 @@ fn names(topology: &Topology, tables: &Tables) -> Vec<TableLink> {
     names
 }
 
-/// The routes for single hosts that switches have installed, as the fabric wants them.
+/// Returns the installed routes for single hosts, in the fabric's form.
 fn steered(topology: &Topology, tables: &Tables) -> Steered {
     let mut all = Steered::new();
     for (router, switch) in tables.router_ids().zip(topology.switch_ids()) {
@@ -223,7 +223,7 @@ fn host_at(address: IpAddr, topology: &Topology) -> Option<NodeId> {
     nic::host_at((address, nic::RECEIVE_PORT).into(), topology.hosts())
 }
 
-/// Gives a router's new tables the steered routes of the old ones.
+/// Copies the steered routes of a router's old tables to its new ones.
 fn keep_steered(old: &Router, new: &mut Router) {
     for route in old.routes.iter().filter(|route| route.steered) {
         let Target::Group(name) = &route.via else { continue };
@@ -234,28 +234,28 @@ fn keep_steered(old: &Router, new: &mut Router) {
 }
 
 impl Network {
-    /// A window of the controller is over.
+    /// Ends a window of the controller.
     pub(super) fn report_to_controller(&mut self) {
         let Some(steering) = &mut self.steering else { return };
         let samples = self.fabric.take_samples();
         steering.report(&self.fabric, samples, self.now);
         let config = &steering.config;
         let (window, reaction) = (config.window, config.reaction());
-        self.agenda.add(self.now + window.into(), Item::Report);
-        self.agenda.add(self.now + reaction.into(), Item::Steer);
+        self.global_events.add(self.now + window.into(), Item::Report);
+        self.global_events.add(self.now + reaction.into(), Item::Steer);
     }
 
-    /// The controller decides, and switches do what it orders.
+    /// Lets the controller decide, and applies its orders to the switches.
     pub(super) fn steer(&mut self) {
         let Some(steering) = &mut self.steering else { return };
         if let Some(routes) = steering.steer(&self.fabric.topology, self.now) {
-            // Should the table outgrow its bound, switches keep the routes they have.
+            // If the table exceeds its bound, switches keep their routes.
             let _ = self.fabric.steer(routes);
         }
     }
 
-    /// Routing has converged: the controller reads the switches' tables again.
-    pub(super) fn tell_controller_of_routes(&mut self) {
+    /// Lets the controller read the switches' tables again after routing has converged.
+    pub(super) fn notify_controller_of_routes(&mut self) {
         if let Some(steering) = &mut self.steering {
             steering.rerouted(&self.fabric, &self.config.fabric.forwarding, self.now);
         }

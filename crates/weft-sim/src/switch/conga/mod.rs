@@ -129,7 +129,7 @@ impl Forwarding {
         let tag = Tag {
             leaf: u32::try_from(switch).expect("few switches"),
             met: (!decision.is_control()).then_some(met),
-            feedback: self.tables[switch].tell(leaf, now, self.aging),
+            feedback: self.tables[switch].poll_feedback(leaf, now, self.aging),
         };
         labels.set(hop.packet(), Label::Conga(tag));
         link
@@ -180,10 +180,10 @@ impl Forwarding {
         let Label::Conga(tag) = labels.get(decision.hop.packet()) else { return };
         let tables = &mut self.tables[decision.switch];
         if let Some(met) = tag.met {
-            tables.see(tag.leaf, met, decision.now);
+            tables.on_metric(tag.leaf, met, decision.now);
         }
         if let Some(feedback) = tag.feedback {
-            tables.hear(tag.leaf, feedback, decision.now);
+            tables.on_feedback(tag.leaf, feedback, decision.now);
         }
     }
 }
@@ -193,11 +193,16 @@ impl Forward for Forwarding {
         self.hash.choose(decision)
     }
 
-    fn attends(&self) -> bool {
+    fn services(&self) -> bool {
         true
     }
 
-    fn attend(&mut self, decision: &Decision<'_>, labels: &mut Labels, _: &mut Vec<Order>) -> Fate {
+    fn service(
+        &mut self,
+        decision: &Decision<'_>,
+        labels: &mut Labels,
+        _: &mut Vec<Order>,
+    ) -> Fate {
         Fate::Forward(match decision.place() {
             Place::SourceLeaf => self.set_out(decision, labels),
             Place::Between => self.pass_on(decision, labels),

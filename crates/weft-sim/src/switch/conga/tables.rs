@@ -44,13 +44,13 @@ impl Tables {
     }
 
     /// Stores feedback from `leaf` about a path to it.
-    pub(super) fn hear(&mut self, leaf: u32, metric: Metric, now: SimTime) {
+    pub(super) fn on_feedback(&mut self, leaf: u32, metric: Metric, now: SimTime) {
         let Metric { uplink, congestion } = metric;
         self.to.insert((leaf, uplink), Heard { congestion, at: now });
     }
 
     /// Stores the metric that a packet from `leaf` measured on its path.
-    pub(super) fn see(&mut self, leaf: u32, metric: Metric, now: SimTime) {
+    pub(super) fn on_metric(&mut self, leaf: u32, metric: Metric, now: SimTime) {
         let Metric { uplink, congestion } = metric;
         let seen = self.from.entry(leaf).or_default().ways.entry(uplink);
         let seen = seen.or_insert(Seen { congestion, at: now, is_news: true });
@@ -59,7 +59,12 @@ impl Tables {
     }
 
     /// Returns the next feedback for `leaf` about the paths from it: round robin, changed metrics first.
-    pub(super) fn tell(&mut self, leaf: u32, now: SimTime, aging: SimSpan) -> Option<Metric> {
+    pub(super) fn poll_feedback(
+        &mut self,
+        leaf: u32,
+        now: SimTime,
+        aging: SimSpan,
+    ) -> Option<Metric> {
         let from = self.from.get_mut(&leaf)?;
         from.ways.retain(|_, seen| now.since(seen.at) <= aging);
         let told = from.told;
@@ -93,7 +98,7 @@ mod tests {
     #[test]
     fn what_was_heard_counts_until_it_is_old() {
         let mut tables = Tables::default();
-        tables.hear(3, metric(2, 6), at(10));
+        tables.on_feedback(3, metric(2, 6), at(10));
         assert_eq!(tables.congestion_to(3, 2, at(110), AGING), 6);
         assert_eq!(tables.congestion_to(3, 2, at(111), AGING), 0);
         assert_eq!(tables.congestion_to(3, 1, at(20), AGING), 0);
@@ -103,15 +108,15 @@ mod tests {
     #[test]
     fn ways_are_told_in_turn_news_first_until_they_are_old() {
         let mut tables = Tables::default();
-        assert_eq!(tables.tell(3, at(0), AGING), None);
-        (0..3).for_each(|uplink| tables.see(3, metric(uplink, 1), at(1)));
+        assert_eq!(tables.poll_feedback(3, at(0), AGING), None);
+        (0..3).for_each(|uplink| tables.on_metric(3, metric(uplink, 1), at(1)));
         let told = |tables: &mut Tables, now| {
-            tables.tell(3, at(now), AGING).map(|metric| (metric.uplink, metric.congestion))
+            tables.poll_feedback(3, at(now), AGING).map(|metric| (metric.uplink, metric.congestion))
         };
         assert_eq!([told(&mut tables, 2), told(&mut tables, 2)], [Some((1, 1)), Some((2, 1))]);
         assert_eq!([told(&mut tables, 2), told(&mut tables, 2)], [Some((0, 1)), Some((1, 1))]);
-        tables.see(3, metric(0, 1), at(50));
-        tables.see(3, metric(1, 5), at(50));
+        tables.on_metric(3, metric(0, 1), at(50));
+        tables.on_metric(3, metric(1, 5), at(50));
         assert_eq!([told(&mut tables, 60), told(&mut tables, 60)], [Some((1, 5)), Some((2, 1))]);
         assert_eq!([told(&mut tables, 120), told(&mut tables, 120)], [Some((0, 1)), Some((1, 5))]);
         assert_eq!(told(&mut tables, 151), None);

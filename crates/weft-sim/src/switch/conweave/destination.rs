@@ -158,22 +158,22 @@ impl Held {
 /// Orders the reply or notification that this packet requires to its first leaf.
 fn answer(decision: &Decision<'_>, header: &Header, orders: &mut Vec<Order>) {
     let hop = decision.hop;
-    let parcel = decision.parcels.get(hop.packet());
-    let mut tell = |tag| {
+    let slot = decision.parcels.get(hop.packet());
+    let mut notify = |tag| {
         orders.push(Order::Emit {
             source: hop.destination(),
-            destination: parcel.source,
-            port: parcel.source_port,
+            destination: slot.source,
+            port: slot.source_port,
             label: Label::ConWeave(tag),
         });
     };
     if hop.ecn() == Ecn::CongestionExperienced {
-        tell(Tag::Notify { uplink: header.uplink });
+        notify(Tag::Notify { uplink: header.uplink });
     }
     let epoch = header.epoch;
     match header.mark {
         Mark::None => {}
-        Mark::Request => tell(Tag::Reply { epoch, is_clear: false }),
-        Mark::Tail => tell(Tag::Reply { epoch, is_clear: true }),
+        Mark::Request => notify(Tag::Reply { epoch, is_clear: false }),
+        Mark::Tail => notify(Tag::Reply { epoch, is_clear: true }),
     }
 }

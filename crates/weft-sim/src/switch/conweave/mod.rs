@@ -145,7 +145,7 @@ impl Forwarding {
                 Fate::Hold
             }
             Label::ConWeave(tag) => {
-                self.sources[switch].hear(decision, tag);
+                self.sources[switch].on_label(decision, tag);
                 Fate::Take
             }
             _ => Fate::Forward(self.hash.choose(decision)),
@@ -158,11 +158,11 @@ impl Forward for Forwarding {
         self.hash.choose(decision)
     }
 
-    fn attends(&self) -> bool {
+    fn services(&self) -> bool {
         true
     }
 
-    fn attend(
+    fn service(
         &mut self,
         decision: &Decision<'_>,
         labels: &mut Labels,

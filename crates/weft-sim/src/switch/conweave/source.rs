@@ -96,15 +96,15 @@ impl Source {
     }
 
     /// Handles a reply or notification from another leaf about a flow of this one.
-    pub(super) fn hear(&mut self, decision: &Decision<'_>, tag: Tag) {
+    pub(super) fn on_label(&mut self, decision: &Decision<'_>, tag: Tag) {
         let &Decision { now, hop, parcels, .. } = decision;
-        let parcel = parcels.get(hop.packet());
-        if parcel.integrity != Integrity::Sound {
+        let slot = parcels.get(hop.packet());
+        if slot.integrity != Integrity::Sound {
             return;
         }
         match tag {
             Tag::Reply { epoch, is_clear } => {
-                let flow = Flow::between(hop.destination(), parcel.source, parcel.source_port);
+                let flow = Flow::between(hop.destination(), slot.source, slot.source_port);
                 let Some(flow) = self.flows.recall(flow) else { return };
                 let is_answer = epoch == flow.epoch && is_clear == flow.is_rerouted;
                 if is_answer && (is_clear || now < flow.answer_by) {
@@ -113,7 +113,7 @@ impl Source {
                 }
             }
             Tag::Notify { uplink } => {
-                let leaf = decision.leaf_of(parcel.source);
+                let leaf = decision.leaf_of(slot.source);
                 self.paused.insert((leaf, uplink), now + self.path_pause);
             }
             Tag::Data(_) => {}

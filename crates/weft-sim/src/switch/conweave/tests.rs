@@ -42,20 +42,20 @@ impl Conversation {
 
     /// Delivers it to the last leaf; returns that leaf's orders.
     fn arrive(&mut self, at: u64, hop: Hop) -> Vec<Order> {
-        assert_eq!(self.bench.attend(micros(at), hop), Fate::Hold);
+        assert_eq!(self.bench.service(micros(at), hop), Fate::Hold);
         self.bench.orders.drain(..).collect()
     }
 
     /// Delivers a packet that the last leaf emitted to the first leaf.
-    fn hear(&mut self, at: u64, order: Order) {
+    fn on_label(&mut self, at: u64, order: Order) {
         let hop = self.bench.emitted(order);
-        assert_eq!(self.bench.attend(micros(at), hop), Fate::Take);
+        assert_eq!(self.bench.service(micros(at), hop), Fate::Take);
     }
 
     /// Delivers the last leaf's notification of ECN marks on the path by this uplink.
     fn notify(&mut self, at: u64, uplink: LinkId) {
         let label = Label::ConWeave(Tag::Notify { uplink });
-        self.hear(at, Order::Emit { source: TO, destination: NodeId(0), port: 7, label });
+        self.on_label(at, Order::Emit { source: TO, destination: NodeId(0), port: 7, label });
     }
 
     fn timer(&mut self, at: u64, order: Order) -> Vec<Order> {
@@ -79,7 +79,7 @@ fn an_answer_in_time_begins_the_next_epoch_on_the_same_path() {
     assert!(is_reply(orders[0], false), "{orders:?}");
     assert_eq!(orders[1..], [Order::Send(first)]);
     let second = flow.send(1);
-    flow.hear(4, orders[0]);
+    flow.on_label(4, orders[0]);
     let third = flow.send(5);
     let headers = [first, second, third].map(|hop| flow.header(hop));
     assert_eq!(headers.map(|header| header.mark), [Mark::Request, Mark::None, Mark::Request]);
@@ -113,7 +113,7 @@ fn what_overtakes_the_tail_waits_for_it() {
     assert!(is_reply(orders[0], true), "{orders:?}");
     assert_eq!(orders[1..], [tail, rerouted, another].map(Order::Send));
     // CLEAR ends the reroute: the flow stays on its new path.
-    flow.hear(16, orders[0]);
+    flow.on_label(16, orders[0]);
     let next = flow.send(17);
     assert_eq!(flow.header(next).mark, Mark::Request);
     assert_eq!(flow.header(next).uplink, flow.header(rerouted).uplink);
@@ -169,7 +169,7 @@ fn marked_packets_have_nothing_moved_to_their_path_for_16_us() {
     let uplink = flow.header(hop).uplink;
     let notify = Tag::Notify { uplink };
     assert!(matches!(orders[0], Order::Emit { label: Label::ConWeave(tag), .. } if tag == notify));
-    flow.hear(4, orders[0]);
+    flow.on_label(4, orders[0]);
     let uses = |flow: &mut Conversation, at, first: u16| {
         let uplinks = (first..first + 800).map(|port| flow.bench.send(micros(at), 1, 17, port));
         uplinks.filter(|&chosen| chosen == uplink).count()
@@ -184,8 +184,8 @@ fn a_late_answer_and_one_of_another_epoch_change_nothing() {
     let mut flow = Conversation::new();
     let first = flow.send(0);
     let orders = flow.arrive(2, first);
-    flow.hear(8, orders[0]);
+    flow.on_label(8, orders[0]);
     assert_eq!(flow.mark(9), Mark::Tail, "due before 8 us");
-    flow.hear(10, orders[0]);
+    flow.on_label(10, orders[0]);
     assert_eq!(flow.mark(11), Mark::None);
 }

@@ -1,5 +1,4 @@
-//! What engines say, and what becomes of it: channels open and close, messages are complete,
-//! workloads hear of both.
+//! The events of engines: channels open and close, messages complete, and workloads get notices of both.
 
 use weft_topo::NodeId;
 use weft_transport::{CloseReason, ConnectionId, Event as EngineEvent};
@@ -9,8 +8,8 @@ use crate::time::SimTime;
 use crate::traffic::{ChannelId, ChannelState, Contradiction, MessageRecord, Notice, Order, Side};
 
 impl Network {
-    pub(super) fn hear(&mut self, node: NodeId, event: EngineEvent) {
-        // What an end says of a channel whose other end is gone cannot be held against anything.
+    pub(super) fn on_engine_event(&mut self, node: NodeId, event: EngineEvent) {
+        // An event of a channel whose other end is gone cannot be checked.
         let side_of = |network: &Self, connection: ConnectionId| {
             let channel = network.hosts[node.index()].channel(connection)?;
             let side = network.traffic.side_of(channel, node, connection)?;
@@ -56,7 +55,7 @@ impl Network {
         }
     }
 
-    /// Passes what happened to a message on to its workload, or keeps the contradiction.
+    /// Passes a message's event to its workload, or records the contradiction.
     pub(super) fn note(
         &mut self,
         outcome: Result<MessageRecord, Contradiction>,
@@ -68,7 +67,7 @@ impl Network {
         }
     }
 
-    /// A channel is no more.
+    /// Ends a channel.
     pub(super) fn end(&mut self, id: ChannelId, reason: Option<CloseReason>) {
         let Some(workload) = self.traffic.channel(id).map(|channel| channel.workload) else {
             return;
@@ -78,13 +77,13 @@ impl Network {
         }
     }
 
-    /// The control plane has converged. Where the new routes do not fit, the old ones stay.
+    /// Recomputes the routes. If the new ones do not fit, the old ones stay.
     pub(super) fn reroute(&mut self) {
         let _ = self.fabric.reroute();
-        self.tell_controller_of_routes();
+        self.notify_controller_of_routes();
     }
 
-    /// A host's engine forgets everything.
+    /// Restarts a host's engine, which forgets everything.
     pub(super) fn restart(&mut self, host: NodeId) {
         let ended = self.hosts[host.index()].restart();
         self.hosts[host.index()].wake_at = SimTime::FAR_FUTURE;

@@ -5,7 +5,7 @@ use weft_topo::{LinkId, NodeId};
 use super::{Fabric, Loss};
 use crate::event::{Event, Events};
 use crate::nic::{self, FRAME_OVERHEAD};
-use crate::packet::{Hop, Parcel};
+use crate::packet::{Hop, PacketSlot};
 use crate::switch::{Decision, Fate, Forward, Label, Order};
 use crate::time::SimTime;
 
@@ -15,7 +15,7 @@ const _: () = assert!(CONTROL_SIZE > FRAME_OVERHEAD);
 
 impl Fabric {
     /// Has the model service a packet that arrived at a switch.
-    pub(super) fn attend(&mut self, now: SimTime, hop: Hop, events: &mut Events) {
+    pub(super) fn service(&mut self, now: SimTime, hop: Hop, events: &mut Events) {
         if !self.survived_the_link(hop) {
             return self.lose(hop.packet(), Loss::LinkDown);
         }
@@ -24,7 +24,7 @@ impl Fabric {
             return self.lose(hop.packet(), Loss::NoRoute);
         }
         let decision = decision!(self, now, hop, candidates);
-        match self.forwarding.attend(&decision, &mut self.labels, &mut self.orders) {
+        match self.forwarding.service(&decision, &mut self.labels, &mut self.orders) {
             Fate::Forward(link) => self.put(now, link, hop, events),
             Fate::Hold => {}
             Fate::Take => {
@@ -48,8 +48,8 @@ impl Fabric {
             match order {
                 Order::Send(hop) => self.send_on(now, hop, events),
                 Order::Emit { source, destination, port, label } => {
-                    let parcel = Parcel { source, source_port: port, ..Parcel::default() };
-                    let hop = self.control_packet(switch, destination, parcel, label);
+                    let slot = PacketSlot { source, source_port: port, ..PacketSlot::default() };
+                    let hop = self.control_packet(switch, destination, slot, label);
                     self.send_on(now, hop, events);
                 }
                 Order::Wake { at, token } => events.schedule(at, Event::Timer { switch, token }),
@@ -73,10 +73,10 @@ impl Fabric {
         }
     }
 
-    fn control_packet(&mut self, at: NodeId, to: NodeId, parcel: Parcel, label: Label) -> Hop {
+    fn control_packet(&mut self, at: NodeId, to: NodeId, slot: PacketSlot, label: Label) -> Hop {
         self.counters.switch_made += 1;
-        let tuple = nic::five_tuple(parcel.source, to, parcel.source_port);
-        let packet = self.parcels.insert(parcel);
+        let tuple = nic::five_tuple(slot.source, to, slot.source_port);
+        let packet = self.parcels.insert(slot);
         self.labels.set(packet, label);
         self.datagrams.clear(packet);
         let hop = Hop::new(packet, at, to, self.hash.base(&tuple), CONTROL_SIZE).as_control();

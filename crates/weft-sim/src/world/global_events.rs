@@ -1,44 +1,43 @@
-//! Events that concern more than one node, by time: faults, the control plane, the route controller, measures,
-//! workloads that wake, the end. Nodes have handled everything before an entry's time when its turn comes,
-//! and nothing of or after it.
+//! Global events, by time: faults, the control plane, the route controller, samples, workloads' wake-ups, the end.
+//! When one is handled, nodes have handled everything before its time, and nothing at or after it.
 
 use std::collections::BTreeMap;
 
 use crate::time::SimTime;
 
-/// One entry.
+/// A global event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Item {
     /// The next action of the fault plan.
     Fault,
     /// The control plane has converged.
     Reroute,
-    /// Time to look at the queues.
+    /// The queues are sampled.
     Sample,
-    /// A window of the route controller is over.
+    /// A window of the route controller ends.
     Report,
-    /// The route controller decides upon it.
+    /// The route controller decides.
     Steer,
-    /// A workload asked to be woken.
+    /// A workload requested a wake-up.
     Wake { workload: u32, token: u64 },
-    /// The run's time is up.
+    /// The run's time limit is reached.
     Stop,
 }
 
-/// The entries to come; those of one instant in the order they were added.
+/// The future global events; those of one instant in the order they were added.
 #[derive(Debug, Default)]
-pub(super) struct Agenda {
+pub(super) struct GlobalEvents {
     items: BTreeMap<(SimTime, u64), Item>,
     added: u64,
 }
 
-impl Agenda {
+impl GlobalEvents {
     pub(super) fn add(&mut self, at: SimTime, item: Item) {
         self.added += 1;
         self.items.insert((at, self.added), item);
     }
 
-    /// When the next entry is due.
+    /// Returns the time of the next event.
     pub(super) fn next_at(&self) -> Option<SimTime> {
         self.items.first_key_value().map(|(&(at, _), _)| at)
     }
