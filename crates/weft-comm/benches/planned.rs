@@ -36,7 +36,7 @@ const RANKS: usize = 8;
 const ORDER: [usize; RANKS] = [0, 2, 4, 6, 1, 3, 5, 7];
 /// Paths from a rank to the next.
 const PATHS: usize = 2;
-/// Where the first process of a host with Weft's device receives.
+/// The receive port of the first process of a host with Weft's device.
 const RECEIVE_PORT: u16 = 0x5000;
 /// Seconds that a way may take.
 const PATIENCE: &str = "120";

@@ -1,5 +1,5 @@
-//! Those who have connected to rank 0 and have not yet said who they are. Each has a limited time for its line, whatever
-//! others do, and until it has shown the job's token a limited length.
+//! Connections to rank 0 that have not yet identified their rank. Each has a limited time for its
+//! line, independently of the others, and until it has presented the job's token a limited length.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -12,25 +12,25 @@ use crate::CommError;
 use crate::error::socket;
 use crate::rendezvous::{MAX_LINE, NAME, wait};
 
-/// Connections that are waited for at a time; beyond, whoever has waited longest is sent away.
+/// Maximum number of pending connections; beyond it the one that has waited longest is closed.
 const MAX_CALLERS: usize = 256;
-/// Connections that are taken before those that are there are read of again.
+/// Connections accepted before the pending ones are read again.
 const MAX_ACCEPTED: usize = 64;
-/// Bytes of a line from somebody who has not shown the token: what begins a line, and the longest token.
+/// Maximum bytes of a line without the token: the line's prefix and the longest token.
 pub(crate) const MAX_UNPROVEN: usize = 512;
 
 /// The connections of a meeting.
 #[derive(Debug)]
 pub(crate) struct Callers {
     listener: TcpListener,
-    /// In the order in which they came.
+    /// In the order of their arrival.
     callers: Vec<Caller>,
-    /// Time limit of each line.
+    /// The time limit of each line.
     hello_timeout: Duration,
     refusals: Refusals,
 }
 
-/// Somebody who has connected.
+/// A pending connection.
 #[derive(Debug)]
 pub(crate) struct Caller {
     pub(crate) connection: TcpStream,
@@ -58,7 +58,8 @@ impl Callers {
         Ok(Self { listener, callers: Vec::new(), hello_timeout, refusals: Refusals::default() })
     }
 
-    /// Waits until somebody says something, connects, or takes too long, but not beyond `until`.
+    /// Waits until a connection has data, a new one arrives or one times out, but not beyond
+    /// `until`.
     pub(crate) fn wait(&self, now: Instant, until: Instant) {
         let first = self.callers.iter().map(|it| it.until).fold(until, Instant::min);
         let mut watched = vec![PollFd::new(&self.listener, PollFlags::IN)];
@@ -66,7 +67,8 @@ impl Callers {
         wait(&mut watched, first.since(now));
     }
 
-    /// Takes connections that wait, and returns how many. Whoever has to make room for them was read of before.
+    /// Accepts waiting connections and returns their number. Those that are closed to make room
+    /// were read before.
     pub(crate) fn accept(&mut self, now: Instant) -> Result<usize, CommError> {
         for taken in 0..MAX_ACCEPTED {
             let (connection, peer) = match self.listener.accept() {
@@ -79,7 +81,7 @@ impl Callers {
                 let oldest = self.callers.remove(0);
                 self.refuse(oldest, "too many others came meanwhile", now);
             }
-            // One that cannot be told not to wait would hold up all others.
+            // A socket that cannot be set non-blocking would delay all others.
             if connection.set_nonblocking(true).is_ok() {
                 let until = now + self.hello_timeout;
                 self.callers.push(Caller::new(connection, peer, until));
@@ -88,8 +90,9 @@ impl Callers {
         Ok(MAX_ACCEPTED)
     }
 
-    /// Returns somebody whose line is whole, with the line. `is_proven` says of the beginning of a line whether it shows the
-    /// job's token. Whoever takes too long or says too much is sent away.
+    /// Returns a connection whose line is whole, with the line. `is_proven` returns `true` if the
+    /// beginning of a line has the job's token. Connections that take too long or send too much are
+    /// closed.
     pub(crate) fn next(
         &mut self,
         now: Instant,
@@ -109,9 +112,9 @@ impl Callers {
         None
     }
 
-    /// Sends somebody away, and writes down where it came from.
+    /// Closes a connection and logs its source address.
     pub(crate) fn refuse(&mut self, mut caller: Caller, why: &str, now: Instant) {
-        // Whoever does not read it does without.
+        // A peer that does not read the answer gets none.
         let _ = writeln!(caller.connection, "{NAME} error {why}");
         let source = caller.peer;
         if let Some(callers) = self.refusals.note(source.ip(), now) {
@@ -147,7 +150,7 @@ impl Caller {
 }
 
 impl Line {
-    /// Appends bytes that were read.
+    /// Appends received bytes.
     pub(crate) fn push(&mut self, bytes: &[u8], is_proven: impl Fn(&str) -> bool) -> Progress {
         let end = bytes.iter().position(|&byte| byte == b'\n');
         self.0.extend_from_slice(&bytes[..end.unwrap_or(bytes.len())]);

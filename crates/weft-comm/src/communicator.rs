@@ -1,4 +1,4 @@
-//! A rank of a group, polled by its owner.
+//! A rank of a group, which its owner polls.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
@@ -16,13 +16,14 @@ use crate::rendezvous::{self, Member};
 use crate::shared::{Came, Shared};
 use crate::{CommError, Options, secret};
 
-/// A rank looks again for so long after something happened, before it sleeps.
+/// The time for which a rank polls after an event, before it sleeps.
 const SPIN: Duration = Duration::from_micros(50);
-/// And sleeps for no longer than this while it waits for memory that others write to: nobody wakes it for that.
+/// Maximum sleep of a rank that waits for shared memory: no wake-up follows a write to it.
 const NAP: Duration = Duration::from_micros(100);
-/// How long a rank that leaves waits for others to take what it sent, and for a group that failed.
-const PATIENCE: Duration = Duration::from_secs(30);
-const SHORT_PATIENCE: Duration = Duration::from_secs(2);
+/// The time for which a leaving rank waits until others take its messages, and of a group that
+/// failed.
+const LEAVE_TIMEOUT: Duration = Duration::from_secs(30);
+const FAILED_LEAVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A rank of a group, with buffers of type `B`.
 #[derive(Debug)]
@@ -38,8 +39,8 @@ pub struct Communicator<B> {
 
 const EVERY_ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
-/// Returns the address at which a rank takes channels that others reach by the address `own`: a loopback address, so that
-/// other hosts do not reach it, or every address.
+/// Returns the address on which a rank accepts channels, given the address `own` by which others
+/// reach it: a loopback address, so that other hosts cannot reach it, or every address.
 fn listen_address(own: IpAddr, options: &Options) -> IpAddr {
     let is_local = own.is_ipv4() && own.is_loopback() && options.node.device.address.is_none();
     if is_local { own } else { EVERY_ADDRESS.ip() }
@@ -59,7 +60,7 @@ impl<B: AsMut<[u8]>> Communicator<B> {
     ) -> Result<Self, CommError> {
         options.find_token()?;
         rendezvous::check_token(options.token.as_ref(), &[at])?;
-        // What rank 0 sees others come from is the first address of the loopback interface.
+        // Rank 0 sees the others at the first address of the loopback interface.
         let is_seen = rank > 0 && at.ip().is_loopback();
         let own = if is_seen { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { at.ip() };
         let listen = SocketAddr::new(listen_address(own, &options), 0);
@@ -112,7 +113,7 @@ impl<B: AsMut<[u8]>> Communicator<B> {
     /// Joins the group whose ranks listen at these addresses, in their order.
     ///
     /// # Errors
-    /// Ranks do not come in time, or cannot reach each other.
+    /// Ranks do not join in time, or cannot reach each other.
     pub fn connect(self, addresses: &[SocketAddr]) -> Result<Self, CommError> {
         let (rank, ranks) = (self.rank(), self.ranks());
         if addresses.len() != ranks {
@@ -125,7 +126,7 @@ impl<B: AsMut<[u8]>> Communicator<B> {
         self.begin(addresses.to_vec(), group)
     }
 
-    /// Returns a number that all ranks know, and nobody else who does not know the job's token.
+    /// Returns a number that is known only to ranks with the job's token.
     fn number(&self, addresses: &[SocketAddr]) -> u64 {
         let agreement = self.options.agreement(self.ranks());
         secret::group_number(self.options.token.as_ref(), addresses, &agreement)
@@ -168,42 +169,43 @@ impl<B: AsMut<[u8]>> Communicator<B> {
         Ok(self)
     }
 
-    /// Which rank this is.
+    /// Returns this rank's number.
     pub const fn rank(&self) -> usize {
         self.group.rank()
     }
 
-    /// How many there are.
+    /// Returns the number of ranks.
     pub const fn ranks(&self) -> usize {
         self.group.ranks()
     }
 
-    /// What each channel carried so far, in blocks.
+    /// Returns the traffic of each channel so far, in blocks.
     pub const fn share(&self) -> Share {
         self.group.share()
     }
 
-    /// The time that waiting goes by.
+    /// Returns the clock of all waits.
     pub fn now(&self) -> Instant {
         self.node.now()
     }
 
-    /// Whom the oldest call waits for.
+    /// Returns the rank that the oldest call waits for.
     pub fn waits_for(&self) -> Option<usize> {
         self.group.waits_for()
     }
 
-    /// Asks for a collective and begins it. Its result comes from [`wait`](Self::wait), in the order of calls.
+    /// Starts a collective. [`wait`](Self::wait) returns its result, in the order of calls.
     ///
     /// # Errors
-    /// The call cannot be, or the group failed before.
+    /// The call is invalid, or the group has failed.
     pub fn submit(&mut self, call: Call, buffer: B) -> Result<u64, CallError> {
         let number = self.group.submit(call, buffer)?;
         self.advance();
         Ok(number)
     }
 
-    /// What the next call came to, if that happens in time; also `None` as soon as `wake` can be read.
+    /// Returns the result of the next call, if it arrives in time; also returns `None` when `wake`
+    /// is readable.
     pub fn wait(
         &mut self,
         wake: Option<BorrowedFd<'_>>,
@@ -222,7 +224,7 @@ impl<B: AsMut<[u8]>> Communicator<B> {
             if moved {
                 self.last_active = now;
             } else if now.since(self.last_active) < SPIN {
-                // Whoever shares the processor may be who is waited for.
+                // The awaited rank may share this processor.
                 std::thread::yield_now();
             } else if self.sleep(wake, until.map_or(Duration::MAX, |until| until.since(now))) {
                 return None;
@@ -230,7 +232,7 @@ impl<B: AsMut<[u8]>> Communicator<B> {
         }
     }
 
-    /// Sleeps until something happens. Whether `wake` can be read.
+    /// Sleeps until an event. Returns `true` if `wake` is readable.
     fn sleep(&mut self, wake: Option<BorrowedFd<'_>>, left: Duration) -> bool {
         let Some(sleep) = self.node.arm() else { return false };
         let busy = self.shared.is_some() && !self.group.is_idle();
@@ -244,10 +246,10 @@ impl<B: AsMut<[u8]>> Communicator<B> {
         woken
     }
 
-    /// Performs one collective: the buffer comes back with its result.
+    /// Performs one collective and returns the buffer with its result.
     ///
     /// # Errors
-    /// The call cannot be, the group failed, or nothing came of it in time.
+    /// The call is invalid, the group failed, or the time passed without a result.
     pub fn run(
         &mut self,
         call: Call,
@@ -269,7 +271,7 @@ impl<B: AsMut<[u8]>> Communicator<B> {
         }
     }
 
-    /// Moves what can move. Whether anything came.
+    /// Advances all transfers. Returns `true` if anything arrived.
     pub(crate) fn progress(&mut self) -> bool {
         self.node.poll();
         let mut left = Vec::new();
@@ -277,26 +279,26 @@ impl<B: AsMut<[u8]>> Communicator<B> {
         while let Some(event) = self.node.poll_event() {
             moved = true;
             match event {
-                weft_xrdma::Event::Channel(event) => left.extend(self.take_in(event)),
+                weft_xrdma::Event::Channel(event) => left.extend(self.ingest(event)),
                 other => self.take_meeting(other),
             }
         }
         moved |= self.look_at_shared();
-        // Who left wrote everything before.
+        // A rank that left wrote everything before.
         left.into_iter().for_each(|rank| self.group.peer_left(rank));
         self.advance();
         moved
     }
 
-    /// Something happened on a channel. A rank that left with it.
-    fn take_in(&mut self, event: weft_msg::Event) -> Option<usize> {
+    /// Handles an event of a channel. Returns a rank that left.
+    fn ingest(&mut self, event: weft_msg::Event) -> Option<usize> {
         let now = self.node.now();
         if let weft_msg::Event::Message { channel, message } = event {
             if !self.lanes.has(channel) {
                 self.take_hello(channel, message);
                 return None;
             }
-            let from = self.lanes.take_in(
+            let from = self.lanes.ingest(
                 now,
                 self.node.context(),
                 weft_msg::Event::Message { channel, message },
@@ -309,7 +311,7 @@ impl<B: AsMut<[u8]>> Communicator<B> {
             }
             return None;
         }
-        match self.lanes.take_in(now, self.node.context(), event) {
+        match self.lanes.ingest(now, self.node.context(), event) {
             Some(Heard::Left { rank }) => Some(rank),
             Some(Heard::Gone { rank, why }) => {
                 self.group.peer_gone(rank, why.to_string());
@@ -345,18 +347,18 @@ impl<B: AsMut<[u8]>> Communicator<B> {
         group.advance(now, &mut HostLink { net, shared: shared.as_mut() });
     }
 
-    /// Why the group cannot go on, if so.
+    /// Returns the group's failure, if it has one.
     pub const fn error(&self) -> Option<&Error> {
         self.group.error()
     }
 
-    /// This rank cannot go on; the others are told why.
+    /// Fails this rank and notifies the others of the reason.
     pub fn give_up(&mut self, why: &str) {
         self.group.give_up(why);
         self.advance();
     }
 
-    /// Waits until all ranks have come here.
+    /// Waits until all ranks have called this.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -365,10 +367,12 @@ impl<B: AsMut<[u8]>> Communicator<B> {
         self.run(call, empty, timeout).map(drop)
     }
 
-    /// Leaves the group, when others have what they need of this rank. Calls that are under way are given up.
+    /// Leaves the group after the others have received what they need. Calls in progress are
+    /// abandoned.
     pub fn leave(mut self) {
-        let patience = if self.group.error().is_some() { SHORT_PATIENCE } else { PATIENCE };
-        let until = self.node.now() + patience;
+        let timeout =
+            if self.group.error().is_some() { FAILED_LEAVE_TIMEOUT } else { LEAVE_TIMEOUT };
+        let until = self.node.now() + timeout;
         if !self.group.is_idle() {
             let _ = self.wait_quietly(until, |this| this.group.is_idle());
         }

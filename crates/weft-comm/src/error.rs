@@ -1,4 +1,4 @@
-//! Why a rank is in no group, or in none any more.
+//! The errors of joining a group or of being in it.
 
 use std::io;
 use std::net::SocketAddr;
@@ -7,104 +7,104 @@ use weft_coll::{CallError, Error};
 use weft_guard::TokenError;
 use weft_xrdma::NodeError;
 
-/// Why a rank is in no group, or in none any more.
+/// The errors of joining a group or of being in it.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommError {
-    /// Its number is not one of the group's.
+    /// The rank's number is not one of the group's.
     #[error("rank {rank} of {ranks}: ranks are numbered from 0")]
     Rank {
-        /// Its number.
+        /// The number.
         rank: usize,
-        /// Ranks of the group.
+        /// Number of ranks of the group.
         ranks: usize,
     },
-    /// An option has a value that cannot be.
+    /// An option has an invalid value.
     #[error("{0}")]
     Options(String),
-    /// The job's token cannot be had.
+    /// The job's token cannot be read.
     #[error(transparent)]
     Token(#[from] TokenError),
-    /// Other hosts reach the address, and the job has no token.
+    /// Other hosts can reach the address, and the job has no token.
     #[error(
         "the job has no token, and other hosts reach {at}: they could join it or end it. Give all ranks one, with \
          {variable}=TOKEN or {variable}_FILE=FILE in their environment (`weft adm token FILE` makes it)"
     )]
     NoToken {
-        /// The address at which ranks are to meet.
+        /// The address of the meeting.
         at: SocketAddr,
         /// The environment variable.
         variable: &'static str,
     },
-    /// The RDMA device, or a channel.
+    /// The RDMA device or a channel failed.
     #[error(transparent)]
     Node(#[from] NodeError),
-    /// A socket.
+    /// A socket failed.
     #[error("{doing}: {error}")]
     Socket {
-        /// What was tried.
+        /// The operation.
         doing: String,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         error: io::Error,
     },
-    /// Ranks did not come to the meeting in time.
+    /// Ranks did not join in time.
     #[error("only {came} of {ranks} ranks came to {at} in time; missing: {missing}")]
     Missing {
-        /// Where they were to come.
+        /// The address of the meeting.
         at: SocketAddr,
-        /// How many came, this one included.
+        /// Number of ranks that joined, this one included.
         came: usize,
-        /// How many there are.
+        /// Number of ranks of the group.
         ranks: usize,
-        /// Who did not.
+        /// The missing ranks.
         missing: String,
     },
     /// Rank 0 refused this one, or another rank.
     #[error("rank 0 at {at} refused: {why}")]
     Refused {
-        /// Where it is.
+        /// The address of rank 0.
         at: SocketAddr,
-        /// Why.
+        /// The reason.
         why: String,
     },
     /// There is no channel to a rank.
     #[error("no channel to rank {rank} at {at}: {why}")]
     Channel {
-        /// Which rank.
+        /// The rank.
         rank: usize,
-        /// Where it is.
+        /// Its address.
         at: SocketAddr,
-        /// Why.
+        /// The reason.
         why: String,
     },
-    /// The memory that ranks share.
+    /// The shared memory failed.
     #[error("shared memory {path}: {why}")]
     Shared {
-        /// Its file.
+        /// The file.
         path: String,
-        /// What is wrong with it.
+        /// The error.
         why: String,
     },
-    /// A call that cannot be.
+    /// The call is invalid.
     #[error(transparent)]
     Call(#[from] CallError),
     /// The group failed.
     #[error(transparent)]
     Group(#[from] Error),
-    /// Nothing happened for too long.
+    /// The call made no progress for too long.
     #[error("call {call} was not done in {after}; it waits for {whom}")]
     TimedOut {
-        /// Which call.
+        /// The call.
         call: u64,
-        /// How long it took.
+        /// The time waited.
         after: weft_units::Duration,
-        /// Whom it waits for.
+        /// The rank that it waits for.
         whom: String,
     },
 }
 
-/// An error of a socket, with what was tried.
+/// Returns an error of a socket operation.
 pub(crate) fn socket<E: Into<io::Error>>(doing: impl Into<String>) -> impl FnOnce(E) -> CommError {
     let doing = doing.into();
     move |error| CommError::Socket { doing, error: error.into() }

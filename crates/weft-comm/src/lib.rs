@@ -28,7 +28,7 @@ mod secret;
 mod shared;
 mod worker;
 
-/// What the fuzz targets of `fuzz/` call; nothing that ships has it.
+/// The functions that the fuzz targets of `fuzz/` call; production builds do not contain them.
 #[cfg(fuzzing)]
 pub mod properties {
     pub use crate::rendezvous::properties::rendezvous_line;

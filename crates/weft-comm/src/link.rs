@@ -8,15 +8,15 @@ use crate::shared::{Shared, Slot};
 /// A message of either channel.
 #[derive(Debug)]
 pub(crate) enum Message {
-    /// In the messaging layer's memory.
+    /// A message in the messaging layer's memory.
     Net(weft_msg::Message),
-    /// In a slot of the memory that ranks share.
+    /// A message in a slot of the shared memory.
     Slot(Slot),
-    /// Copied from there.
+    /// A message copied out of the shared memory.
     Copied(Vec<u8>),
 }
 
-/// The messaging layer's context and the memory that ranks share.
+/// The messaging layer's context and the shared memory.
 #[derive(Debug)]
 pub(crate) struct HostLink<'a> {
     pub(crate) net: MessageLink<'a, IbVerbs>,

@@ -1,4 +1,5 @@
-//! Channels between all ranks: of two, the one with the higher number asks, and says on each channel first who it is.
+//! Channels between all ranks: of two, the one with the higher number connects, and first sends its
+//! number on each channel.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -10,22 +11,22 @@ use weft_xrdma::{Event, Message, Ticket};
 
 use crate::{CommError, Communicator};
 
-/// Begins the first message of a channel.
+/// The first bytes of a channel's first message.
 const NAME: [u8; 8] = *b"weftcoll";
 const HELLO: usize = 20;
-/// How long is waited between looks at what came.
+/// The interval between polls.
 const LOOK: Duration = Duration::from_millis(20);
 
-/// Channels that are being made.
+/// Channels in set-up.
 #[derive(Debug, Default)]
 pub(crate) struct Meeting {
     /// The number of the group, which only its ranks know.
     pub(crate) group: u64,
-    /// Whom a ticket is for.
+    /// The rank of each ticket.
     asked: BTreeMap<Ticket, usize>,
     addresses: Vec<SocketAddr>,
     until: Instant,
-    /// Why there is no channel.
+    /// The reasons of missing channels.
     failed: Option<CommError>,
 }
 
@@ -37,7 +38,7 @@ fn hello(group: u64, rank: usize) -> [u8; HELLO] {
     bytes
 }
 
-/// Who says hello, if it is one of this group.
+/// Returns the sender of a hello, if it is a rank of this group.
 fn read_hello(bytes: &[u8], group: u64) -> Option<usize> {
     let bytes: &[u8; HELLO] = bytes.try_into().ok()?;
     let number = u32::from_le_bytes(bytes[16..].try_into().expect("four bytes"));
@@ -46,7 +47,7 @@ fn read_hello(bytes: &[u8], group: u64) -> Option<usize> {
 }
 
 impl<B: AsMut<[u8]>> Communicator<B> {
-    /// Makes channels to all others, which listen at these addresses.
+    /// Opens channels to all others, which listen at these addresses.
     pub(crate) fn connect_all(
         &mut self,
         addresses: Vec<SocketAddr>,
@@ -86,7 +87,7 @@ impl<B: AsMut<[u8]>> Communicator<B> {
         Ok(())
     }
 
-    /// Something about channels that are being made.
+    /// Handles an event of a channel in set-up.
     pub(crate) fn take_meeting(&mut self, event: Event) {
         let Some(meeting) = &mut self.meeting else { return };
         match event {
@@ -104,7 +105,7 @@ impl<B: AsMut<[u8]>> Communicator<B> {
             }
             Event::ConnectFailed { ticket, error } => {
                 let Some(rank) = meeting.asked.remove(&ticket) else { return };
-                // It may not listen yet.
+                // The rank may not listen yet.
                 if self.node.now() < meeting.until {
                     let asked = self.ask(rank);
                     if let (Err(error), Some(meeting)) = (asked, &mut self.meeting) {
@@ -115,13 +116,13 @@ impl<B: AsMut<[u8]>> Communicator<B> {
                     meeting.failed = Some(CommError::Channel { rank, at, why });
                 }
             }
-            // Who came and could not be taken tries again, or is missed.
+            // A rank that could not be accepted retries, or is reported as missing.
             Event::AcceptFailed { .. } | Event::Channel(_) => {}
             _ => {}
         }
     }
 
-    /// The first message of a channel that somebody else began.
+    /// Handles the first message of a channel that another rank opened.
     pub(crate) fn take_hello(&mut self, channel: ChannelId, message: Message) {
         let now = self.node.now();
         let lanes = self.options.lanes;
@@ -132,7 +133,7 @@ impl<B: AsMut<[u8]>> Communicator<B> {
         let own = self.group.rank();
         match who.filter(|&rank| rank > own && rank < self.group.ranks()) {
             Some(rank) if self.lanes.to(rank).len() < lanes => self.lanes.add(rank, channel),
-            // None of this group.
+            // The sender is no rank of this group.
             _ => context.abort(now, channel),
         }
     }

@@ -1,4 +1,4 @@
-//! How a rank takes part.
+//! The options of a rank.
 
 use std::str::FromStr;
 
@@ -8,7 +8,7 @@ use weft_units::{ByteCount, Duration};
 
 use crate::CommError;
 
-/// What carries a group's messages.
+/// The carriers of a group's messages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Channels {
     /// RDMA.
@@ -16,12 +16,13 @@ pub enum Channels {
     Net,
     /// Memory that all ranks share: they run on one machine.
     Shm,
-    /// Both at once (Astral, section 3.3). Ranks run on one machine, and each has a network to the others.
+    /// Both at once (Astral, section 3.3). Ranks run on one machine, and each has a network to the
+    /// others.
     Hybrid,
 }
 
 impl Channels {
-    /// Its name on command lines.
+    /// Returns its name on command lines.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Net => "net",
@@ -42,27 +43,28 @@ impl FromStr for Channels {
     }
 }
 
-/// How a rank takes part. All ranks of a group have the same, but for the node.
+/// The options of a rank. All ranks of a group have the same, except the node.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The device, and the parameters of messages. Weft's own device sends from planned source ports where the
     /// environment's `WEFT_PORTS` names their table.
     pub node: weft_xrdma::Options,
-    /// What carries messages.
+    /// The carrier of messages.
     pub channels: Channels,
-    /// Channels over RDMA between two ranks: queue pairs, each on as many paths as the device takes.
+    /// RDMA channels between two ranks: queue pairs, each on as many paths as the device uses.
     pub lanes: usize,
-    /// The order of ranks in rings and chains (`weft plan ring`), or by number.
+    /// The order of ranks in rings and chains (`weft plan ring`); by number if not given.
     pub order: Option<Vec<usize>>,
-    /// How all-reduces of long buffers go.
+    /// The algorithm of all-reduces of long buffers.
     pub algorithm: Algorithm,
-    /// Bytes of the longest piece that is a message.
+    /// Maximum bytes of a piece that is sent as one message.
     pub piece: ByteCount,
-    /// Bytes a second that shared memory carries between two ranks at most, as a link that it stands for would.
+    /// Maximum rate of shared memory between two ranks, bytes per second, to emulate a link.
     pub shm_rate: Option<u64>,
-    /// How long ranks wait for each other to come.
+    /// The time for which ranks wait for each other.
     pub patience: Duration,
-    /// The job's token, which ranks show each other; if not given, that of the environment ([`TOKEN_VARIABLE`]).
+    /// The job's token, which ranks present to each other; if not given, that of the environment
+    /// ([`TOKEN_VARIABLE`]).
     pub token: Option<Token>,
     /// Time that a process that connects to rank 0 has to name its rank.
     pub hello_timeout: Duration,
@@ -74,7 +76,7 @@ pub const TOKEN_VARIABLE: &str = "WEFT_JOB_TOKEN";
 impl Default for Options {
     fn default() -> Self {
         let mut node = weft_xrdma::Options::default();
-        // A rank that leaves waits for what it sent to be taken.
+        // A leaving rank waits until its messages are received.
         node.config.close_timeout = Duration::from_secs(30);
         Self {
             node,
@@ -91,14 +93,14 @@ impl Default for Options {
     }
 }
 
-/// More lanes between two ranks would be a mistake.
-const MOST_LANES: usize = 64;
-/// Pieces are at least a row of elements, and fit a message.
+/// Maximum number of lanes; more between two ranks would be a mistake.
+const MAX_LANES: usize = 64;
+/// Bounds of a piece, bytes: at least a row of elements, at most a message.
 const PIECES: [u64; 2] = [64, 16 << 20];
 
-/// Memory that a rank has posted for frames at most, and the longest frame.
+/// Maximum memory that a rank posts for frames, and the maximum frame.
 const POSTED: u64 = 256 << 20;
-const LONGEST_FRAME: u32 = 1 << 20;
+const MAX_FRAME: u32 = 1 << 20;
 
 impl Options {
     /// Gives an option a value: `channels`, `lanes`, `piece`, `algorithm`, `hello_timeout`, or one of the node's (`weft_xrdma::Options::set`).
@@ -122,10 +124,10 @@ impl Options {
         Ok(())
     }
 
-    /// Takes the token of the environment where none is given.
+    /// Reads the token of the environment if none is given.
     ///
     /// # Errors
-    /// `Token`, where the environment's is none or its file is open to other users.
+    /// `Token`, if the environment's is invalid or its file is readable by other users.
     pub(crate) fn find_token(&mut self) -> Result<(), CommError> {
         if self.token.is_none() {
             self.token = Token::from_environment(TOKEN_VARIABLE)?;
@@ -133,11 +135,11 @@ impl Options {
         Ok(())
     }
 
-    /// What the group is told.
+    /// Returns the options of the group.
     pub(crate) fn config(&self, ranks: usize) -> Result<Config, CommError> {
         let refuse = |why: String| Err(CommError::Options(why));
-        if self.lanes == 0 || self.lanes > MOST_LANES {
-            return refuse(format!("{} lanes, expected 1 to {MOST_LANES}", self.lanes));
+        if self.lanes == 0 || self.lanes > MAX_LANES {
+            return refuse(format!("{} lanes, expected 1 to {MAX_LANES}", self.lanes));
         }
         if self.piece.0 < PIECES[0] || self.piece.0 > PIECES[1] {
             return refuse(format!("pieces of {}, expected 64 B to 16 MiB", self.piece));
@@ -170,20 +172,20 @@ impl Options {
         Ok(config)
     }
 
-    /// The node's options. Where ranks are few, a piece travels in its frame: to READ it takes a round trip more, but
-    /// frames have memory posted for each that may come.
+    /// Returns the node's options. If ranks are few, a piece is sent in its frame: a READ takes one
+    /// more round trip, but each possible frame needs posted memory.
     pub(crate) fn node_for(&self, ranks: usize) -> weft_xrdma::Options {
         let mut node = self.node.clone();
         let piece = u32::try_from(self.piece.0).unwrap_or(u32::MAX).saturating_add(1024);
         let posted =
             ranks as u64 * self.lanes as u64 * u64::from(node.config.depth) * u64::from(piece);
-        if posted <= POSTED && piece <= LONGEST_FRAME {
+        if posted <= POSTED && piece <= MAX_FRAME {
             node.config.small = node.config.small.max(piece);
         }
         node
     }
 
-    /// What all ranks must have the same of.
+    /// Returns the values that all ranks must share.
     pub(crate) fn agreement(&self, ranks: usize) -> String {
         let order =
             self.order.as_ref().map_or_else(|| String::from("-"), |order| format!("{order:?}"));

@@ -18,37 +18,37 @@ use crate::callers::{Caller, Callers};
 use crate::error::socket;
 use crate::options::TOKEN_VARIABLE;
 
-/// Begins both lines; the number is the version.
+/// The first word of both lines; the number is the version.
 pub(crate) const NAME: &str = "weft-coll-2";
-/// Stands for the token where there is none.
+/// The word in place of a missing token.
 const NO_TOKEN: &str = "-";
-/// Bytes of the longest line: a rank's is short, the answer has an address for each rank.
+/// Maximum bytes of a line: a rank's is short, the answer has an address for each rank.
 pub(crate) const MAX_LINE: usize = 1 << 20;
-/// Time that a rank has to read the answer.
+/// The time limit of sending the answer.
 const ANSWER_TIMEOUT: time::Duration = time::Duration::from_secs(2);
-/// How long a rank rests before it looks again for a rank 0 that does not listen yet.
+/// The interval between attempts to reach rank 0 before it listens.
 const AGAIN: Duration = Duration::from_millis(50);
 
-/// Who a rank is, and where it listens.
+/// A rank and the address on which it listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
     /// Its number.
     pub rank: usize,
-    /// Ranks of the group.
+    /// Number of ranks of the group.
     pub ranks: usize,
-    /// The port that it takes channels at.
+    /// The port on which it accepts channels.
     pub port: u16,
-    /// Its address, where it is to be another than that it reaches rank 0 by.
+    /// Its address, if it differs from that of its connection to rank 0.
     pub address: Option<IpAddr>,
-    /// What all ranks must agree on, without spaces.
+    /// The text that must be equal on all ranks, without spaces.
     pub agreement: String,
     /// The job's token. Without one, ranks meet on loopback only.
     pub token: Option<Token>,
-    /// Time that a process that connects to rank 0 has to name its rank.
+    /// The time limit for a connection to rank 0 to identify its rank.
     pub hello_timeout: Duration,
 }
 
-/// The addresses of all ranks, and the group's number, which nobody else has.
+/// The addresses of all ranks, and the group's secret number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) addresses: Vec<SocketAddr>,
@@ -62,10 +62,10 @@ pub(crate) fn now() -> Instant {
     Instant::from_nanos(seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).expect(positive))
 }
 
-/// Returns a number that nobody guesses.
+/// Returns an unguessable number.
 ///
 /// # Panics
-/// If the kernel has no randomness: eight bytes at a time it always has.
+/// If the kernel has no randomness, which it always has for eight bytes.
 pub(crate) fn random() -> u64 {
     let mut bytes = [0; 8];
     let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
@@ -81,22 +81,18 @@ pub(crate) fn random() -> u64 {
 pub fn rendezvous(
     at: SocketAddr,
     member: &Member,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<Vec<SocketAddr>, CommError> {
-    meet(at, member, patience).map(|found| found.addresses)
+    meet(at, member, timeout).map(|found| found.addresses)
 }
 
-pub(crate) fn meet(
-    at: SocketAddr,
-    member: &Member,
-    patience: Duration,
-) -> Result<Found, CommError> {
+pub(crate) fn meet(at: SocketAddr, member: &Member, timeout: Duration) -> Result<Found, CommError> {
     let Member { rank, ranks, .. } = *member;
     if rank >= ranks {
         return Err(CommError::Rank { rank, ranks });
     }
     check_token(member.token.as_ref(), &[at])?;
-    let until = now() + patience;
+    let until = now() + timeout;
     if rank == 0 { gather(at, member, until) } else { ask(at, member, until) }
 }
 
@@ -107,10 +103,10 @@ pub(crate) fn check_token(token: Option<&Token>, at: &[SocketAddr]) -> Result<()
     exposed.map_or(Ok(()), |&at| Err(CommError::NoToken { at, variable: TOKEN_VARIABLE }))
 }
 
-/// A rank that has come: where it listens, and its connection, which rank 0 itself has none of.
+/// A rank that has joined: its address, and its connection, which rank 0 itself does not have.
 type Came = Option<(SocketAddr, Option<TcpStream>)>;
 
-/// Rank 0: hears who comes, and tells all.
+/// Runs rank 0: receives every rank's line, and answers all.
 fn gather(at: SocketAddr, member: &Member, until: Instant) -> Result<Found, CommError> {
     let mut callers = Callers::listen(at, member.hello_timeout)?;
     let ranks = member.ranks;
@@ -133,7 +129,7 @@ fn gather(at: SocketAddr, member: &Member, until: Instant) -> Result<Found, Comm
             }
             continue;
         };
-        match hear(&line, caller.peer, member, &came) {
+        match parse_caller(&line, caller.peer, member, &came) {
             Ok((rank, address)) => seat(&mut came, rank, address, caller),
             Err(Unfit::Stranger(why)) => callers.refuse(caller, &why, time),
             Err(Unfit::Member(why)) => {
@@ -150,9 +146,9 @@ fn gather(at: SocketAddr, member: &Member, until: Instant) -> Result<Found, Comm
     Ok(Found { addresses, group })
 }
 
-/// Takes in a rank of the group.
+/// Adds a rank of the group.
 fn seat(came: &mut [Came], rank: usize, address: SocketAddr, caller: Caller) {
-    // Rank 0 may listen at every address: this is the one that others reach it by.
+    // Rank 0 may listen on every address: this is the one by which others reach it.
     if let (Some((own, _)), Ok(local)) = (&mut came[0], caller.connection.local_addr())
         && own.ip().is_unspecified()
     {
@@ -161,34 +157,34 @@ fn seat(came: &mut [Came], rank: usize, address: SocketAddr, caller: Caller) {
     came[rank] = Some((address, Some(caller.connection)));
 }
 
-/// Why somebody who came is none of the group.
+/// The reasons to refuse a connection.
 enum Unfit {
     Stranger(String),
     Member(String),
 }
 
 /// Waits for descriptors, or for a time.
-pub(crate) fn wait(descriptors: &mut [PollFd<'_>], patience: Duration) {
-    let nanos = patience.as_nanos().min(3_600_000_000_000);
+pub(crate) fn wait(descriptors: &mut [PollFd<'_>], timeout: Duration) {
+    let nanos = timeout.as_nanos().min(3_600_000_000_000);
     let timeout = Timespec {
         tv_sec: i64::try_from(nanos / 1_000_000_000).expect("an hour at most"),
         tv_nsec: i64::try_from(nanos % 1_000_000_000).expect("less than a second"),
     };
-    // An interrupted wait is a short one.
+    // An interrupted wait counts as a short one.
     let _ = poll(descriptors, Some(&timeout));
 }
 
 impl Member {
-    /// Returns the word of its line that shows the token.
+    /// Returns the word of its line that contains the token.
     fn shown(&self) -> &str {
         self.token.as_ref().map_or(NO_TOKEN, Token::reveal)
     }
 
-    /// Returns `true` if the beginning of a line shows the job's token.
+    /// Returns `true` if the beginning of a line has the job's token.
     fn is_shown_in(&self, head: &str) -> bool {
         let mut words = head.split_whitespace();
         let (name, shown) = (words.next(), words.next());
-        // The last word may be half of one.
+        // The last word may be incomplete.
         name == Some(NAME) && words.next().is_some() && shown.is_some_and(|it| self.admits(it))
     }
 
@@ -197,8 +193,8 @@ impl Member {
     }
 }
 
-/// Reads who somebody is: `weft-coll-2 TOKEN RANK PORT ADDRESS AGREEMENT`.
-fn hear(
+/// Parses a rank's line: `weft-coll-2 TOKEN RANK PORT ADDRESS AGREEMENT`.
+fn parse_caller(
     line: &str,
     peer: SocketAddr,
     member: &Member,
@@ -224,7 +220,7 @@ fn hear(
         "-" => peer.ip(),
         address => address.parse().map_err(|_| malformed())?,
     };
-    // Only the token tells a rank that was started wrong from somebody else.
+    // Only the token distinguishes a rank with wrong options from a foreign process.
     let unfit = |why: String| match member.token {
         Some(_) => Unfit::Member(why),
         None => Unfit::Stranger(why),
@@ -248,7 +244,7 @@ fn answer(came: &mut [Came], what: &str) {
             .set_nonblocking(false)
             .and_then(|()| connection.set_write_timeout(Some(ANSWER_TIMEOUT)))
             .and_then(|()| writeln!(connection, "{NAME} {what}"));
-        // Who is gone again is missed when channels are made.
+        // A rank that has disconnected is found missing when channels are opened.
         drop(told);
     }
 }
@@ -259,7 +255,7 @@ fn line_of(connection: &TcpStream) -> std::io::Result<String> {
     Ok(line)
 }
 
-/// The others: say who they are, and hear where all are.
+/// Runs the other ranks: each sends its line and receives the addresses of all.
 fn ask(at: SocketAddr, member: &Member, until: Instant) -> Result<Found, CommError> {
     let Member { rank, port, address, agreement, .. } = member;
     let doing = || format!("asking rank 0 at {at}");

@@ -16,7 +16,8 @@ pub(crate) fn group_number(
     number(key.as_bytes(), &format!("group {addresses:?} {agreement}"))
 }
 
-/// Returns the number in the name of the memory that a group shares. Other users of the machine see names.
+/// Returns the number in the name of a group's shared memory. Other users of the machine can list
+/// names.
 pub(crate) fn memory_number(group: u64) -> u64 {
     number(&group.to_le_bytes(), "shared memory")
 }
@@ -31,7 +32,8 @@ fn number(key: &[u8], text: &str) -> u64 {
 mod tests {
     use super::*;
 
-    /// The attacker: a host that knows where ranks listen and what they agreed on, and a user who lists `/dev/shm`.
+    /// The attacker: a host that knows the ranks' addresses and their agreement, and a user who
+    /// lists `/dev/shm`.
     #[test]
     fn a_groups_number_follows_neither_from_addresses_nor_from_its_memorys_name() {
         let addresses = ["10.0.0.1:7000".parse().unwrap(), "10.0.0.2:7000".parse().unwrap()];

@@ -1,4 +1,4 @@
-//! A rank on a thread of its own: programs that compute meanwhile, and ask from any thread.
+//! A rank on a thread of its own, for programs that compute meanwhile and call from any thread.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -31,7 +31,7 @@ impl fmt::Debug for Buffer {
     }
 }
 
-/// How often the thread says whom it waits for.
+/// The interval at which the thread publishes the rank that it waits for.
 const TELL: Duration = Duration::from_millis(500);
 const NOBODY: usize = usize::MAX;
 
@@ -41,7 +41,7 @@ struct Order {
     outcome: Arc<Outcome>,
 }
 
-/// What came of an order, and its buffer, which whoever waits for it is to drop.
+/// The result of a call, with its buffer, which the waiting caller drops.
 type Done = (Result<(), String>, Option<Buffer>);
 
 #[derive(Default)]
@@ -70,7 +70,7 @@ pub struct Worker {
     waits_for: Arc<AtomicUsize>,
 }
 
-/// A collective that is under way. It holds its buffer until it is dropped.
+/// A collective in progress. It holds its buffer until it is dropped.
 #[derive(Clone)]
 pub struct Pending {
     outcome: Arc<Outcome>,
@@ -90,7 +90,7 @@ impl fmt::Debug for Order {
 }
 
 impl Worker {
-    /// Gives a rank a thread.
+    /// Starts a thread for a rank.
     ///
     /// # Errors
     /// The kernel has no descriptor or thread left.
@@ -106,7 +106,7 @@ impl Worker {
         Ok(Self { orders: Some(orders), wake, thread, waits_for })
     }
 
-    /// Asks for a collective. Calls are done in the order they are made here.
+    /// Starts a collective. Calls are executed in the order in which they are made here.
     pub fn submit(&self, call: Call, buffer: Buffer) -> Pending {
         let outcome = Arc::new(Outcome::default());
         let order = Order { call, buffer, outcome: Arc::clone(&outcome) };
@@ -120,7 +120,7 @@ impl Worker {
     }
 
     fn wake(&self) {
-        // A counter that is full wakes as well.
+        // A full counter also wakes the thread.
         let _ = rustix::io::write(&*self.wake, &1u64.to_ne_bytes());
     }
 }
@@ -136,12 +136,13 @@ impl Drop for Worker {
 }
 
 impl Pending {
-    /// Whether it is done, or failed.
+    /// Returns `true` if it is done or has failed.
     pub fn is_done(&self) -> bool {
         self.outcome.lock().is_some()
     }
 
-    /// Waits until it is done, and says whether the buffer holds the result; `None` if that is not so in time.
+    /// Waits until it is done. Returns whether the buffer holds the result; `None` if the time
+    /// passed first.
     pub fn wait(&self, timeout: time::Duration) -> Option<Result<(), String>> {
         let done = self.outcome.lock();
         let waited = self.outcome.changed.wait_timeout_while(done, timeout, |done| done.is_none());
@@ -149,7 +150,7 @@ impl Pending {
         done.as_ref().map(|(result, _)| result.clone())
     }
 
-    /// Which rank the group waits for, if it has for a while.
+    /// Returns the rank that the group has been waiting for, if any.
     pub fn waits_for(&self) -> Option<usize> {
         Some(self.waits_for.load(Ordering::Relaxed)).filter(|&rank| rank != NOBODY)
     }

@@ -79,12 +79,12 @@ fn a_rank_with_another_token_does_not_join_and_the_others_do_not_notice() {
         let at = free();
         let start = |rank| command(&words(rank, 2, at, 1000, 1));
         let zero = start(0).spawn().unwrap();
-        let mut stranger = start(1);
+        let mut pending_peer = start(1);
         match &token {
-            Some(token) => stranger.env(TOKEN_VARIABLE, token.reveal()),
-            None => stranger.env_remove(TOKEN_VARIABLE),
+            Some(token) => pending_peer.env(TOKEN_VARIABLE, token.reveal()),
+            None => pending_peer.env_remove(TOKEN_VARIABLE),
         };
-        let (ended, said) = outcome(stranger.spawn().unwrap());
+        let (ended, said) = outcome(pending_peer.spawn().unwrap());
         assert!(!ended && said.contains("token") && said.contains(TOKEN_VARIABLE), "{said}");
         let one = start(1).spawn().unwrap();
         all_right(vec![zero, one], 1);

@@ -1,5 +1,5 @@
-//! What Python gives as the body of a message: anything with bytes, which are copied, or registered memory, which is
-//! lent.
+//! The body of a message from Python: any object with bytes, which are copied, or registered
+//! memory, which is lent.
 
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyBufferError;

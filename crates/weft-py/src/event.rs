@@ -1,4 +1,4 @@
-//! What happened, as Python is told.
+//! Events, as Python objects.
 
 use std::sync::Arc;
 
@@ -11,18 +11,18 @@ use crate::error::Raise;
 use crate::message::Message;
 use crate::shared::Shared;
 
-/// What happened.
+/// An event.
 #[pyclass(frozen, get_all, module = "weft._weft")]
 #[derive(Debug)]
 pub(crate) struct Event {
     /// "connected", "connect-failed", "accept-failed", "open", "message", "delivered" or "closed".
     kind: &'static str,
-    /// Which channel; 0 for a connection that failed.
+    /// The channel; 0 for a connection that failed.
     channel: u64,
     /// Of which call or message.
     number: u64,
     message: Option<Py<Message>>,
-    /// Why.
+    /// The reason.
     error: Option<Py<PyAny>>,
 }
 

@@ -15,10 +15,10 @@ use weft_comm::{
 
 use crate::error::{Raise, exception};
 
-/// How long a signal waits at most.
+/// Maximum delay of a signal.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Where a rank is.
+/// The state of a rank.
 enum State {
     Listening(Box<Communicator<Buffer>>),
     Joined(Worker),
@@ -29,7 +29,7 @@ enum State {
 #[pyclass(frozen, module = "weft._weft")]
 pub(crate) struct Group {
     state: Mutex<State>,
-    /// Where it listens, of which all ranks are to hear.
+    /// Its address, for all ranks.
     #[pyo3(get)]
     address: String,
 }
@@ -166,12 +166,12 @@ impl Group {
 
 #[pymethods]
 impl Work {
-    /// Whether it is done, or failed.
+    /// Returns True if it is done or has failed.
     fn is_done(&self) -> bool {
         self.pending.is_done()
     }
 
-    /// Waits until it is done, for so many seconds at most.
+    /// Waits until it is done, for this many seconds at most.
     #[pyo3(signature = (timeout=None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let limit = timeout.and_then(|seconds| Duration::try_from_secs_f64(seconds.max(0.0)).ok());

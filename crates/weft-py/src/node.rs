@@ -18,7 +18,7 @@ use crate::event::{Event, channel, tell};
 use crate::memory::Memory;
 use crate::shared::{Shared, State};
 
-/// How long a signal waits at most.
+/// Maximum delay of a signal.
 const PATIENCE: Duration = Duration::from_millis(50);
 
 /// A context on a device, and the sockets around it.
@@ -164,7 +164,7 @@ impl Node {
         tell(py, &self.shared, happened)
     }
 
-    /// Waits until something happened, for so many seconds at most. Says whether it did.
+    /// Waits for an event, for this many seconds at most. Returns True if there is one.
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
         let mut left = timeout.map(nanoseconds).transpose()?;
         loop {
@@ -223,7 +223,7 @@ impl Node {
         Ok(Memory::new(Arc::clone(&self.shared), block, len))
     }
 
-    /// What a channel is like; None if it is gone.
+    /// Returns the state of a channel; None if it is gone.
     fn channel_state(&self, py: Python<'_>, of: u64) -> PyResult<Option<BTreeMap<&str, i64>>> {
         let status = self.with(py, |state| state.node.context().status(channel(of)))?;
         Ok(status.map(|status| {
@@ -249,7 +249,7 @@ impl Node {
         }))
     }
 
-    /// What the node is like.
+    /// Returns the state of the node.
     fn state(&self, py: Python<'_>) -> PyResult<BTreeMap<&str, u64>> {
         self.with(py, |state| {
             let context = state.node.context();
@@ -268,7 +268,7 @@ impl Node {
         })
     }
 
-    /// Whether it was closed.
+    /// Returns True if it was closed.
     #[getter]
     fn closed(&self) -> bool {
         !self.shared.is_open()

@@ -9,11 +9,11 @@ use weft_xrdma::{Lending, Node};
 
 use crate::error::{exception, in_use};
 
-/// What the objects share. Whoever has one of them keeps the memory of all.
+/// The state that the objects share. Any one of them keeps the memory of all.
 #[derive(Debug)]
 pub(crate) struct Shared {
     state: Mutex<Option<State>>,
-    /// What Python has dropped, at whatever time and in whatever thread that was.
+    /// Objects that Python has dropped, at any time and in any thread.
     dropped: Mutex<Dropped>,
     /// Buffers that Python looks at.
     exports: AtomicUsize,
@@ -129,7 +129,7 @@ impl Shared {
         }
     }
 
-    /// Whether there is still a node. One that another thread uses is there.
+    /// Returns `true` if the node exists, also while another thread uses it.
     pub(crate) fn is_open(&self) -> bool {
         match self.state.try_lock() {
             Ok(state) => state.is_some(),
@@ -140,7 +140,7 @@ impl Shared {
 }
 
 impl State {
-    /// What happened.
+    /// Returns all pending events.
     pub(crate) fn take_events(&mut self) -> Vec<weft_xrdma::Event> {
         let events: Vec<_> = core::iter::from_fn(|| self.node.poll_event()).collect();
         for event in &events {
@@ -152,7 +152,7 @@ impl State {
     }
 }
 
-/// Why a node cannot be used.
+/// The reasons why a node cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unusable {
     Closed,

@@ -15,7 +15,7 @@ fn folder() -> &'static Path {
     Path::new(env!("CARGO_TARGET_TMPDIR"))
 }
 
-/// Where cargo put what it built for these tests.
+/// The directory of the files that cargo built for these tests.
 fn built(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
     let deps = test.parent().expect("in a folder");
@@ -122,7 +122,7 @@ fn rank_of(rank: usize, ranks: usize, port: u16, words: &[&str]) -> std::process
     command.spawn().expect("it starts")
 }
 
-/// What rank 0 said, after all have ended well.
+/// Returns rank 0's output, after all have ended successfully.
 fn group_of(ranks: usize, words: &[&str]) -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("a port").port();
@@ -136,7 +136,7 @@ fn group_of(ranks: usize, words: &[&str]) -> String {
     String::from_utf8_lossy(&outputs[0].stdout).into_owned()
 }
 
-/// Whether PyTorch is there; says so where it is not.
+/// Returns `true` if PyTorch is installed; otherwise prints that it is not.
 fn has_torch() -> bool {
     let torch = Command::new(SYSTEM_PYTHON).args(["-c", "import torch"]).output();
     let is_there = torch.is_ok_and(|output| output.status.success());

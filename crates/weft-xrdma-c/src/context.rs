@@ -21,9 +21,9 @@ pub(crate) struct Context {
     pub(crate) node: Node,
     /// Handles of the channels that the program knows.
     names: SecondaryMap<ChannelId, usize>,
-    /// What the program is yet to be told.
+    /// Events that the program has not received yet.
     pub(crate) events: VecDeque<Event>,
-    /// Where the time of calls went whose responses are yet to be handed over.
+    /// The times of traced calls whose responses have not been handed over yet.
     traces: BTreeMap<(ChannelId, u64), Decomposition>,
     /// Memory that the program has, by its address.
     memory: BTreeMap<usize, (Block, usize)>,
@@ -32,7 +32,7 @@ pub(crate) struct Context {
     pub(crate) texts: Vec<CString>,
 }
 
-/// How a message is sent.
+/// The ways to send a message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Sending {
     OneWay,
@@ -206,7 +206,7 @@ impl Context {
         None
     }
 
-    /// Where the time of the call went that a message answers.
+    /// Returns the times of the call that a message answers.
     pub(crate) fn take_trace(
         &mut self,
         channel: ChannelId,
@@ -265,7 +265,7 @@ impl Context {
     }
 }
 
-/// Where a piece of registered memory lies in this process.
+/// Returns the address of a piece of registered memory in this process.
 pub(crate) fn pointer(slice: Slice) -> usize {
     usize::try_from(slice.address).expect("a pointer's bits")
 }

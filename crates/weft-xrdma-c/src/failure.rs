@@ -1,5 +1,5 @@
-//! How what went wrong becomes what C programs are told: a negative number of `errno(3)`, and a text that the
-//! thread can ask for.
+//! Converts errors to the results of C functions: a negative number of `errno(3)`, and a text that
+//! the thread can read.
 
 use core::ffi::{c_char, c_int};
 use std::any::Any;

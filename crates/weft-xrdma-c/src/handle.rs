@@ -16,7 +16,7 @@ const _: () = assert!(usize::BITS == 64, "a handle has the bits of a pointer");
 /// Places that one thread has of one kind.
 const MOST: usize = 1 << PLACE;
 
-/// What a handle names.
+/// The object of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(usize)]
 pub(crate) enum Kind {
@@ -79,7 +79,7 @@ impl<T> Slab<T> {
         Err(Failure::new(libc::EINVAL, self.explain(handle)))
     }
 
-    /// What is wrong with a handle.
+    /// The errors of a handle.
     fn explain(&self, handle: usize) -> String {
         let name = match self.kind {
             Kind::Context => "context",

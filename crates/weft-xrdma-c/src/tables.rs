@@ -1,4 +1,4 @@
-//! What a thread has, by handle.
+//! A thread's objects, by handle.
 
 use core::ffi::c_void;
 use std::cell::RefCell;

@@ -18,13 +18,13 @@ fn folder() -> &'static Path {
 /// libxrdma as `make build` lays it out.
 static XRDMA: LazyLock<PathBuf> = LazyLock::new(|| lay_out_xrdma(folder().join("xrdma-c")));
 
-/// Where the loader finds libibverbs and libxrdma.
+/// The directories in which the loader finds libibverbs and libxrdma.
 static LIBRARIES: LazyLock<PathBuf> = LazyLock::new(|| {
     let verbs = link_verbs(folder().join("xrdma-c-verbs"), false);
     PathBuf::from(format!("{}:{}", verbs.display(), XRDMA.join("lib").display()))
 });
 
-/// What pkg-config says about libxrdma.
+/// Returns pkg-config's output for libxrdma.
 fn pkg_config(asked: &[&str]) -> Vec<String> {
     let mut command = Command::new("pkg-config");
     let command = command.args(asked).arg("xrdma");

@@ -1,5 +1,6 @@
-//! What showing itself costs a node: a ping-pong of messages whose both ends `weft stat` can see, and one whose ends it
-//! cannot, by turns in one run. `cargo bench -p weft-xrdma --bench show -- [ROUNDS]`.
+//! Measures the cost of a node's record for `weft stat`: a ping-pong whose both ends have one, and
+//! one whose ends have none, alternately in one run. `cargo bench -p weft-xrdma --bench show --
+//! [ROUNDS]`.
 #![allow(clippy::disallowed_methods, reason = "a benchmark runs in real time")]
 
 use std::io::{BufRead, BufReader};

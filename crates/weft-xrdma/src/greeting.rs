@@ -1,4 +1,4 @@
-//! How two nodes meet: over TCP the client says what it wants and what its end is like, the server answers with
+//! The greeting of two nodes over TCP: the client sends its request and its end's parameters, the server answers with
 //! its own. The connection is closed then, or stays as the channel's other carrier.
 
 use std::io::{self, Read, Write};
@@ -22,19 +22,19 @@ pub(crate) struct Greeting {
     input: Vec<u8>,
 }
 
-/// Which end this is.
+/// The role of this end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
     /// It asked.
     Client {
-        /// Whether the connection stays.
+        /// `true` if the connection stays open.
         stream: bool,
     },
     /// It is asked.
     Server,
 }
 
-/// What came of going on.
+/// The result of a step.
 #[derive(Debug)]
 pub(crate) enum Progress {
     /// More is to come.
@@ -43,7 +43,7 @@ pub(crate) enum Progress {
     Met { offer: ChannelOffer, stream: bool },
 }
 
-/// Why two ends did not meet.
+/// The errors of a greeting.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum GreetingError {
     #[error(transparent)]
@@ -78,7 +78,7 @@ impl Greeting {
         self.write()
     }
 
-    /// Whether it waits to write.
+    /// Returns `true` if it waits to write.
     pub(crate) const fn wants_to_write(&self) -> bool {
         !self.out.is_empty()
     }

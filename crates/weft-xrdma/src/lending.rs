@@ -1,4 +1,4 @@
-//! Which registered memory is lent to messages that are under way: what must not be given back yet.
+//! Registered memory lent to messages in progress, which must not be freed yet.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ impl Lending {
         }
     }
 
-    /// Whether any of this memory is lent.
+    /// Returns `true` if any of this memory is lent.
     pub fn is_lent(&self, memory: Slice) -> bool {
         let end = memory.address + u64::from(memory.len);
         self.messages.values().any(|address| (memory.address..end).contains(address))

@@ -7,7 +7,7 @@ use libloading::Library;
 
 use weft_verbs_abi::*;
 
-/// Why there is no RDMA.
+/// The reasons why RDMA is not available.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VerbsLibraryError {
@@ -46,7 +46,7 @@ pub enum VerbsLibraryError {
     Failed {
         /// The function.
         call: &'static str,
-        /// What it said.
+        /// The error text.
         #[source]
         error: std::io::Error,
     },
@@ -113,7 +113,7 @@ functions! {
     ibv_destroy_qp: unsafe extern "C" fn(*mut ibv_qp) -> c_int;
 }
 
-/// What a function made.
+/// Returns the object that a function created.
 pub(crate) fn made<T>(call: &'static str, pointer: *mut T) -> Result<*mut T, VerbsLibraryError> {
     if pointer.is_null() {
         return Err(VerbsLibraryError::Failed { call, error: std::io::Error::last_os_error() });
@@ -121,7 +121,7 @@ pub(crate) fn made<T>(call: &'static str, pointer: *mut T) -> Result<*mut T, Ver
     Ok(pointer)
 }
 
-/// What a function returned: zero, or an error number.
+/// Converts a function's result: zero, or an error number.
 pub(crate) fn done(call: &'static str, result: c_int) -> Result<(), VerbsLibraryError> {
     if result == 0 {
         return Ok(());

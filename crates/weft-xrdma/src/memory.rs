@@ -8,7 +8,7 @@ use std::io;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
-/// What kind of pages memory is made of (X-RDMA, table III: `ibqp_alloc_type`).
+/// The kinds of memory pages (X-RDMA, table III: `ibqp_alloc_type`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pages {
     /// As the kernel gives them.
@@ -33,7 +33,7 @@ pub(crate) struct Mapping {
     kind: Kind,
 }
 
-/// Where it is from.
+/// The origin of the memory.
 #[derive(Debug)]
 enum Kind {
     /// A mapping of this length, with guards on both sides.
@@ -142,7 +142,7 @@ mod tests {
         }
     }
 
-    /// Where pages are, by the kernel's account of this process.
+    /// Returns the addresses of pages from the kernel's map of this process.
     fn page_size_at(address: usize) -> Option<String> {
         let maps = std::fs::read_to_string("/proc/self/smaps").ok()?;
         let start = format!("{address:x}-");

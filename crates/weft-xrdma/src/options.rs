@@ -7,7 +7,7 @@ use weft_units::unknown_name;
 
 use crate::{Options, Pages};
 
-/// What there is besides the parameters of a context.
+/// The options besides the parameters of a context.
 const OWN: [&str; 6] = ["device", "address", "pages", "streams", "spin", "show"];
 
 impl Options {

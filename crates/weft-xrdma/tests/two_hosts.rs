@@ -16,7 +16,7 @@ static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
 });
 
 const KEEPALIVE: Duration = Duration::from_millis(200);
-/// How long the device tries before it gives a peer up, and what a busy machine may add.
+/// The time until the device gives up a peer, and the tolerance for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(2);
 const BUSY: Duration = Duration::from_secs(2);
 const CHANNELS: usize = 8;
@@ -37,7 +37,7 @@ fn first_line(of: &mut Child) -> String {
     lines.next().expect("it says something").expect("in words")
 }
 
-/// What the node holds: memory registered and in use, and channels.
+/// The resources of the node: memory registered and in use, and channels.
 fn held(node: &mut Node) -> (u64, u64, usize) {
     let (registered, used) = node.context().memory();
     (registered, used, node.context().channels().count())
@@ -53,7 +53,7 @@ fn until(node: &mut Node, what: &str, mut so: impl FnMut(&mut Node) -> bool) -> 
     node.now()
 }
 
-/// What happened.
+/// Numbers of events.
 #[derive(Default)]
 struct Happened {
     messages: usize,

@@ -1,4 +1,5 @@
-//! What holds of the lines of ranks and of rank 0, whoever writes them. Tests and fuzz targets call this.
+//! Properties of the lines of ranks and of rank 0, for every sender. Tests and fuzz targets call
+//! this.
 #![allow(unreachable_pub, reason = "public to the fuzz targets only")]
 
 use std::sync::LazyLock;
@@ -52,7 +53,7 @@ pub fn rendezvous_line(bytes: &[u8]) -> bool {
         assert_eq!(found.addresses.len(), ranks);
         assert!(line.starts_with(NAME));
     });
-    match hear(&line, peer(), &member, &came) {
+    match parse_caller(&line, peer(), &member, &came) {
         Ok((rank, address)) => {
             assert!(proves && words.len() == 6 && words[5] == member.agreement);
             assert!(rank < ranks && !is_taken(rank));

@@ -18,14 +18,14 @@ fn free() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
-fn all(members: Vec<Member>, patience: Duration) -> Vec<Result<Vec<SocketAddr>, String>> {
+fn all(members: Vec<Member>, timeout: Duration) -> Vec<Result<Vec<SocketAddr>, String>> {
     let at = free();
     let threads: Vec<_> = members
         .into_iter()
         .rev()
         .map(|member| {
             std::thread::spawn(move || {
-                rendezvous(at, &member, patience).map_err(|error| error.to_string())
+                rendezvous(at, &member, timeout).map_err(|error| error.to_string())
             })
         })
         .collect();
@@ -43,13 +43,13 @@ fn connect(at: SocketAddr) -> TcpStream {
     }
 }
 
-/// What rank 0 says to somebody who says this.
+/// Returns rank 0's answer to a line.
 fn said_to(at: SocketAddr, words: &str) -> String {
-    let mut stranger = connect(at);
-    stranger.write_all(words.as_bytes()).unwrap();
+    let mut pending_peer = connect(at);
+    pending_peer.write_all(words.as_bytes()).unwrap();
     let mut said = String::new();
     // Whoever says more than is read of may be reset.
-    let _ = stranger.read_to_string(&mut said);
+    let _ = pending_peer.read_to_string(&mut said);
     said
 }
 

@@ -19,7 +19,7 @@ pub(super) struct Mapping {
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// Maps the first bytes of a file, which must be so long.
+    /// Maps the first `len` bytes of a file, which must have as many.
     pub(super) fn of(file: &File, len: usize) -> io::Result<Self> {
         let both = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: the kernel chooses a free range; the file is ours and is not made shorter.
@@ -28,14 +28,14 @@ impl Mapping {
         Ok(Self { start, len })
     }
 
-    /// A word at a multiple of four bytes.
+    /// Returns the word at a multiple of four bytes.
     pub(super) fn word(&self, at: usize) -> &AtomicU32 {
         assert!(at.is_multiple_of(4) && at + 4 <= self.len, "a word inside");
         // SAFETY: it is inside and aligned, lives as long as `self`, and is only ever used as an atomic.
         unsafe { AtomicU32::from_ptr(self.start.as_ptr().add(at).cast()) }
     }
 
-    /// Copies bytes to a place that nobody else uses now.
+    /// Copies bytes to a place that no other rank uses now.
     pub(super) fn write(&self, at: usize, bytes: &[u8]) {
         assert!(at <= self.len && bytes.len() <= self.len - at, "inside");
         // SAFETY: it is inside; the state of the slot says that no other rank looks at it, and `bytes`, which is this
@@ -49,7 +49,7 @@ impl Mapping {
         }
     }
 
-    /// Bytes of a place that nobody writes to now.
+    /// Returns the bytes of a place that no rank writes now.
     pub(super) fn bytes(&self, at: usize, len: usize) -> &[u8] {
         assert!(at <= self.len && len <= self.len - at, "inside");
         // SAFETY: it is inside; the state of the slot says that its writer is done with it until this rank gives it

@@ -21,23 +21,24 @@ use crate::CommError;
 use crate::rendezvous::{now, wait};
 use mapping::Mapping;
 
-/// Slots from one rank to another: as many as keep both ends busy, and few enough to stay in the processor's cache.
+/// Slots from one rank to another: enough to keep both ends busy, and few enough to stay in the
+/// processor's cache.
 const SLOTS: usize = 16;
-/// Slots that a receiver may keep before it copies messages out, so that others can come.
-const KEPT: usize = SLOTS / 2;
+/// Slots that a receiver may hold before it copies messages out, so that others can arrive.
+const MAX_HELD: usize = SLOTS / 2;
 /// Bits of a ring's word that name the slot; the others are the message's length and one more.
 const SLOT_BITS: u32 = 5;
 /// Cache lines; the ring's words share one, slots' states are apart.
 const LINE: usize = 64;
-/// Where in a slot's line stands when its message is there, nanoseconds.
+/// Offset in a slot's line of its message's delivery time, nanoseconds.
 const DUE: usize = 8;
-/// The head of the file: a name, sizes, and a word for each rank that has come.
+/// The head of the file: a name, sizes, and a word for each rank that has joined.
 const HEAD: usize = 4096;
 const NAME: u32 = 0x5743_4f4c;
 const CAME: usize = 64;
-/// Ranks that have a word there.
+/// Maximum number of ranks: those with a word there.
 const MOST: usize = (HEAD - CAME) / 4;
-/// How long a rank rests before it looks for the file again.
+/// The interval between attempts to open the file.
 const AGAIN: Duration = Duration::from_millis(2);
 
 /// A message in a slot.
@@ -48,16 +49,16 @@ pub(crate) struct Slot {
     len: usize,
 }
 
-/// What came by a ring.
+/// A message received from a ring.
 #[derive(Debug)]
 pub(crate) enum Came {
-    /// It stays in its slot until it is given back.
+    /// A message that stays in its slot until it is released.
     Slot(Slot),
-    /// Too many stay already.
+    /// A copy, because too many messages stay already.
     Copied(Vec<u8>),
 }
 
-/// The memory, as a rank sees it.
+/// A rank's view of the shared memory.
 #[derive(Debug)]
 pub(crate) struct Shared {
     mapping: Mapping,
@@ -67,9 +68,9 @@ pub(crate) struct Shared {
     /// The next word of the ring to write, for each receiver; to read, for each sender.
     write: Vec<usize>,
     read: Vec<usize>,
-    /// How many slots of each sender are kept.
+    /// Number of held slots of each sender.
     kept: Vec<usize>,
-    /// Bytes a second to each receiver, and when each has carried what it was given.
+    /// Rate to each receiver, bytes per second, and the time at which each link is idle.
     rate: Option<u64>,
     free_at: Vec<Instant>,
 }
@@ -84,7 +85,8 @@ impl Drop for Name {
 }
 
 impl Shared {
-    /// Opens the memory of a group, by a number that no other has. Rank 0 makes it; its name is gone when all have it.
+    /// Opens the memory of a group, by a number that is unique to it. Rank 0 creates it; its name
+    /// is removed when all have opened it.
     ///
     /// # Errors
     /// There is no room, or ranks are on another machine.
@@ -139,17 +141,17 @@ impl Shared {
         Ok(shared)
     }
 
-    /// Where what one rank sends another is.
+    /// Returns the offset of the area from one rank to another.
     fn pair(&self, from: usize, to: usize) -> usize {
         HEAD + (from * self.ranks + to) * pair_len(self.room)
     }
 
-    /// Where a slot's state is; its message follows.
+    /// Returns the offset of a slot's state; its message follows.
     fn slot(&self, from: usize, to: usize, slot: usize) -> usize {
         self.pair(from, to) + LINE + slot * (LINE + self.room)
     }
 
-    /// Copies a message to its receiver. Whether there was room.
+    /// Copies a message to its receiver. Returns `true` if there was room.
     pub(crate) fn send(&mut self, to: usize, now: Instant, head: &[u8], body: &[u8]) -> bool {
         let len = head.len() + body.len();
         assert!(len <= self.room, "messages are as long as was said");
@@ -178,13 +180,13 @@ impl Shared {
         true
     }
 
-    /// The next message of a rank, if it is there.
+    /// Returns the next message of a rank, if it has arrived.
     pub(crate) fn receive(&mut self, from: usize, now: Instant) -> Option<Came> {
         let next = self.read[from];
         let word = self.mapping.word(self.pair(from, self.rank) + 4 * next);
         let told = word.load(Ordering::Acquire) as usize;
         let len = (told >> SLOT_BITS).checked_sub(1)?;
-        // Whoever wrote that did not mean a message; it is cut, and the group refuses it.
+        // A length beyond the slot is invalid; the message is truncated, and the group refuses it.
         let (slot, len) = (told % SLOTS, len.min(self.room));
         let at = self.slot(from, self.rank, slot);
         let due = self.mapping.bytes(at + DUE, 8).try_into().expect("eight bytes");
@@ -193,7 +195,7 @@ impl Shared {
         }
         word.store(0, Ordering::Release);
         self.read[from] = (next + 1) % SLOTS;
-        if self.kept[from] < KEPT {
+        if self.kept[from] < MAX_HELD {
             self.kept[from] += 1;
             return Some(Came::Slot(Slot { from, slot, len }));
         }
@@ -202,12 +204,12 @@ impl Shared {
         Some(Came::Copied(copy))
     }
 
-    /// A message's bytes.
+    /// Returns a message's bytes.
     pub(crate) fn bytes(&self, slot: &Slot) -> &[u8] {
         self.mapping.bytes(self.slot(slot.from, self.rank, slot.slot) + LINE, slot.len)
     }
 
-    /// Gives a slot back.
+    /// Releases a slot.
     pub(crate) fn release(&mut self, slot: &Slot) {
         self.kept[slot.from] -= 1;
         let at = self.slot(slot.from, self.rank, slot.slot);
@@ -215,12 +217,13 @@ impl Shared {
     }
 }
 
-/// Bytes for what one rank sends another.
+/// Returns the bytes of the area from one rank to another.
 const fn pair_len(room: usize) -> usize {
     LINE + SLOTS * (LINE + room)
 }
 
-/// When a link that is busy until `free_at` has carried a message that it is given now.
+/// Returns the time at which a link that is busy until `free_at` has carried a message submitted
+/// now.
 fn carry(rate: u64, free_at: &mut Instant, now: Instant, len: usize) -> Instant {
     let nanos = len as u128 * 1_000_000_000 / u128::from(rate.max(1));
     let takes = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
@@ -234,7 +237,7 @@ fn create(path: &PathBuf, len: usize) -> std::io::Result<File> {
     Ok(file)
 }
 
-/// The file that rank 0 makes, when it is there and has its name.
+/// Returns rank 0's file once it exists under its name.
 fn find(path: &PathBuf, len: usize, until: Instant) -> Result<File, String> {
     loop {
         let opened = OpenOptions::new().read(true).write(true).open(path);
@@ -319,7 +322,7 @@ mod tests {
     fn a_link_carries_its_rate_though_its_ends_look_seldom_and_no_more_after_a_pause() {
         let (mut one, mut other) = pair(crate::rendezvous::random(), Some(1_000_000));
         let body = [7; 997];
-        // A message takes a millisecond; the ends look each five, and there are slots for sixteen.
+        // A message takes a millisecond; the ends poll every five, and there are slots for sixteen.
         let mut carry = |from: u64, looks: u64| {
             let mut got = 0;
             for look in 0..looks {

@@ -36,12 +36,12 @@ pub(crate) fn measure(rounds: usize) {
             for figures in [None, Some(&mut singly[which])] {
                 let micros = one_by_one(&mut node, &end);
                 figures.into_iter().for_each(|figures| figures.push(micros));
-                settle(&mut node, control);
+                wait_until_idle(&mut node, control);
             }
             for figures in [None, Some(&mut at_once[which])] {
                 let millis = all_at_once(&mut node, &end);
                 figures.into_iter().for_each(|figures| figures.push(millis));
-                settle(&mut node, control);
+                wait_until_idle(&mut node, control);
             }
         }
         by_rdma_cm.extend(cmtime());
@@ -79,11 +79,11 @@ fn set_both(node: &mut Node, control: ChannelId, parameter: &str) {
 }
 
 /// Waits until the other end has no channel but the one it is asked by.
-fn settle(node: &mut Node, control: ChannelId) {
+fn wait_until_idle(node: &mut Node, control: ChannelId) {
     while ask(node, control, "").channels != 1 {}
 }
 
-/// What this end of a channel takes without its peer, microseconds.
+/// The work of this end of a channel without its peer, microseconds.
 fn offers(node: &mut Node) -> f64 {
     let now = node.now();
     let offered: Vec<_> =

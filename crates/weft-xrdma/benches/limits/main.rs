@@ -1,4 +1,4 @@
-//! How far it goes: connections by the thousand, memory, and receivers that stop.
+//! Measures the limits: connections by the thousand, memory, and receivers that stop.
 //!
 //! `cargo bench -p weft-xrdma --bench limits -- [ROUNDS] [connections] [memory] [rnr]`
 //!

@@ -1,4 +1,4 @@
-//! What channels cost in memory: idle and loaded, with messages in frames and read on demand (X-RDMA, section
+//! Measures the memory of channels: idle and loaded, with messages in frames and read on demand (X-RDMA, section
 //! VII.A); and how the cache follows the load.
 
 use weft_units::Duration;

@@ -6,7 +6,7 @@ use weft_xrdma::{Block, Call, ChannelId, Config, Event, Message, Node, Options, 
 
 type Outcome = Result<(), Box<dyn Error>>;
 
-/// How an end asks the other, by the name it is started with.
+/// The variants of an end, by the name it is started with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Mode {
     /// A message each way.

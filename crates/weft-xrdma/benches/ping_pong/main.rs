@@ -1,4 +1,4 @@
-//! What messages cost beside bare verbs, and beside the middleware that others use, all on our device.
+//! Measures messages beside bare verbs, and beside the middleware that others use, all on our device.
 //!
 //! `cargo bench -p weft-xrdma --bench ping_pong -- [ROUNDS] [one-host] [two-hosts] [SIZE...B]`
 //!

@@ -17,14 +17,14 @@ mod work;
 use open::open_device;
 use regions::Regions;
 
-/// Which device, and how it is used.
+/// The device and its settings.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceOptions {
     /// Its name; the first there is.
     pub device: Option<String>,
     /// The address that peers reach it by; its first.
     pub address: Option<IpAddr>,
-    /// What kind of pages its memory is made of.
+    /// The kind of its memory's pages.
     pub pages: Pages,
 }
 

@@ -1,4 +1,4 @@
-//! Which device it is, and the address that peers reach it by.
+//! Opens the device and finds the address by which peers reach it.
 
 use core::ffi::CStr;
 use std::net::{IpAddr, Ipv6Addr};

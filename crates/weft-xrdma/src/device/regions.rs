@@ -52,13 +52,13 @@ impl Regions {
         self.end_of(slice.address).checked_sub(1).expect("registered memory")
     }
 
-    /// How many begin there or before.
+    /// Returns the number of regions that begin there or before.
     fn end_of(&self, address: u64) -> usize {
         self.0.partition_point(|(start, _)| *start <= address)
     }
 }
 
-/// Where a slice is in the region that begins at `start`.
+/// Returns the offset of a slice in the region that begins at `start`.
 fn within(start: u64, slice: Slice) -> core::ops::Range<usize> {
     let from = usize::try_from(slice.address - start).expect("within a region");
     from..from + slice.len as usize

@@ -1,4 +1,4 @@
-//! What the messaging layer asks of a device: memory, queue pairs and their work.
+//! The device operations of the messaging layer: memory, queue pairs and their work requests.
 
 use core::ffi::c_int;
 use core::ptr;
@@ -310,7 +310,8 @@ impl Asked for IbVerbs {
     }
 }
 
-/// What a call that failed says: `result` is an error number, or negative where it is in errno.
+/// Returns the error of a failed call: `result` is an error number, or negative if the number is in
+/// errno.
 fn refused(doing: &'static str, result: c_int) -> Refused {
     let code = if result > 0 {
         result

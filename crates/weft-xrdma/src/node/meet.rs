@@ -12,9 +12,9 @@ use super::{Event, Meeting, Node, NodeError, Source, Ticket, socket};
 use crate::clock;
 use crate::greeting::{Greeting, GreetingError, Progress, would_block};
 
-/// How long two ends may take to meet.
+/// The time limit of a greeting.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long listeners rest when the kernel has no descriptor for who came.
+/// The pause of listeners when the kernel has no descriptor for a new connection.
 const REST: Duration = Duration::from_millis(100);
 /// Meetings at a time that were begun by others: more must be an enemy, or a storm that passes.
 const MOST: u16 = 4096;
@@ -201,7 +201,8 @@ impl Node {
         }
     }
 
-    /// When the oldest meeting is given up. All are given the same time, so it is the first.
+    /// Returns the deadline of the oldest greeting. All have the same time limit, so it is the
+    /// first.
     pub(super) fn meetings_end(&self) -> Option<Instant> {
         self.greetings.first_key_value().map(|(_, meeting)| meeting.greeting.until)
     }

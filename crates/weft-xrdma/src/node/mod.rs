@@ -24,10 +24,10 @@ pub use show::Show;
 use show::Shown;
 pub use wait::CallError;
 
-/// How a node is made.
+/// The settings of a node.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Which device, and how.
+    /// The device and its settings.
     pub device: DeviceOptions,
     /// Parameters of the context.
     pub config: Config,
@@ -35,7 +35,7 @@ pub struct Options {
     pub streams: bool,
     /// Busy-poll for this long after something happened, before sleeping ([`Node::wait`]).
     pub spin: Option<Duration>,
-    /// Whether and where the node shows itself to `weft stat`, and takes orders of `weft adm`.
+    /// The record of the node for `weft stat` and `weft adm`, if it has one.
     pub show: Show,
 }
 
@@ -50,7 +50,7 @@ impl Ticket {
     }
 }
 
-/// What happened.
+/// The events of a node.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event {
@@ -65,12 +65,12 @@ pub enum Event {
     ConnectFailed {
         /// By which call.
         ticket: Ticket,
-        /// Why.
+        /// The reason.
         error: NodeError,
     },
     /// A channel that a peer asked for did not come about, or none can be taken for a while.
     AcceptFailed {
-        /// Why.
+        /// The reason.
         error: NodeError,
     },
     /// Something on a channel.
@@ -93,20 +93,20 @@ pub enum NodeError {
     /// A socket.
     #[error("{doing}: {error}")]
     Socket {
-        /// What was tried.
+        /// The operation.
         doing: String,
-        /// What the kernel said.
+        /// The kernel's error.
         #[source]
         error: io::Error,
     },
     /// The peer did not answer, or not as it should.
     #[error("{peer}: {why}")]
     Peer {
-        /// Who.
+        /// The peer.
         peer: SocketAddr,
-        /// What kind of failure that is.
+        /// The kind of failure.
         kind: io::ErrorKind,
-        /// What it did.
+        /// The peer's violation.
         why: String,
     },
 }
@@ -118,9 +118,9 @@ pub struct Node {
     options: Options,
     epoll: OwnedFd,
     listeners: Vec<TcpListener>,
-    /// When listeners are looked at again, after the kernel had no descriptor for who came.
+    /// The time to poll listeners again, after the kernel had no descriptor for a new connection.
     listen_again: Option<Instant>,
-    /// Where they are, for whoever looks.
+    /// The listeners' addresses, for readers of the record.
     listens: String,
     greetings: BTreeMap<u64, Meeting>,
     streams: BTreeMap<ChannelId, Carried>,
@@ -152,7 +152,7 @@ struct Carried {
     rest: Vec<u8>,
 }
 
-/// What epoll reports on, in the high bits of its data.
+/// The kinds of epoll events, in the high bits of their data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 enum Source {
@@ -228,7 +228,7 @@ impl Node {
         self.context.verbs().gid().to_canonical()
     }
 
-    /// What happened next.
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         let event = self.events.pop_front();
         event.or_else(|| self.context.poll_event().map(Event::Channel))
@@ -290,7 +290,7 @@ impl Node {
     }
 }
 
-/// What [`Node::event_fd`] names, for as long as the node is there.
+/// The descriptor that [`Node::event_fd`] returns, for the node's lifetime.
 impl AsFd for Node {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.epoll.as_fd()

@@ -17,7 +17,7 @@ use super::{Node, Source};
 use crate::clock;
 use crate::device::IbVerbs;
 
-/// Whether and where a node shows itself.
+/// The visibility of a node's record.
 #[derive(Clone, Debug, Default)]
 pub struct Show {
     /// It does not. `WEFT_STAT=off` in the environment says the same.
@@ -28,7 +28,7 @@ pub struct Show {
     pub name: Option<String>,
 }
 
-/// What a node shows itself with.
+/// A node's record for `weft stat`.
 #[derive(Debug)]
 pub(super) struct Shown {
     board: Board,
@@ -38,9 +38,9 @@ pub(super) struct Shown {
     pace: Pace,
     /// The context's activity when the board was last written.
     shown: Option<u64>,
-    /// What happened lately, oldest first.
+    /// The latest events, oldest first.
     events: VecDeque<EventRecord>,
-    /// How many there ever were.
+    /// Total number of events.
     happened: u64,
     /// Notes of the context's journal that are among them.
     noted: u64,
@@ -74,7 +74,7 @@ impl Shown {
         })
     }
 
-    /// When the board is to be written, if anything happened since it was.
+    /// The time of the next write of the record, if anything has changed.
     pub(super) fn due(&self, context: &Context<IbVerbs>) -> Option<Instant> {
         (self.shown != Some(context.activity())).then(|| self.pace.due())
     }
@@ -190,7 +190,7 @@ impl Node {
         }
     }
 
-    /// Where the node shows itself: the file that `weft stat` reads. `None` where it does not.
+    /// Returns the file of the node's record, which `weft stat` reads; `None` if it has none.
     pub fn shown_at(&self) -> Option<&std::path::Path> {
         self.shown.as_ref().map(|shown| shown.board.path())
     }

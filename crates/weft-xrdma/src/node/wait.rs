@@ -11,7 +11,7 @@ use crate::clock;
 /// trips; longer costs the other programs of the processor more than a wake-up costs this one.
 const SPIN: Duration = Duration::from_micros(50);
 
-/// Why a call has no response.
+/// The errors of a call without a response.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
@@ -143,13 +143,13 @@ impl Node {
     }
 
     /// Sees to the sockets, after waiting for one of them or for the device for `patience`.
-    pub(super) fn look_at_sockets(&mut self, patience: Duration) {
+    pub(super) fn look_at_sockets(&mut self, max_wait: Duration) {
         self.sockets_seen = clock::now();
         let mut ready = [epoll::Event {
             flags: epoll::EventFlags::empty(),
             data: epoll::EventData::new_u64(0),
         }; 64];
-        let count = self.epoll_wait(&mut ready, patience);
+        let count = self.epoll_wait(&mut ready, max_wait);
         for event in &ready[..count] {
             let data = event.data.u64();
             let number = data & ((1 << SOURCE_SHIFT) - 1);
@@ -173,8 +173,8 @@ impl Node {
         self.show();
     }
 
-    fn epoll_wait(&self, ready: &mut [epoll::Event], patience: Duration) -> usize {
-        let nanos = patience.as_nanos();
+    fn epoll_wait(&self, ready: &mut [epoll::Event], max_wait: Duration) -> usize {
+        let nanos = max_wait.as_nanos();
         if nanos > 0 {
             self.show_asleep();
         }
@@ -182,7 +182,7 @@ impl Node {
             tv_sec: i64::try_from(nanos / 1_000_000_000).unwrap_or(i64::MAX),
             tv_nsec: i64::try_from(nanos % 1_000_000_000).expect("less than a second"),
         };
-        let timeout = (patience < Duration::MAX).then_some(&timeout);
+        let timeout = (max_wait < Duration::MAX).then_some(&timeout);
         // An interrupted wait is a short one.
         epoll::wait(&self.epoll, ready, timeout).unwrap_or(0)
     }

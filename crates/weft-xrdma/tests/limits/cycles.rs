@@ -10,7 +10,7 @@ use crate::{alone, ended, wait_until};
 /// Channels of an end that is killed.
 const AT_ONCE: usize = 100;
 
-/// What a process has that could leak.
+/// The resources of a process that could leak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Held {
     /// Memory of the cache that somebody holds, and that is registered, bytes.

@@ -54,7 +54,7 @@ pub(crate) fn node(parameters: &[impl AsRef<str>]) -> Node {
     Node::new(Options { config, ..Options::default() }).expect("a device")
 }
 
-/// What a process of this bench has.
+/// The resources of a process of this bench.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Vitals {
     pub(crate) channels: u64,

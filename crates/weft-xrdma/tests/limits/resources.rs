@@ -1,5 +1,6 @@
-//! What a node takes of its host: memory of every kind, descriptors, and no more memory while it looks away
-//! (X-RDMA, section VII.C). `rnr_retry` is 0: one SEND that finds no receive request would break its channel.
+//! The resources that a node takes of its host: memory of every kind and descriptors, and no more
+//! memory while it does not poll (X-RDMA, section VII.C). `rnr_retry` is 0: one SEND without a
+//! receive request would break its channel.
 
 use weft_units::Duration;
 use weft_xrdma::{DeviceOptions, Node, Options, Pages, Payload};
