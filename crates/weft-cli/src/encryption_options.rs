@@ -1,4 +1,4 @@
-//! Encryption on the command line: options, and variables where an option is left out.
+//! Options of encryption, and the variables that apply where an option is left out.
 
 use std::path::PathBuf;
 
@@ -6,13 +6,13 @@ use anyhow::{Result, bail};
 use weft_agent::{EncryptionMode, EncryptionSettings, KeyLog, SealConfig, parse_cipher};
 use weft_wire::Cipher;
 
-/// Whether connections are encrypted, under which keys, and with whom.
+/// Options of encryption: mode, keys and accepted peers.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(
     next_help_heading = "Encryption (docs/encryption.md); variables WEFT_ENCRYPTION, WEFT_IDENTITY and so on"
 )]
 pub(crate) struct EncryptionOptions {
-    /// Whether connections are encrypted: off, preferred or required [default: preferred; required with peers or a
+    /// The mode of encryption: off, preferred or required [default: preferred; required with peers or a
     /// pre-shared key]
     #[arg(long, value_name = "MODE")]
     encryption: Option<EncryptionMode>,
@@ -22,13 +22,13 @@ pub(crate) struct EncryptionOptions {
     /// File with the public keys that are accepted, one a line [default: any]
     #[arg(long, value_name = "FILE")]
     peers: Option<PathBuf>,
-    /// File with a key that both ends have (`weft key psk`)
+    /// File with a key that both ends share (`weft key psk`)
     #[arg(long, value_name = "FILE")]
     preshared_key: Option<PathBuf>,
     /// Cipher to send with: aes-128-gcm or aes-256-gcm [default: aes-128-gcm]
     #[arg(long, value_parser = parse_cipher)]
     cipher: Option<Cipher>,
-    /// File that keys are appended to, for the dissector: who has it reads everything
+    /// File that keys are appended to, for the dissector: anyone who reads it can decrypt everything
     #[arg(long, value_name = "FILE")]
     key_log: Option<PathBuf>,
 }
@@ -55,7 +55,7 @@ impl EncryptionOptions {
         Ok((settings.config()?, settings.open_key_log()?))
     }
 
-    /// Refuses options where something else opens the connections, which reads variables.
+    /// Refuses options if a component that reads variables instead opens the connections.
     ///
     /// # Errors
     /// An option was given.

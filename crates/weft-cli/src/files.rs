@@ -1,4 +1,4 @@
-//! Scenario and experiment files: finding them, reading them, changing single values.
+//! Scenario and experiment files: finds them, reads them, and replaces single values.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,22 +10,22 @@ use weft_sim::{RunError, Scenario};
 
 use crate::overrides;
 
-/// Where they are looked for, seen from the repository's root.
+/// The folders in which they are looked up, relative to the repository's root.
 pub(crate) const FOLDERS: [&str; 2] = ["scenarios", "experiments"];
 
-/// Reads a scenario with the values of `sets` replaced. Of an experiment, the scenario that its runs
+/// Reads a scenario with the values of `sets` replaced; from an experiment, reads the scenario that its runs
 /// start from.
 ///
 /// # Errors
-/// The file, line and key that is wrong.
+/// The error names the file, the line and the key.
 pub(crate) fn read_scenario(file: &Path, sets: &[String]) -> Result<Scenario> {
     read_table(file, sets).map(|(scenario, ..)| scenario)
 }
 
-/// Likewise, with the table it was made from and the folder that its file names are relative to.
+/// Reads a scenario likewise; also returns the table it was made from and the folder that its file names are relative to.
 ///
 /// # Errors
-/// The file, line and key that is wrong.
+/// The error names the file, the line and the key.
 pub(crate) fn read_table(file: &Path, sets: &[String]) -> Result<(Scenario, Table, PathBuf)> {
     let text = read(file)?;
     let folder = file.parent().unwrap_or_else(|| Path::new(""));
@@ -33,11 +33,11 @@ pub(crate) fn read_table(file: &Path, sets: &[String]) -> Result<(Scenario, Tabl
     let of_experiment = table.as_ref().and_then(|table| table.get("scenario")?.as_table().cloned());
     let is_scenario = of_experiment.is_none();
     let Some(mut table) = of_experiment.or(table) else {
-        // What is not TOML is no scenario either, and its error names the line.
+        // A text that is not TOML is no scenario either, and the error of TOML names the line.
         return Ok((Scenario::read(file)?, Table::new(), folder.into()));
     };
     if sets.is_empty() && is_scenario {
-        // From the text itself, errors name the line.
+        // Errors name the line if the text itself is parsed.
         return Ok((Scenario::read(file)?, table, folder.into()));
     }
     overrides::set(&mut table, sets)?;
@@ -52,12 +52,12 @@ pub(crate) fn read_table(file: &Path, sets: &[String]) -> Result<(Scenario, Tabl
 /// Reads an experiment.
 ///
 /// # Errors
-/// What is wrong in the file.
+/// The error names the fault in the file.
 pub(crate) fn read_experiment(file: &Path) -> Result<Experiment> {
     Experiment::parse(&read(file)?).with_context(|| file.display().to_string())
 }
 
-/// Every TOML file of a folder, in order of name. None when there is no such folder.
+/// Returns every TOML file of a folder, in order of name; none if there is no such folder.
 pub(crate) fn toml_files(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return vec![] };
     let mut files: Vec<PathBuf> = entries
@@ -69,8 +69,8 @@ pub(crate) fn toml_files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// What is wrong with a run of a scenario, with the file and, for what only its network shows to be
-/// wrong, the line of the section it stands in.
+/// Returns the error of a run of a scenario, with the file and, if only the network shows the fault, the line of the
+/// section that is at fault.
 pub(crate) fn in_scenario(file: &Path, error: impl Into<anyhow::Error>) -> anyhow::Error {
     let error = error.into();
     let section = error.chain().find_map(|cause| match cause.downcast_ref()? {

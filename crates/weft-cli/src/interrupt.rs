@@ -1,14 +1,14 @@
-//! An interrupt that ends a command in order.
+//! The handler of an interrupt (Ctrl-C), which ends a command in order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result};
 
-/// Becomes true when the user interrupts the program.
+/// Returns a flag that becomes `true` when the user interrupts the program.
 ///
 /// # Errors
-/// There is a handler already.
+/// There is already a handler.
 pub(crate) fn until_interrupted() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let asked = Arc::clone(&stop);

@@ -1,4 +1,4 @@
-//! Weft's own libibverbs and librdmacm, for a program that is to load them.
+//! Finds Weft's own libibverbs and librdmacm, and makes a program load them.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -7,15 +7,15 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-/// What programs load in place of rdma-core's.
+/// The libraries that programs load instead of rdma-core's.
 const LIBRARIES: [&str; 2] = ["libibverbs.so.1", "librdmacm.so.1"];
-/// What has UCX find a node of the device below /dev.
+/// The library that makes UCX find a node of the device in /dev.
 const PRELOAD: &str = "libweft_preload.so";
 
 /// Returns the folder with the libraries: the named one, or that of a build or an installation.
 ///
 /// # Errors
-/// A library is not there.
+/// A library is missing.
 pub(crate) fn find(named: Option<&Path>) -> Result<PathBuf> {
     let folder = named.map_or_else(near_this_program, |folder| Ok(folder.to_owned()))?;
     let folder = std::path::absolute(folder).context("cannot find the current folder")?;
@@ -30,7 +30,7 @@ pub(crate) fn find(named: Option<&Path>) -> Result<PathBuf> {
     Ok(folder)
 }
 
-/// Has a program load them.
+/// Makes a program load them.
 pub(crate) fn use_them<'a>(command: &'a mut Command, folder: &Path) -> &'a mut Command {
     command
         .env("LD_LIBRARY_PATH", in_front(folder, env::var_os("LD_LIBRARY_PATH")))
@@ -45,7 +45,7 @@ fn near_this_program() -> Result<PathBuf> {
     Ok(installed.filter(|folder| !built.is_dir() && folder.is_dir()).unwrap_or(built))
 }
 
-/// A list of the dynamic linker's with one more at its beginning.
+/// Returns a list of the dynamic linker with one more path at its beginning.
 fn in_front(path: &Path, list: Option<OsString>) -> OsString {
     let mut longer = path.as_os_str().to_owned();
     if let Some(list) = list.filter(|list| !list.is_empty()) {
@@ -63,7 +63,7 @@ mod tests {
     fn what_was_there_comes_after() {
         let path = Path::new("/a");
         assert_eq!(in_front(path, None), "/a");
-        // An empty entry would be the current folder.
+        // An empty entry would mean the current folder.
         assert_eq!(in_front(path, Some("".into())), "/a");
         assert_eq!(in_front(path, Some("/b:/c".into())), "/a:/b:/c");
     }

@@ -1,11 +1,11 @@
-//! Daemons' log.
+//! The daemons' log.
 
 use std::io::IsTerminal;
 
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
-/// The log on standard error, as much of it as WEFT_LOG says.
+/// Starts the log on standard error, at the level of WEFT_LOG.
 pub(crate) fn start(json: bool) {
     let filter = EnvFilter::builder().with_env_var("WEFT_LOG");
     let filter = filter.with_default_directive(LevelFilter::INFO.into()).from_env_lossy();

@@ -1,4 +1,4 @@
-//! What daemons' metrics have in common: families of counters and gauges by labels.
+//! Families of counters and gauges by labels, for daemons' metrics.
 
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -10,21 +10,21 @@ pub(crate) type Labels = Vec<(&'static str, String)>;
 pub(crate) type Counters = Family<Labels, Counter>;
 pub(crate) type Gauges = Family<Labels, Gauge<f64, std::sync::atomic::AtomicU64>>;
 
-/// A family of counters, registered.
+/// Registers a family of counters, and returns it.
 pub(crate) fn counters(registry: &mut Registry, name: &str, help: &str) -> Counters {
     let family = Counters::default();
     registry.register(name, help, family.clone());
     family
 }
 
-/// A family of gauges, registered.
+/// Registers a family of gauges, and returns it.
 pub(crate) fn gauges(registry: &mut Registry, name: &str, help: &str) -> Gauges {
     let family = Gauges::default();
     registry.register(name, help, family.clone());
     family
 }
 
-/// All that is registered, as one text.
+/// Returns all registered families as one text.
 pub(crate) fn text(registry: &Registry) -> String {
     let mut text = String::new();
     encode(&mut text, registry).expect("writing to a string cannot fail");

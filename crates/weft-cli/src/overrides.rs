@@ -1,4 +1,4 @@
-//! `--set key=value` on any configuration that can be written as TOML.
+//! `--set key=value` for any configuration that can be written as TOML.
 
 use anyhow::{Context, Result, anyhow, bail};
 use serde::Serialize;
@@ -6,7 +6,7 @@ use serde::de::DeserializeOwned;
 use toml::{Table, Value};
 use weft_units::suggest;
 
-/// `config` with each `key.key=value` of `sets` replaced.
+/// Returns `config` with each `key.key=value` of `sets` replaced.
 ///
 /// # Errors
 /// A text without `=`, a key that the configuration does not have (with the nearest one it has), or
@@ -47,11 +47,11 @@ fn replace(table: &mut Table, key: &str, value: &str) -> Result<()> {
     }
 }
 
-/// Replaces or adds values of a table, whoever reads it later: `transport.paths=8`,
+/// Replaces or adds values of a table, for any reader: `transport.paths=8`,
 /// `workload.0.size=1MB` (arrays count from zero).
 ///
 /// # Errors
-/// A text without `=`, a place in an array that is not there, or a key below a single value.
+/// A text without `=`, an index beyond the end of an array, or a key below a single value.
 pub(crate) fn set(table: &mut Table, sets: &[String]) -> Result<()> {
     for set in sets {
         let (key, value) = split(set)?;
@@ -90,7 +90,7 @@ fn split(set: &str) -> Result<(&str, &str)> {
     Ok((key.trim(), value.trim()))
 }
 
-/// A text stays a text where a text was, so that `name=8` and `rto_min=2ms` need no quotes.
+/// Parses a value. It stays a text where a text was, so that `name=8` and `rto_min=2ms` need no quotes.
 fn parse_like(old: &Value, text: &str) -> Value {
     let parsed = toml::from_str::<Table>(&format!("value = {text}"))
         .ok()

@@ -1,5 +1,5 @@
-//! Pages of the book that this crate knows best: reference pages, generated from the parser, the settings and the
-//! metrics, and the command lines of all pages, held against the parser. `BLESS=1 cargo test -p weft-cli --bin weft
+//! Pages of the book that are made from this crate: reference pages, generated from the parser, the settings and the
+//! metrics. It also checks the command lines of all pages against the parser. `BLESS=1 cargo test -p weft-cli --bin weft
 //! pages` writes the generated ones.
 
 use std::fs;
@@ -24,7 +24,7 @@ fn read(path: &str) -> String {
     text.unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Compares a generated page with what is there; with `BLESS` set, writes it.
+/// Compares a generated page with the file; with `BLESS` set, writes the file.
 fn assert_page(path: &str, page: &str) {
     let file = in_repository(path);
     if std::env::var_os("BLESS").is_some() {

@@ -1,8 +1,8 @@
-//! Progress bars: on standard error, and only when that is a terminal.
+//! Progress bars: on standard error, and only on a terminal.
 
 use indicatif::{ProgressBar, ProgressStyle};
 
-/// A bar that counts to `length`.
+/// Returns a bar that counts to `length`.
 pub(crate) fn counting(length: usize, what: &str) -> ProgressBar {
     let template = "{msg} {bar:30} {pos} of {len} ({eta} left)";
     let style = ProgressStyle::with_template(template).expect("a constant template");

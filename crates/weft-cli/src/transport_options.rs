@@ -1,4 +1,4 @@
-//! The transport's knobs on the command line: a profile, the four that matter most, and `--set` for
+//! Options of the transport: a profile, the four most important settings, and `--set` for
 //! all others.
 
 use std::sync::LazyLock;
@@ -12,10 +12,10 @@ use weft_units::Duration;
 
 use crate::overrides;
 
-/// Paths of a connection, unless a published profile or an option says otherwise.
+/// Number of a connection's paths, unless a published profile or an option sets it.
 const PATHS: u16 = 4;
 
-/// Where a configuration starts from.
+/// A profile that a configuration starts from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Start(BaseProfile);
 
@@ -32,20 +32,20 @@ impl ValueEnum for Start {
     }
 }
 
-/// How connections behave.
+/// Options of connections.
 #[derive(Clone, Debug, Default, clap::Args)]
 #[command(next_help_heading = "Transport")]
 pub(crate) struct TransportOptions {
-    /// Where the other values start from
+    /// The profile that the other options change
     #[arg(long, value_enum, default_value_t)]
     pub(crate) profile: Start,
     /// Paths (source ports) of each connection
     #[arg(long)]
     pub(crate) paths: Option<u16>,
-    /// How the path of a packet is chosen: `weft list policies`
+    /// The policy that chooses the path of each packet: `weft list policies`
     #[arg(long)]
     policy: Option<path::Kind>,
-    /// How much may be in flight: `weft list congestion`
+    /// The congestion control, which limits the bytes in flight: `weft list congestion`
     #[arg(long)]
     congestion: Option<congestion::Kind>,
     /// Shortest retransmission timeout, such as 4ms
@@ -65,10 +65,10 @@ impl TransportOptions {
         self.profile.0.name()
     }
 
-    /// The configuration, checked.
+    /// Returns the checked configuration.
     ///
     /// # Errors
-    /// An unknown key with the nearest known one, or a value out of its range.
+    /// A key is unknown (the error has the nearest known one), or a value is out of its range.
     pub(crate) fn config(&self) -> Result<TransportConfig> {
         if self.profile.0 == BaseProfile::Single && self.paths.is_some_and(|paths| paths != 1) {
             bail!("--profile single has one path; leave --paths out");

@@ -1,4 +1,4 @@
-//! Captures, read by tshark. Without it, or without root where an interface is listened to, a test says
+//! Captures, read by tshark. Without tshark, or without root where a test captures an interface, the test reports
 //! that it was skipped.
 #![allow(clippy::disallowed_methods, reason = "these tests wait for a process in real time")]
 
@@ -20,7 +20,7 @@ links = "uplinks"
 probability = 0.2
 "#;
 
-/// A folder that goes away with the test.
+/// A folder that is removed with the test.
 struct Folder(PathBuf);
 
 impl Folder {
@@ -36,7 +36,7 @@ impl Folder {
         command
     }
 
-    /// Values of a field of the packets that a filter lets pass; nothing without tshark.
+    /// Returns the values of a field of the packets that pass a filter; `None` without tshark.
     fn tshark(&self, file: &str, filter: &str, field: &str) -> Option<Vec<String>> {
         let plugin = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../dissector/weft.lua");
         let output = Command::new("tshark")
@@ -130,7 +130,7 @@ fn a_simulation_is_captured_with_its_repeats_at_both_ends() {
         arrived.len(),
         sent.len()
     );
-    // Ports are RoCEv2's, whose dissector would call them malformed.
+    // Ports are RoCEv2's, whose dissector would report them as malformed.
     assert_eq!(
         folder.tshark("s.pcapng", "_ws.malformed || infiniband", "frame.number").unwrap().len(),
         0
@@ -151,7 +151,7 @@ fn a_program_is_captured_without_privileges() {
     let output = folder.weft(&client).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let Some(lines) = folder.tshark("p.pcapng", "frame", "_ws.col.Info") else { return };
-    // Both ways, and nothing that is not ours.
+    // Packets of both directions, and none of other programs.
     for kind in ["request service", "accept service", "sealed data psn", "sealed ack base"] {
         assert!(lines.iter().any(|line| line.starts_with(kind)), "no {kind} in {lines:?}");
     }
@@ -188,7 +188,7 @@ fn an_interface_is_captured_packet_by_packet() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // It ends by itself once it has heard enough; until then there is more to hear.
+    // The command ends by itself after enough packets; until then traffic continues.
     let ended = loop {
         if let Some(status) = listener.try_wait().unwrap() {
             break status;
@@ -207,7 +207,7 @@ fn an_interface_is_captured_packet_by_packet() {
     assert!(value["sealed"].as_u64() > Some(300), "{value}");
     let Some(lengths) = folder.tshark("i.pcapng", "weft", "frame.len") else { return };
     assert_eq!(lengths.len(), 400, "all are ours");
-    // The kernel passes 44 datagrams at a time; each is there by itself.
+    // The kernel passes 44 datagrams at a time; the capture has each of them as a packet.
     assert!(lengths.iter().all(|len| len.parse::<u32>().unwrap() <= 1600), "{lengths:?}");
 }
 

@@ -1,4 +1,4 @@
-//! The command as people and scripts meet it: exit codes, streams, JSON, and a lab from start to end.
+//! The command as people and scripts use it: exit codes, streams, JSON, and a lab from start to end.
 #![allow(clippy::disallowed_methods, reason = "a name unique to this process, not a measurement")]
 
 use std::io;
@@ -203,7 +203,7 @@ impl PerfServer {
         Self(child, address.to_owned())
     }
 
-    /// Interrupts it, as Ctrl-C does, and gives its exit code.
+    /// Interrupts it, as Ctrl-C does, and returns its exit code.
     fn interrupt(mut self) -> Option<i32> {
         let pid = rustix::process::Pid::from_child(&self.0);
         rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();

@@ -1,4 +1,4 @@
-//! `weft coll perf` on Weft's own device: every collective, on one machine and over kernel routers, and what does not fit.
+//! `weft coll perf` on Weft's own device: every collective, on one machine and over kernel routers, and its refusals.
 #![allow(clippy::disallowed_methods, reason = "these tests watch programs in real time")]
 
 #[path = "../../weft-rdmacm/tests/programs/library.rs"]
@@ -133,7 +133,7 @@ fn packets_leave_from_planned_ports_and_take_the_planned_spine() {
     };
     for leaf in 0..2 {
         assert!(up(leaf, SPINE) > 3 << 20, "leaf {leaf}: {} bytes", up(leaf, SPINE));
-        // Ranks meet over TCP, whose ports nobody planned.
+        // Ranks meet over TCP, whose ports are not planned.
         let others: u64 = (0..4).filter(|&spine| spine != SPINE).map(|spine| up(leaf, spine)).sum();
         assert!(others < 100_000, "leaf {leaf} sent {others} bytes over other spines");
     }
@@ -148,7 +148,7 @@ fn both_channels_carry_one_collective_between_hosts_of_a_lab() {
     let lab = Lab::up(&spec).unwrap();
     let hybrid =
         ["--ranks", "2", "--lab", lab.name(), "--channels", "hybrid", "--shm-rate", "4Gbps"];
-    // From 64 blocks on the network takes its part, and below none.
+    // From 64 blocks on the network carries its part; below, it carries nothing.
     let sizes = ["--from", "1MiB", "--to", "16MiB", "--factor", "16", "--time", "300ms", "--json"];
     let report = json(&weft(&[&hybrid[..], &sizes[..]].concat()));
     let rows = report["rows"].as_array().unwrap();

@@ -71,7 +71,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// Compares with a file of `tests/golden`; `BLESS=1` accepts what is there.
+/// Compares with a file of `tests/golden`; `BLESS=1` rewrites the file.
 fn assert_golden(name: &str, got: &str) {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
     if std::env::var_os("BLESS").is_some() {
@@ -121,7 +121,7 @@ fn the_page_is_one_file_with_a_plot_of_each_kind() {
     let folder = Folder::new("page");
     folder.stdout(&["--loads", "0.3,0.6", "--html", "out/page.html"]);
     let page = text(&folder.read("out/page.html"));
-    // Two over the load; at each load two by size, a distribution and a tail.
+    // Two plots are over the load; each load has two by size, a distribution and a tail.
     assert_eq!(page.matches("<svg").count(), 2 + 2 * 4);
     assert!(!page.contains("href=") && !page.contains("src="), "it loads nothing");
     for part in ["one-path", "≤ 10 KB", "policy = &quot;oblivious&quot;", "[[workload]]"] {
@@ -165,7 +165,7 @@ fn a_full_disk_is_named_and_the_old_file_stays() {
     }
     let error = folder.error(&["--html", "/dev/full"]);
     assert!(error.contains("cannot write /dev/full: No space left on device"), "{error}");
-    // A run that fails leaves what it would have replaced.
+    // A failed run keeps the file that it would have replaced.
     std::fs::write(folder.0.join("page.html"), "old").unwrap();
     folder.error(&["--html", "page.html", "--loads", "2"]);
     assert_eq!(text(&folder.read("page.html")), "old");

@@ -26,7 +26,7 @@ impl Folder {
         command.args(arguments.split_whitespace()).current_dir(&self.0).output().unwrap()
     }
 
-    /// What it prints when it succeeds.
+    /// Returns the output of a command, which must succeed.
     fn text(&self, arguments: &str) -> String {
         let output = self.weft(arguments);
         assert!(
@@ -37,7 +37,7 @@ impl Folder {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// What it says when it fails.
+    /// Returns the error of a command, which must fail.
     fn refusal(&self, arguments: &str) -> String {
         let output = self.weft(arguments);
         assert_eq!(output.status.code(), Some(1), "{arguments}");
@@ -109,7 +109,7 @@ fn keys_are_made_once_for_their_owner_only() {
     assert!(is_key(&folder.read("psk")));
     assert_eq!((folder.mode("identity"), folder.mode("psk")), (0o600, 0o600));
 
-    // A key in use is not lost to a second call.
+    // A second call does not overwrite a key that may be in use.
     for again in ["key new identity", "key psk identity"] {
         let refusal = folder.refusal(again);
         assert!(
@@ -147,12 +147,12 @@ fn a_measurement_says_with_what_and_with_whom_it_was_encrypted() {
     }
     let text = folder.text(&server.client(options));
     assert!(text.contains("aes-256-gcm, ") && text.contains(server_key.trim_end()), "{text}");
-    // A line for each direction of both connections.
+    // There is a line for each direction of both connections.
     assert_eq!((folder.read("log").lines().count(), folder.mode("log")), (4, 0o600));
 
-    // Somebody else, and somebody who does not encrypt.
-    folder.text("key new stranger");
-    for options in ["--identity stranger", "--encryption off"] {
+    // The clients are one with another key, and one without encryption.
+    folder.text("key new outsider");
+    for options in ["--identity outsider", "--encryption off"] {
         let refusal = folder.refusal(&server.client(options));
         assert!(!refusal.contains("is `weft perf server` running"), "{refusal}");
     }

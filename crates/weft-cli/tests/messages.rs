@@ -17,7 +17,7 @@ use {weft_rdmacm as _, weft_verbs as _};
 
 use library::LIBRARY;
 
-/// The command on Weft's device.
+/// Returns the command on Weft's device.
 fn weft(words: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weft"));
     command.args(words).args(["--device", "weft", "--libraries"]).arg(&*LIBRARY);
@@ -126,7 +126,7 @@ fn hosts_ping_each_other_and_who_is_silent_is_named() {
     assert!(pairs.iter().all(|pair| pair["answered"] == 7 && pair["lost"] == 0), "{report}");
     let least = |pair: &Value| pair["round_trip_us"]["min"].as_f64().unwrap();
     assert!(pairs.iter().all(|pair| least(pair) > 0.2), "{report}");
-    // Nobody is there; then the matrix has a column of losses, and says who is missing.
+    // No server listens there; the matrix then has a column of losses, and names the host.
     at.push("127.0.0.1:1");
     let output = ping(&at);
     assert_eq!(output.status.code(), Some(1), "{}", said(&output));
@@ -143,7 +143,7 @@ fn hosts_ping_each_other_and_who_is_silent_is_named() {
     assert!(!text.contains('\x1b'), "no colours for a pipe: {text}");
 }
 
-/// A file with a new token.
+/// Writes a file with a new token.
 fn token(name: &str) -> String {
     let path = std::env::temp_dir().join(format!("weft-ping-{}-{name}", std::process::id()));
     let _ = fs::remove_file(&path);
@@ -153,7 +153,7 @@ fn token(name: &str) -> String {
     path
 }
 
-/// The attacker: any host that reaches a server, and would have it send where it says.
+/// The attacker: any host that reaches a server, and wants it to send packets to a target.
 #[test]
 fn nobody_has_a_host_ping_others_without_its_token() {
     let (ours, other) = (token("ours"), token("other"));

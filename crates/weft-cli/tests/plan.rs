@@ -1,4 +1,4 @@
-//! `weft plan` as people and scripts meet it.
+//! `weft plan` as people and scripts use it.
 #![allow(clippy::disallowed_methods, reason = "a name unique to this process, not a measurement")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -88,7 +88,7 @@ fn ring_orders_by_block_and_writes_what_launchers_and_nccl_read() {
         fs::read_to_string(&ranks).unwrap().starts_with("rank 0=n1 slot=0\nrank 1=n1 slot=1\n")
     );
     assert!(fs::read_to_string(&graph).unwrap().starts_with("<graphs version=\"1\">"));
-    // A job of three, in an order of its own.
+    // A job of three servers, in an order of its own.
     fs::write(&hosts, "# mine\nn4 slots=2\nn1:2\n\nn3\n").unwrap();
     let value = json(&["ring", BY_NAME, "--hostfile", &hosts]);
     assert_eq!(value["order"], serde_json::json!(["n4", "n3", "n1"]));
@@ -127,7 +127,7 @@ fn ports_are_planned_for_every_queue_pair_and_reach_the_bound() {
     assert_eq!(load.values().max(), value["busiest_planned"].as_u64().as_ref());
     let table = fs::read_to_string(&csv).unwrap();
     assert_eq!(table.lines().count(), 1 + rows.len());
-    // Nothing crosses a link that is down.
+    // No flow crosses a link that is down.
     let around = json(&["ports", BY_NAME, "--traffic", "all-to-all", "--down", "leaf-a0/spine-1"]);
     for row in around["queue_pairs"].as_array().unwrap() {
         let path = row["path"].to_string();

@@ -148,7 +148,7 @@ fn an_unknown_key_is_exit_code_1_with_file_line_and_the_nearest_key() {
     assert!(text(&output.stderr).contains("did you mean \"paths\""), "{}", text(&output.stderr));
 }
 
-/// Loads, sizes and flows that make no sense, each named with the file and line it stands in.
+/// Loads, sizes and flows without meaning, each named with the file and line of its section.
 #[test]
 fn traffic_that_makes_no_sense_is_exit_code_1_with_file_and_line() {
     let folder = Folder::new("traffic");

@@ -1,4 +1,4 @@
-//! Scenarios on real packets. Without root or a tool, what needs a lab says that it was skipped.
+//! Scenarios on real packets. Without root or a tool, the tests that need a lab report that they were skipped.
 #![allow(clippy::disallowed_methods, reason = "these tests watch a process in real time")]
 
 use std::fs;
@@ -95,7 +95,7 @@ fn a_run_that_is_interrupted_leaves_no_namespace() {
     if lab_is_missing("a run that is interrupted", &[]) {
         return;
     }
-    // A minute and more on real packets, and a moment for the simulator.
+    // The run takes a minute and more on real packets, and a moment in the simulator.
     let long = SLOW_SPINES.replace("rounds = 2", "rounds = 200");
     let file = File::new("interrupt", &long);
     let arguments = ["--balancers", "hopper", "--set", "run.limit=20s"];

@@ -1,5 +1,5 @@
-//! The systemd units: what stopping one takes from others, what a daemon that was taken over can do, and that systemd
-//! understands them.
+//! The systemd units: the effect of stopping one on the others, the rights of a compromised daemon, and systemd's own
+//! checks.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,8 +22,8 @@ fn has(unit: &str, line: &str) -> bool {
     unit.lines().any(|it| it == line)
 }
 
-/// The device's daemon, the overlay's and guests have their sockets in one folder, which systemd removes when a unit stops
-/// that calls it its own.
+/// The device's daemon, the overlay's and guests have their sockets in one folder, which systemd removes when a unit
+/// stops that names it as its own.
 #[test]
 fn no_unit_takes_the_sockets_of_others_with_it() {
     for (name, unit) in units() {
@@ -55,7 +55,7 @@ fn every_unit_gives_up_what_its_daemon_does_not_need() {
     }
 }
 
-/// systemd's own reader finds nothing wrong, and calls nothing worse than half open (an unprotected unit has 9.6 of 10).
+/// systemd's own reader finds no error, and rates no unit worse than half open (an unprotected unit has 9.6 of 10).
 #[test]
 fn systemd_understands_every_unit_and_finds_it_closed() {
     if !can_run("systemd's units", "systemd-analyze", &["--version"], "systemd") {
@@ -64,7 +64,7 @@ fn systemd_understands_every_unit_and_finds_it_closed() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("units");
     fs::create_dir_all(&folder).unwrap();
     for (name, unit) in units() {
-        // The program as it was just built; manual pages are not installed.
+        // The unit starts the program as it was just built; manual pages are not installed.
         let program = assert_cmd::cargo::cargo_bin!("weft").to_str().unwrap().to_owned();
         let unit = unit.replace("/usr/local/bin/weft", &program);
         let lines = unit.lines().filter(|line| !line.starts_with("Documentation="));
@@ -75,7 +75,7 @@ fn systemd_understands_every_unit_and_finds_it_closed() {
             let output = Command::new("systemd-analyze").args(words).arg(&file).output().unwrap();
             let said = String::from_utf8_lossy(&output.stderr);
             assert!(output.status.success(), "{name}: {words:?}: {said}");
-            // Other units of this machine are read too, and are not ours to judge.
+            // systemd also reads other units of this machine, which are not under test.
             assert!(!said.lines().any(|line| line.contains(&name)), "{name}: {said}");
         }
     }

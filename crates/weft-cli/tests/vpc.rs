@@ -1,4 +1,4 @@
-//! `weft vpc`: the daemon without privileges, and, for root, tenants between two hosts.
+//! `weft vpc`: the daemon without privileges, and, with root, tenants between two hosts.
 #![allow(clippy::disallowed_methods, reason = "tests of real programs give up after a real while")]
 
 use std::fmt::Write as _;
@@ -22,7 +22,7 @@ fn said(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The words of a line of the systemd unit, for this program and another configuration.
+/// Returns the words of a line of the systemd unit, for this program and another configuration.
 fn unit_line(key: &str, config: &Path) -> Vec<String> {
     let unit = include_str!("../../../dist/weft-vpc.service");
     let line = unit.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
@@ -35,7 +35,7 @@ fn unit_line(key: &str, config: &Path) -> Vec<String> {
     line.unwrap().split_whitespace().map(word).collect()
 }
 
-/// A daemon on loopback without interfaces, which takes no privileges, started as the systemd unit says.
+/// A daemon on loopback without interfaces, which takes no privileges, started as the systemd unit defines.
 struct Serving {
     child: Child,
     control: PathBuf,
@@ -120,7 +120,7 @@ fn a_running_daemon_is_asked_and_changed() {
     assert!(listed.contains("10.8.0.9") && !listed.contains("10.9.0.0/16"), "{listed}");
     let text = said(&serving.ask(&["status"]).stdout);
     assert!(text.contains("network 100: reliable, in order, with 127.0.0.3"), "{text}");
-    // The file still says what it said.
+    // The file still has its first contents.
     let reload = unit_line("ExecReload", &serving.config);
     assert!(Command::new(&reload[0]).args(&reload[1..]).status().unwrap().success());
     assert_eq!(serving.status()["networks"][0]["peers"], serde_json::json!(["127.0.0.2"]));
@@ -142,7 +142,7 @@ fn a_running_daemon_is_asked_and_changed() {
     }
 }
 
-/// Writes a configuration with that many routes of both kinds, of which the last ones go `via` a machine.
+/// Writes a configuration with `count` routes of both kinds, of which the last ones go `via` a machine.
 fn write_routes(serving: &Serving, count: usize, via: &str) {
     let text = std::fs::read_to_string(&serving.config).unwrap();
     let head = text.split("[[route]]").next().unwrap();
@@ -190,7 +190,7 @@ fn a_request_that_is_too_long_is_refused_with_the_limit_and_the_fix() {
     assert!(error.contains("weft vpc route add"), "{error}");
 }
 
-/// A daemon that ends the connection breaks a pipe, which is no reader of ours that has read enough.
+/// A daemon that ends the connection breaks a pipe; that is not a reader of this command's output that has enough.
 #[test]
 fn a_daemon_that_breaks_the_connection_is_a_failure_with_a_reason() {
     let serving = Serving::start("broken");

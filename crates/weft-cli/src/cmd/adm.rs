@@ -33,10 +33,10 @@ parameters are decided when a program starts. Other hosts are reached through th
 have been given the same token, or the authority of this client's certificate."
 )]
 pub(crate) struct Args {
-    /// The folder that programs show themselves in
+    /// The folder in which programs publish their state
     #[arg(long, global = true, value_name = "FOLDER")]
     folder: Option<PathBuf>,
-    /// Agents of other hosts to ask, in place of this host's programs
+    /// Agents of other hosts to ask, instead of this host's programs
     #[arg(long, global = true, value_name = "HOST:PORT", value_delimiter = ',')]
     hosts: Vec<String>,
     #[command(flatten)]
@@ -86,7 +86,7 @@ Examples:
         #[arg(long, conflicts_with = "node")]
         all: bool,
     },
-    /// Make a token, for daemons and jobs, in a file of its own
+    /// Make a token for daemons and jobs, in a new file
     #[command(after_help = "\
 Examples:
   weft adm token token; weft monitor agent --listen 10.0.0.1:7475 --token-file token
@@ -145,7 +145,7 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
     if refused.is_empty() { Ok(ExitCode::SUCCESS) } else { bail!("{}", refused.join("; ")) }
 }
 
-/// Has other hosts' agents carry the order out.
+/// Sends the order to the agents of other hosts, which carry it out.
 fn from_agents(hosts: &[String], client: &ClientOptions, order: &Order) -> Result<Vec<Outcome>> {
     let credentials = client.read()?;
     let body = serde_json::to_vec(order).context("an order has a form")?;
@@ -161,7 +161,7 @@ fn from_agents(hosts: &[String], client: &ClientOptions, order: &Order) -> Resul
     Ok(outcomes)
 }
 
-/// Leaves one parameter.
+/// Keeps one parameter of each outcome.
 fn keep(outcomes: &mut [Outcome], name: &str) -> Result<()> {
     let names: Vec<String> =
         outcomes.iter().flat_map(|it| &it.settings).map(|setting| setting.name.clone()).collect();

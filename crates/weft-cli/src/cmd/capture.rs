@@ -1,4 +1,4 @@
-//! `weft capture`: packets for Wireshark, of a program or of an interface.
+//! `weft capture`: writes the packets of a program or of an interface to a file for Wireshark.
 
 use std::fs::{self, File};
 use std::io::BufWriter;
@@ -18,8 +18,8 @@ use weft_units::{Duration, Instant};
 
 use weft_report::terminal::Output;
 
-/// How long to listen before looking whether somebody wants the capture to end.
-const TURN: Duration = Duration::from_millis(100);
+/// The longest wait for packets between two checks for an interrupt.
+const INTERRUPT_CHECK: Duration = Duration::from_millis(100);
 
 /// Write packets to a file for Wireshark: those of a program, or of an interface
 #[derive(Debug, clap::Args)]
@@ -50,16 +50,16 @@ pub(crate) struct Args {
     /// Listen to this interface
     #[arg(short, long, value_name = "NAME", required_unless_present = "program")]
     interface: Option<String>,
-    /// Keep what goes to or comes from this UDP port [default: what looks like Weft's]
+    /// Keep what goes to or comes from this UDP port [default: packets that look like Weft's]
     #[arg(long, requires = "interface")]
     port: Option<u16>,
     /// Stop after this time [default: when interrupted]
     #[arg(long, requires = "interface")]
     duration: Option<Duration>,
-    /// Stop after so many packets
+    /// Stop after this number of packets
     #[arg(long, requires = "interface")]
     packets: Option<u64>,
-    /// Append the keys of the program's connections to this file, with which the dissector decrypts
+    /// Append the keys of the program's connections to this file; the dissector decrypts with them
     #[arg(long, value_name = "FILE", requires = "program")]
     keys: Option<PathBuf>,
     /// Run this program, and keep what it sends and receives through Weft
@@ -74,7 +74,7 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
     }
 }
 
-/// Set when somebody interrupts.
+/// Returns a flag that an interrupt sets.
 fn interrupted() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
     let asked = Arc::clone(&stop);
@@ -86,12 +86,12 @@ fn interrupted() -> Result<Arc<AtomicBool>> {
 fn run_program(arguments: &Args, output: Output) -> Result<ExitCode> {
     let [program, rest @ ..] = arguments.program.as_slice() else { bail!("which program?") };
     let file = &arguments.write;
-    // That it cannot be written is known before the program runs.
+    // A file that cannot be written is reported before the program runs.
     if create(file)?.metadata().is_ok_and(|metadata| metadata.is_file()) {
         fs::remove_file(file).with_context(|| format!("cannot replace {}", file.display()))?;
     }
     let file = std::path::absolute(file).context("cannot find the current folder")?;
-    // An interrupt is the program's to handle.
+    // The program, not this command, handles an interrupt.
     let _ = interrupted()?;
     let mut command = Command::new(program);
     command.args(rest).env(CaptureConfig::FILE, &file);
@@ -107,7 +107,7 @@ fn run_program(arguments: &Args, output: Output) -> Result<ExitCode> {
         let bytes = fs::metadata(&file).map_or(0, |metadata| metadata.len());
         eprintln!("weft: captured to {}", describe(&file, bytes));
     }
-    // A program killed by a signal has no code of its own.
+    // A program killed by a signal has no exit code of its own.
     let code = status.code().and_then(|code| u8::try_from(code).ok());
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
 }
@@ -122,7 +122,7 @@ fn describe(file: &Path, bytes: u64) -> String {
     format!("{}, {size}", file.display())
 }
 
-/// A file that an interface's packets go to.
+/// The file to which an interface's packets are written.
 struct Sink {
     writer: Writer<BufWriter<File>>,
     interface: InterfaceId,
@@ -173,7 +173,7 @@ fn listen(arguments: &Args, interface: &str, output: Output) -> Result<()> {
     let mut written = Ok(());
     while !stop.load(Ordering::Relaxed) && Clock.now() < until && sink.packets < enough {
         sniffer
-            .listen(TURN, |sniffed| {
+            .listen(INTERRUPT_CHECK, |sniffed| {
                 if written.is_ok() && sink.packets < enough {
                     written = sink.write(sniffed);
                 }

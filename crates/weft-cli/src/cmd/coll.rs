@@ -1,4 +1,4 @@
-//! `weft coll`: collectives that run.
+//! `weft coll`: runs collectives on real packets.
 
 use std::process::ExitCode;
 

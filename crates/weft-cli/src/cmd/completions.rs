@@ -1,4 +1,4 @@
-//! `weft completions`: what a shell needs to complete the command line.
+//! `weft completions`: writes the file with which a shell completes command lines.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -18,12 +18,12 @@ Examples:
   weft completions zsh > ~/.zfunc/_weft
   weft completions fish > ~/.config/fish/completions/weft.fish")]
 pub(crate) struct Args {
-    /// Which shell
+    /// The shell
     shell: Shell,
 }
 
 pub(crate) fn run(arguments: Args, _output: Output) -> Result<ExitCode> {
-    // Into memory first: the generator panics when it cannot write.
+    // The text is made in memory first: the generator panics when it cannot write.
     let mut script = vec![];
     generate(arguments.shell, &mut Arguments::command(), "weft", &mut script);
     std::io::stdout().write_all(&script).map_err(StdoutError)?;

@@ -1,4 +1,4 @@
-//! `weft device`: one daemon has the device, and programs attach to it.
+//! `weft device`: one daemon owns the RDMA device, and programs attach to it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -75,14 +75,14 @@ Examples:
   weft device list
   weft device list --json | jq '.[] | select(.used.processes > 0).name'")]
     List,
-    /// Show one device: whose it is, what it may have, what it has, who uses it, its transport, and the daemon's limits
+    /// Show one device: owner, limits, use, processes, transport, and the daemon's limits
     #[command(after_help = "\
 Examples:
   weft device show tenant-a
   weft device show                             the transport of a program that has the device in itself
   WEFT_PROFILE=stellar weft device show")]
     Show {
-        /// The device [default: that of a program started here without a daemon]
+        /// The device [default: the device of a program started here without a daemon]
         name: Option<String>,
     },
     /// Delete a device that nobody uses
@@ -93,7 +93,7 @@ Examples:
     Delete {
         /// The device
         name: String,
-        /// Even if programs use it
+        /// Delete it even if programs use it
         #[arg(long)]
         force: bool,
     },
@@ -103,7 +103,7 @@ Examples:
 struct Create {
     /// Its name: letters, digits, dots, dashes, underscores
     name: String,
-    /// The user whose it is, by number [default: who makes it]
+    /// The user ID of the device's owner [default: the user who makes it]
     #[arg(long, value_name = "UID")]
     owner: Option<u32>,
     /// Processes at a time
@@ -194,7 +194,7 @@ fn serve(socket: PathBuf, settings: DaemonSettings, output: Output) -> Result<()
     Ok(daemon.run()?)
 }
 
-/// Each amount, under its name.
+/// Returns each limited resource by name.
 fn amounts(of: &Amounts) -> [(&'static str, u32); 6] {
     [
         ("processes", of.processes),
@@ -206,12 +206,12 @@ fn amounts(of: &Amounts) -> [(&'static str, u32); 6] {
     ]
 }
 
-/// Rows of name and value, as one object.
+/// Returns rows of name and value as one object.
 fn rows(of: &[(String, String)]) -> Value {
     of.iter().map(|(name, value)| (name.replace(' ', "_"), Value::from(value.clone()))).collect()
 }
 
-/// The same for people, under a heading.
+/// Returns the same rows as text, under a heading.
 fn table(heading: &'static str, of: &[(String, String)]) -> String {
     let mut table = Table::new(vec![Column::text(heading, "name"), Column::text("", "value")]);
     let cell = |text: &String| Cell::new(text.clone(), text.clone());

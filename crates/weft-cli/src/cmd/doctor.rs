@@ -1,4 +1,4 @@
-//! `weft doctor`: what this machine can do, what is missing, and the command that brings it.
+//! `weft doctor`: reports what this machine can do, what is missing, and the command that installs it.
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
@@ -11,7 +11,7 @@ use weft_report::terminal::{Output, render};
 
 mod checks;
 
-/// Say what this machine can do, what is missing, and how to get it
+/// Report what this machine can do, what is missing, and how to get it
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -22,7 +22,7 @@ Examples:
 The exit code is 0 whatever is missing: no part of Weft needs all of it.")]
 pub(crate) struct Args {}
 
-/// How a check came out.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 enum State {
@@ -31,18 +31,18 @@ enum State {
     Missing,
 }
 
-/// One thing a machine may have.
+/// A capability that a machine may have.
 #[derive(Debug, Serialize)]
 struct Finding {
     name: String,
     state: State,
-    /// What was seen.
+    /// The observed state.
     detail: String,
-    /// What it is good for.
+    /// The use of the capability.
     used_for: &'static str,
-    /// What brings it; empty when it works.
+    /// The command that provides it; empty when it works.
     fix: String,
-    /// The Debian package that brings it.
+    /// The Debian package that provides it.
     #[serde(skip_serializing_if = "Option::is_none")]
     package: Option<&'static str>,
 }

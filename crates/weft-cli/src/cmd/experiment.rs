@@ -1,4 +1,4 @@
-//! `weft experiment`: the papers' figures, and their values beside ours.
+//! `weft experiment`: runs the papers' figures, and shows their values beside Weft's.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -33,12 +33,12 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// List the experiments of this repository: the papers' figures, and how each came out
+    /// List the experiments of this repository: the papers' figures, and the result of each
     #[command(after_help = "\
 Example:
   weft experiment list --json | jq -r '.[].name'")]
     List,
-    /// Run experiments: every combination of what varies, or the bench, then the claims
+    /// Run experiments: every combination of the parameters, or the bench, then the claims
     #[command(after_help = "\
 Examples:
   weft experiment run stellar-fig12
@@ -51,7 +51,7 @@ Examples:
 Standard error has each figure's verdict as it ends, and in the end the seconds of all.
 Exit code 1 when a claim does not hold, or holds though the file says that it differs, or a figure cannot be run.")]
     Run(RunArgs),
-    /// Write the pages of the docs that come from the recorded results
+    /// Write the pages of the docs that are made from the recorded results
     #[command(after_help = "\
 Examples:
   weft experiment pages")]
@@ -71,7 +71,7 @@ struct RunArgs {
     /// Write the rows to docs/data/results.json, and the pages made from it
     #[arg(long, conflicts_with = "set")]
     record: bool,
-    /// Minutes; a figure that took longer than what is left of them is not begun
+    /// Time budget in minutes; a figure that took longer than the rest of the budget is not started
     #[arg(long, value_name = "MINUTES")]
     budget: Option<u32>,
     /// Print the rows as comma-separated values
@@ -90,7 +90,7 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
     }
 }
 
-/// The experiments' folder.
+/// Returns the experiments' folder.
 fn folder() -> Result<PathBuf> {
     let Some(folder) = weft_figures::find_folder() else {
         bail!("no folder named experiments here or above; run this in Weft's repository");
@@ -126,7 +126,7 @@ fn list(output: Output) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A figure with what was recorded of it.
+/// Returns a figure with its recorded result.
 fn recorded(figure: Figure, results: &Results) -> Result<Entry> {
     let recorded = results.get(&figure.name).cloned();
     Entry::new(figure, recorded)
@@ -146,7 +146,7 @@ fn run_all_of(arguments: &RunArgs, output: Output) -> Result<ExitCode> {
     };
     for file in files {
         match runs.run(&file) {
-            // A figure that cannot be run, for want of a program or of root, must not cost the others.
+            // A figure that cannot run because a program or root is missing must not end the others.
             Err(error) if arguments.all => {
                 print_error(&error);
                 runs.tally.failed(&weft_figures::stem(&file));
@@ -165,22 +165,22 @@ fn run_all_of(arguments: &RunArgs, output: Output) -> Result<ExitCode> {
     Ok(if tally.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Figures that are run one after another.
+/// Runs of figures, one after another.
 struct Runs<'a> {
     arguments: &'a RunArgs,
     runner: Runner,
-    /// Of the budget.
+    /// The rest of the time budget.
     left: Option<Duration>,
     tally: Tally,
     entries: Vec<Entry>,
 }
 
 impl Runs<'_> {
-    /// Runs a figure and says at once what became of it.
+    /// Runs a figure and prints its result at once.
     fn run(&mut self, file: &Path) -> Result<()> {
         let mut figure = Figure::read(file)?;
         overrides::set(&mut figure.experiment.scenario, &self.arguments.batch.set)?;
-        // Read anew: what is recorded may take hours, and others record meanwhile.
+        // The results are read again, because other processes record results while a run takes hours.
         let results = || root().and_then(|root| Results::read(&root)).unwrap_or_default();
         if !fits(&figure, &results(), &mut self.left) {
             eprintln!("{}", self.tally.left_out(&figure.name));
@@ -195,7 +195,7 @@ impl Runs<'_> {
             }
         };
         if let Some(made) = entry.recorded.clone().filter(|_| self.arguments.record) {
-            // At once: what follows may take hours, and fail.
+            // Results are written at once, because the next figures may take hours and fail.
             let mut results = results();
             results.record(&entry.figure.name, made);
             results.write(&root()?)?;

@@ -104,7 +104,7 @@ fn random() -> Result<[u8; 32]> {
     Ok(bytes)
 }
 
-/// Writes a secret to a file that only its owner reads. A file that exists may hold a key that is in use.
+/// Writes a secret to a new file that only its owner can read. An existing file is kept: it may hold a key in use.
 fn write_secret(file: &Path, digits: &str) -> Result<()> {
     let opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
     let mut out = opened.with_context(|| format!("cannot make {}", file.display()))?;

@@ -1,4 +1,4 @@
-//! `weft lab`: real fabrics of network namespaces.
+//! `weft lab`: builds real fabrics of network namespaces.
 
 use std::process::{Command, ExitCode};
 use std::time::Duration;
@@ -34,7 +34,7 @@ Examples:
 Hosts are h0, h1, …; leaves l0, …; spines s0, …; a link is named after its ends, as l0-s1."
 )]
 pub(crate) struct Args {
-    /// Which lab
+    /// The lab's name
     #[arg(long, short, global = true, default_value = "lab")]
     name: String,
     #[command(subcommand)]
@@ -75,7 +75,7 @@ Examples:
         #[arg(long)]
         all: bool,
     },
-    /// Show hosts and links: addresses, conditions, what was carried and lost
+    /// Show hosts and links: addresses, conditions, packets carried and lost
     #[command(after_help = "\
 Examples:
   sudo weft lab status
@@ -93,7 +93,7 @@ Examples:
         #[arg(last = true, required = true)]
         command: Vec<String>,
     },
-    /// Change what is wrong with a link while traffic runs; what is not named stays
+    /// Change the impairment of a link while traffic runs; options that are not given keep their value
     #[command(after_help = "\
 Examples:
   sudo weft lab set l0-s1 --loss 1%               both directions
@@ -110,13 +110,13 @@ Example:
     Flap {
         /// The link, such as l0-s1
         link: String,
-        /// How long it is down each time
+        /// Time that it is down in each cycle
         #[arg(long, default_value = "100ms")]
         down: weft_units::Duration,
-        /// How long it is up each time
+        /// Time that it is up in each cycle
         #[arg(long, default_value = "100ms")]
         up: weft_units::Duration,
-        /// How many times
+        /// Number of cycles
         #[arg(long, default_value_t = 10)]
         times: u32,
     },
@@ -125,7 +125,7 @@ Example:
 Example:
   sudo weft lab set l1-s0 --down && sudo weft lab converge")]
     Converge,
-    /// Say which source port takes which spine
+    /// Print the source ports that take each spine
     #[command(after_help = "\
 Examples:
   weft lab ports h0 h1                four ports for each spine
@@ -145,16 +145,16 @@ struct Up {
     /// Hosts behind each leaf
     #[arg(long, default_value_t = 1)]
     hosts: usize,
-    /// Where the routers' hash seeds come from
+    /// The seed from which the routers' hash seeds are derived
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Largest IP packet, bytes
     #[arg(long, default_value_t = 1500)]
     mtu: u16,
-    /// Put single packets on every link instead of large segments: slower, and more like a cable
+    /// Put single packets on every link instead of large segments: slower, and closer to a cable
     #[arg(long)]
     no_offloads: bool,
-    /// Where routes come from: `static`, or `frr` for BGP
+    /// The source of routes: `static`, or `frr` for BGP
     #[arg(long, value_name = "static|frr", default_value = "static", value_parser = routing)]
     routing: Routing,
     /// Give nodes IPv6 addresses and routes too
@@ -180,22 +180,22 @@ struct Set {
     /// Rate limit, such as 1Gbps
     #[arg(long)]
     rate: Option<BitRate>,
-    /// What may wait for the rate limit [default: 5 ms of it]
+    /// Bytes that may wait for the rate limit [default: 5 ms at that rate]
     #[arg(long)]
     queue: Option<ByteCount>,
     /// Backlog at the rate limit beyond which ECN-capable packets are marked, such as 30KB
     #[arg(long)]
     mark_above: Option<ByteCount>,
-    /// Swallow everything and tell nobody
+    /// Drop every packet silently
     #[arg(long)]
     silent: bool,
-    /// Shut the port, so that both ends notice
+    /// Take the port down, so that both ends detect it
     #[arg(long, conflicts_with_all = ["from", "up"])]
     down: bool,
-    /// Open the port again
+    /// Bring the port up again
     #[arg(long, conflicts_with = "from")]
     up: bool,
-    /// Make it healthy before the other options apply
+    /// Remove the impairment before the other options apply
     #[arg(long)]
     clear: bool,
 }
@@ -259,7 +259,7 @@ fn down(name: &str, all: bool, output: Output) -> Result<()> {
     } else if Lab::down(name)? {
         vec![name.to_owned()]
     } else {
-        // Says which labs there are.
+        // The error lists the labs there are.
         return Lab::open(name).map(drop).map_err(Into::into);
     };
     output.value(&json!({ "down": gone }), || match gone.as_slice() {
@@ -274,7 +274,7 @@ fn exec(lab: &Lab, node: &str, command: &[String]) -> Result<ExitCode> {
     };
     let mut child = lab.spawn(node, Command::new(program).args(arguments))?;
     let status = child.wait().with_context(|| format!("cannot wait for {program}"))?;
-    // A program killed by a signal has no code of its own.
+    // A program killed by a signal has no exit code of its own.
     let code = status.code().and_then(|code| u8::try_from(code).ok());
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
 }

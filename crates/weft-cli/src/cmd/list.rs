@@ -1,4 +1,4 @@
-//! `weft list`: every row of every registry.
+//! `weft list`: prints every row of every registry.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -10,7 +10,7 @@ use weft_units::unknown_name;
 
 use weft_report::terminal::{Output, render};
 
-/// List what there is to choose from: policies, congestion controls, topologies and so on
+/// List the available policies, congestion controls, topologies and so on
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
@@ -29,7 +29,7 @@ struct Entry {
     about: &'static str,
 }
 
-/// A registry: its name, what its entries are, and its rows.
+/// A registry: its name, a description of its entries, and its rows.
 struct Kind {
     name: &'static str,
     about: &'static str,

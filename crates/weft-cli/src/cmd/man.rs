@@ -1,4 +1,4 @@
-//! `weft man`: a manual page for every command, from the parser.
+//! `weft man`: writes a manual page for every command, from the parser.
 
 use std::fs;
 use std::path::PathBuf;

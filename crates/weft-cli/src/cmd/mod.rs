@@ -1,4 +1,4 @@
-//! Every subcommand: a file and a row.
+//! The subcommands: each has a file and a row in the table.
 
 use std::process::ExitCode;
 
@@ -29,7 +29,7 @@ mod sim;
 mod stat;
 pub(crate) mod vpc;
 
-/// What every command's `--help` says at the end of the first page.
+/// The text at the end of every command's `--help`.
 pub(crate) const EXIT_CODES: &str = "\
 Exit codes: 0 done, 1 failed (the reason is on standard error), 2 wrong usage. `weft lab exec` \
 and `weft run` give their command's.
@@ -69,14 +69,14 @@ impl Arguments {
     /// Runs the command.
     ///
     /// # Errors
-    /// What went wrong, with the fix in its words.
+    /// The reason of the failure, and its fix.
     pub(crate) fn run(self) -> Result<ExitCode> {
         self.command.run(Output::new(self.json))
     }
 }
 
-/// Declares every command once: its module, whose `Args` say what it does and takes, and whose
-/// `run` does it.
+/// Declares every command once: its module, whose `Args` describe and parse it, and whose
+/// `run` executes it.
 macro_rules! commands {
     ($($command:ident => $module:ident;)+) => {
         #[derive(Debug, Subcommand)]

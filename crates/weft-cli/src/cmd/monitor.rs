@@ -1,4 +1,4 @@
-//! `weft monitor`: all hosts' programs in one place.
+//! `weft monitor`: shows all hosts' programs in one place.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::http::{AccessOptions, ClientOptions, Credentials};
 use crate::monitor::{Plan, Sources, run as watch};
 use weft_report::terminal::Output;
 
-/// Collect what running programs say of themselves, for Prometheus and as a page
+/// Collect the state of running programs, for Prometheus and as a page
 #[derive(Debug, clap::Args)]
 #[command(
     arg_required_else_help = true,
@@ -23,8 +23,8 @@ Examples:
   weft monitor agent --listen 10.0.0.1:7475 --token-file token   on each host of several
   weft monitor serve --hosts 10.0.0.1:7475,10.0.0.2:7475 --agents-token-file token
 
-The page shows who speaks to whom, how long calls take, each path's round trip and losses, who sends most, and what \
-happened; it asks nobody but this process for anything. Prometheus finds OpenMetrics at /metrics of either."
+The page shows which programs communicate, how long calls take, each path's round trip and losses, the largest \
+senders, and events; it sends requests to this process only. Prometheus finds OpenMetrics at /metrics of either."
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -45,15 +45,15 @@ Who shows the token may read and, by `weft adm --hosts`, change parameters of th
 read without it. With --tls-certificate and --tls-key it speaks HTTPS, and with --tls-clients a client's certificate is \
 as good as the token. Without them nothing is encrypted: listen on a network that is yours.")]
     Agent {
-        /// Where to answer; port 0 is any
+        /// The address to listen at; port 0 is any
         #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7475")]
         listen: SocketAddr,
         #[command(flatten)]
         access: AccessOptions,
-        /// How often to look
+        /// Time between two scans of the programs
         #[arg(long, value_name = "INTERVAL", default_value = "500ms")]
         every: Duration,
-        /// The folder that programs show themselves in
+        /// The folder in which programs publish their state
         #[arg(long, value_name = "FOLDER")]
         folder: Option<PathBuf>,
     },
@@ -68,10 +68,10 @@ Examples:
 
 A file has a host and port on each line; what follows a # is left out.")]
     Serve {
-        /// Where to serve; port 0 is any
+        /// The address to listen at; port 0 is any
         #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7480")]
         listen: SocketAddr,
-        /// Agents to ask [default: none, this host is watched]
+        /// Agents to ask [default: none; this host is watched]
         #[arg(long, value_name = "HOST:PORT", value_delimiter = ',')]
         hosts: Vec<String>,
         /// A file that names agents to ask
@@ -81,13 +81,13 @@ A file has a host and port on each line; what follows a # is left out.")]
         agents: AgentsOptions,
         #[command(flatten)]
         access: AccessOptions,
-        /// How often to ask
+        /// Time between two requests to each agent
         #[arg(long, value_name = "INTERVAL", default_value = "1s")]
         every: Duration,
-        /// How far back the page's history goes
+        /// Time that the page's history covers
         #[arg(long, value_name = "SPAN", default_value = "600s")]
         keep: Duration,
-        /// The folder that programs show themselves in
+        /// The folder in which programs publish their state
         #[arg(long, value_name = "FOLDER", conflicts_with_all = ["hosts", "file"])]
         folder: Option<PathBuf>,
     },
@@ -164,7 +164,7 @@ fn interval(every: Duration) -> Result<std::time::Duration> {
     Ok(nanos(every))
 }
 
-/// Hosts, one on a line.
+/// Reads hosts from a file, one on each line.
 fn read_hosts(file: &Path) -> Result<Vec<String>> {
     let read = std::fs::read_to_string(file);
     let text = read.with_context(|| format!("cannot read the hosts in {}", file.display()))?;

@@ -28,10 +28,10 @@ mod report;
 
 pub(crate) use address::resolve;
 
-/// Where a server listens unless told otherwise: beside RoCE's 4791, not assigned to anything.
+/// The port of a server by default: next to RoCE's 4791, and assigned to no service.
 const DEFAULT_PORT: u16 = 4792;
 
-/// Heads the options that concern messages alone.
+/// The heading of the options that concern messages alone.
 const MESSAGES: &str = "Messages over RDMA (X-RDMA)";
 
 /// Measure throughput, latency and messages a second on real packets
@@ -60,7 +60,7 @@ pub(crate) struct Args {
 #[derive(Debug, Subcommand)]
 #[expect(clippy::large_enum_variant, reason = "a process has one, and it is not moved")]
 enum Verb {
-    /// Answer clients until interrupted; the client says what is measured
+    /// Answer clients until interrupted; the client chooses the measurement
     #[command(after_help = "\
 Examples:
   weft perf server
@@ -84,10 +84,10 @@ Examples:
 
 #[derive(Debug, clap::Args)]
 struct ServerArgs {
-    /// Address and port to receive on; on a host with several addresses, the one clients use
+    /// Address and port to receive on; on a host with several addresses, the one that clients use
     #[arg(long, default_value_t = SocketAddr::from(([0, 0, 0, 0], DEFAULT_PORT)))]
     listen: SocketAddr,
-    /// How to wait for packets: block, poll or hybrid
+    /// The way to wait for packets: block, poll or hybrid
     #[arg(long, default_value = "hybrid")]
     wait: WaitMode,
     #[command(flatten)]
@@ -97,7 +97,7 @@ struct ServerArgs {
     /// Answer messages over RDMA (X-RDMA) instead; also for `weft ping`
     #[arg(long, help_heading = MESSAGES)]
     messages: bool,
-    /// A file with a token: who shows it may have this host ping others, by `weft ping`
+    /// A file with a token: clients that show it may have this host ping others, by `weft ping`
     #[arg(long, value_name = "FILE", requires = "messages", help_heading = MESSAGES)]
     token_file: Option<PathBuf>,
     #[command(flatten, next_help_heading = MESSAGES)]
@@ -109,25 +109,25 @@ struct ClientArgs {
     /// The server: a name or address, with the port unless it is 4792; several for messages
     #[arg(value_name = "SERVER", required = true)]
     servers: Vec<String>,
-    /// What to measure: throughput, latency or messages
+    /// The measurement: throughput, latency or messages
     #[arg(long, default_value = "throughput")]
     test: TestKind,
     /// Size of a message [default: 1MiB for throughput, 64 otherwise]
     #[arg(long)]
     size: Option<ByteCount>,
-    /// Messages under way on each connection [default: 8 for throughput, 16 for messages]
+    /// Messages in flight on each connection [default: 8 for throughput, 16 for messages]
     #[arg(long)]
     outstanding: Option<u32>,
     /// Connections; channels for messages, spread over the servers [default: 1, or 4 for most models]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     connections: Option<u32>,
-    /// How long to send new messages
+    /// Time during which new messages are sent
     #[arg(long, default_value = "10s")]
     duration: Duration,
-    /// Compare every byte that arrives with what was sent
+    /// Compare every byte that arrives with the byte sent
     #[arg(long)]
     verify: bool,
-    /// How to wait for packets: block, poll or hybrid
+    /// The way to wait for packets: block, poll or hybrid
     #[arg(long, default_value = "hybrid")]
     wait: WaitMode,
     /// Address to send from, where the host has several
@@ -215,7 +215,7 @@ fn measure(arguments: &ClientArgs, output: Output) -> Result<()> {
     output.value(&profiled, || report::text(profile, &report, &source_ports))
 }
 
-/// A report and the profile that its transport started from.
+/// A report, and the profile that its transport started from.
 #[derive(serde::Serialize)]
 struct Profiled<'a> {
     profile: &'static str,
@@ -223,7 +223,7 @@ struct Profiled<'a> {
     report: &'a Report,
 }
 
-/// On standard error, and only when that is a terminal.
+/// Returns a progress bar on standard error, which is drawn only on a terminal.
 fn progress_bar() -> ProgressBar {
     let style = ProgressStyle::with_template("{bar:30} {msg}").expect("a constant template");
     ProgressBar::new(1000).with_style(style)

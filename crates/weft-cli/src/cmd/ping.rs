@@ -26,7 +26,7 @@ use coordinator::{Coordinator, Round};
 use hosts::Hosts;
 use matrix::Matrix;
 
-/// Every host pings every other with messages: who reaches whom, in what time, with what loss
+/// Every host pings every other with messages: reachability, round-trip times and losses of all pairs
 #[derive(Debug, clap::Args)]
 #[command(
     arg_required_else_help = true,
@@ -65,7 +65,7 @@ pub(crate) struct Args {
     /// Bytes of a ping and of its answer
     #[arg(long, default_value = "64")]
     size: ByteCount,
-    /// After which a ping is lost
+    /// Time after which a ping is lost
     #[arg(long, default_value = "1s")]
     timeout: Duration,
     /// A file with the token that the hosts were given
@@ -92,18 +92,18 @@ struct ServeArgs {
     /// Address and port to listen at
     #[arg(long, default_value_t = SocketAddr::from(([0, 0, 0, 0], DEFAULT_PORT)))]
     listen: SocketAddr,
-    /// A file with a token (`weft adm token FILE`): who shows it may have this host ping others
+    /// A file with a token (`weft adm token FILE`): clients that show it may have this host ping others
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     #[command(flatten)]
     node: NodeOptions,
 }
 
-/// Pings of each pair between two pictures of the matrix.
+/// Pings of each pair between two updates of the matrix.
 const ROUND: u32 = 5;
 
 /// The longest ping, bytes.
-const LONGEST: u64 = 1 << 20;
+const MAX_PING: u64 = 1 << 20;
 
 pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
     if let Some(Verb::Serve(serve)) = &arguments.verb {
@@ -111,7 +111,7 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
         messages::answer_at(serve.listen, token_file, &serve.node, output)?;
         return Ok(ExitCode::SUCCESS);
     }
-    if arguments.size.0 > LONGEST {
+    if arguments.size.0 > MAX_PING {
         bail!("--size {} is too large, expected up to 1 MiB", arguments.size);
     }
     let hosts = match &arguments.file {
@@ -129,7 +129,7 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
     Ok(if matrix.all_reached() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Goes on to the end, with a picture of what is known so far where somebody looks on.
+/// Runs all rounds, and draws the matrix after each one on a terminal.
 fn measure(
     arguments: &Args,
     coordinator: &mut Coordinator,
@@ -159,12 +159,12 @@ fn measure(
     Ok(())
 }
 
-/// Has the next picture take the last one's place.
+/// Returns the escape sequence with which the next matrix overwrites the last one.
 fn up(lines: usize) -> String {
     if lines == 0 { String::new() } else { format!("\x1b[{lines}A\x1b[J") }
 }
 
-/// The address of a host as users write it.
+/// Returns the address of a host as users write it.
 fn address(host: &str) -> Result<SocketAddr> {
     resolve(host, DEFAULT_PORT)
 }

@@ -1,4 +1,4 @@
-//! `weft plan`: orders of servers, paths inside of them and source ports, for collectives.
+//! `weft plan`: plans orders of servers, paths inside them and source ports, for collectives.
 
 use std::process::ExitCode;
 
@@ -14,7 +14,7 @@ mod show;
 
 pub(super) use self::ports::Protocol;
 
-/// Plan a cluster's collectives: who follows whom, over which NICs, from which source ports
+/// Plan a cluster's collectives: the order of servers, their NICs and their source ports
 #[derive(Debug, clap::Args)]
 #[command(
     arg_required_else_help = true,
@@ -34,7 +34,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Show what a cluster's file says
+    /// Show a cluster as its file describes it
     #[command(after_help = "\
 Examples:
   weft plan show plans/astral.toml

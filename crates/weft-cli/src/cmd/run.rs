@@ -1,4 +1,4 @@
-//! `weft run`: programs for RDMA, as they are, on Weft's device.
+//! `weft run`: runs unmodified RDMA programs on Weft's device.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -11,7 +11,7 @@ use weft_verbs::Admin;
 use crate::libraries;
 use weft_report::terminal::Output;
 
-/// Names a daemon's device to the library, and the daemon's socket.
+/// Variables that name a daemon's device, and the daemon's socket, to the library.
 const DEVICE: &str = "WEFT_DEVICE";
 const SOCKET: &str = "WEFT_DEVICE_SOCKET";
 
@@ -39,7 +39,7 @@ pub(crate) struct Args {
     /// The folder with the libraries [default: verbs, beside this program]
     #[arg(long, value_name = "DIR")]
     libraries: Option<PathBuf>,
-    /// A device of a daemon's, in place of one in the program (`weft device`)
+    /// A daemon's device, instead of one in the program (`weft device`)
     #[arg(long, value_name = "NAME")]
     device: Option<String>,
     /// The daemon's socket [default: this user's daemon, or the machine's]
@@ -54,12 +54,12 @@ pub(crate) fn run(arguments: Args, _output: Output) -> Result<ExitCode> {
     let folder = libraries::find(arguments.libraries.as_deref())?;
     let [program, rest @ ..] = arguments.program.as_slice() else { bail!("which program?") };
     if let Some(name) = &arguments.device {
-        // The program would only find no device.
+        // Without this check the program would report only that it finds no device.
         Admin::connect(arguments.socket.as_deref())?.show(name)?;
     }
     let socket = arguments.socket.map(std::path::absolute).transpose();
     let socket = socket.context("cannot find the current folder")?;
-    // The program takes this one's place, so that signals and its end are its own.
+    // The program replaces this process, so that it receives signals itself and its exit code is this command's.
     let mut command = Command::new(program);
     command.args(rest).envs(arguments.device.map(|name| (DEVICE, name)));
     command.envs(socket.map(|path| (SOCKET, path)));

@@ -1,4 +1,4 @@
-//! `weft sim`: fabrics that need no hardware, the same bytes every time.
+//! `weft sim`: simulates fabrics without hardware; the same seed gives the same bytes.
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ mod swarm;
 
 pub(crate) use batch::{Batch, Seeds};
 
-/// Simulate a fabric, packet by packet, with the engine that ships
+/// Simulate a fabric, packet by packet, with the engine that real packets use
 #[derive(Debug, clap::Args)]
 #[command(
     arg_required_else_help = true,
@@ -40,7 +40,7 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Run a scenario and report what happened
+    /// Run a scenario and report the results
     #[command(after_help = "\
 Examples:
   weft sim run experiments/stellar-fig9.toml
@@ -51,7 +51,7 @@ Examples:
 
 The result names the scenario with every default filled in, so that it can be run again.")]
     Run(run::RunArgs),
-    /// Run several balancers on the same arrivals and compare what flows see of them
+    /// Run several balancers on the same arrivals and compare their flows' completion times
     #[command(after_help = "\
 Examples:
   weft sim compare scenarios/balancers.toml                   the variants the file names
@@ -114,7 +114,7 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Threads for independent runs: as asked, or one for each processor.
+/// Returns the number of threads for independent runs: `asked`, or one for each processor.
 pub(crate) fn workers(asked: Option<NonZeroUsize>) -> usize {
     asked.or_else(|| available_parallelism().ok()).map_or(1, NonZeroUsize::get)
 }

@@ -1,4 +1,4 @@
-//! `weft stat`: what running programs say of their channels, from shared memory.
+//! `weft stat`: shows the channels of running programs, from shared memory.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -25,15 +25,15 @@ Programs show themselves in files below XDG_RUNTIME_DIR/weft, or in /dev/shm/wef
 for them and for this command, and WEFT_STAT=off keeps a program from it. Reading costs them nothing. Retransmissions, \
 paths and round trips are known of Weft's own device; where the device is other hardware they are `-`.")]
 pub(crate) struct Args {
-    /// What to show
+    /// The table to show
     #[arg(value_enum, default_value_t = View::Channels)]
     view: View,
     /// Programs to show, by name or process number [default: all]
     program: Vec<String>,
-    /// Show it again and again, this often [default: 1s]
+    /// Show it again after each interval [default: 1s]
     #[arg(long, value_name = "INTERVAL", num_args = 0..=1, default_missing_value = "1s")]
     watch: Option<weft_units::Duration>,
-    /// The folder that programs show themselves in
+    /// The folder in which programs publish their state
     #[arg(long, value_name = "FOLDER")]
     folder: Option<PathBuf>,
 }
@@ -51,7 +51,7 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
     loop {
         let host = look(folder.as_deref(), &program)?;
         if !output.is_json() {
-            // Home, and clear what was below.
+            // The escape sequences move the cursor home, and clear the screen below.
             output.raw("\x1b[H\x1b[2J")?;
         }
         show(&host, view, output)?;

@@ -60,13 +60,13 @@ Examples:
     /// Add, list and remove tenants' interfaces
     #[command(subcommand)]
     Port(PortVerb),
-    /// Say which hosts have ports of a network
+    /// Add and remove the hosts that have ports of a network
     #[command(subcommand)]
     Peer(PeerVerb),
-    /// Say where machines and prefixes are that need not be learned
+    /// Add, list and remove static locations of machines and prefixes
     #[command(subcommand)]
     Route(route::Route),
-    /// Hold a port's packets against an access list; without rules, against none
+    /// Check a port's packets against an access list; without rules, remove the list
     #[command(after_help = "\
 Examples:
   weft vpc acl web 'deny ingress tcp to any port 22' 'allow ingress any'
@@ -84,7 +84,7 @@ receiver's list drops is acknowledged, and not sent again.")]
         #[arg(long)]
         deny: bool,
     },
-    /// Limit what passes a port; what is not said is not limited
+    /// Limit the rates of a port; an option that is not given means no limit
     #[command(after_help = "\
 Examples:
   weft vpc limit web --ingress 1Gbps --egress 500Mbps
@@ -92,14 +92,14 @@ Examples:
     Limit {
         /// The port
         port: String,
-        /// To the tenant, as 1Gbps; what exceeds it slows its sender
+        /// Rate to the tenant, such as 1Gbps; excess packets slow their sender
         #[arg(long, value_name = "RATE")]
         ingress: Option<weft_units::BitRate>,
-        /// From the tenant
+        /// Rate from the tenant
         #[arg(long, value_name = "RATE")]
         egress: Option<weft_units::BitRate>,
     },
-    /// Lose frames between the switch and a port on purpose, to see that they come again
+    /// Drop frames between the switch and a port on purpose, to observe their retransmission
     #[command(after_help = "\
 Examples:
   weft vpc lose web 1%
@@ -107,12 +107,12 @@ Examples:
     Lose {
         /// The port
         port: String,
-        /// How many of the frames for its tenant
+        /// The share of frames for its tenant that is dropped
         loss: weft_lab::Loss,
     },
-    /// Write what passes a port to a file for Wireshark, until interrupted
+    /// Write a port's packets to a file for Wireshark, until interrupted
     Capture(capture::Capture),
-    /// Change a running daemon to what a configuration and its file of peers say, its tenants' connections kept
+    /// Apply a changed configuration and file of peers to a running daemon; its tenants' connections continue
     #[command(after_help = "\
 Example:
   weft vpc reload --config /etc/weft/vpc.toml")]
@@ -121,7 +121,7 @@ Example:
         #[arg(long, value_name = "FILE")]
         config: PathBuf,
     },
-    /// Try it: two hosts, two tenants and a fabric on this machine
+    /// Start a trial: two hosts, two tenants and a fabric on this machine
     Try(try_out::Try),
 }
 
@@ -153,7 +153,7 @@ Example:
 
 #[derive(Debug, clap::Args)]
 struct Add {
-    /// What it is called here
+    /// The port's name
     name: String,
     /// Its network
     #[arg(long)]
@@ -264,7 +264,7 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
         Verb::Reload { config: file } => {
             let config = Box::new(Config::read(&file)?);
             if control == Path::new(CONTROL) {
-                // The file says where its daemon is asked.
+                // The file names the daemon's control socket.
                 control.clone_from(&config.host.control);
             }
             (Request::Reload { config }, format!("as {} says", file.display()))
@@ -290,12 +290,12 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Has the daemon do something.
+/// Sends the daemon a request.
 fn order(control: &Path, request: &Request) -> Result<()> {
     match ask(control, request)? {
         Answer::Done => Ok(()),
         Answer::Refused(why) => bail!(why),
-        Answer::Status(_) => bail!("the daemon answered something else than it was asked"),
+        Answer::Status(_) => bail!("the daemon sent a response of the wrong kind"),
     }
 }
 
@@ -312,6 +312,6 @@ fn status(control: &Path) -> Result<Status> {
     match ask(control, &Request::Status)? {
         Answer::Status(status) => Ok(*status),
         Answer::Refused(why) => bail!(why),
-        Answer::Done => bail!("the daemon answered something else than it was asked"),
+        Answer::Done => bail!("the daemon sent a response of the wrong kind"),
     }
 }

@@ -1,4 +1,4 @@
-//! Access control of an HTTP server: the host names that it answers to, and the token or the certificate that other hosts need.
+//! Access control of an HTTP server: accepted host names, and the token or the certificate that other hosts need.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
@@ -17,10 +17,10 @@ use super::{MAX_REQUEST, Reply};
 /// Command-line options of access control.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct AccessOptions {
-    /// A file with a token (`weft adm token FILE`): who shows it may give orders, and read from other hosts
+    /// A file with a token (`weft adm token FILE`): clients that show it may give orders, and read from other hosts
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// Let whoever reaches the address read, without the token
+    /// Let any client that reaches the address read, without the token
     #[arg(long)]
     anyone_may_read: bool,
     /// A name that clients reach this server by, besides localhost and its addresses; others are refused
@@ -56,15 +56,15 @@ impl TlsOptions {
 pub(crate) struct Access {
     token: Option<Token>,
     tls: Option<Arc<Acceptor>>,
-    /// Whether a client's certificate is a right.
+    /// `true` if a client's certificate grants the rights.
     takes_certificates: bool,
     anyone_may_read: bool,
     host_names: Vec<String>,
-    /// Bytes that a request's body may have from whoever may give orders; from others, it may have 64 KiB.
-    longest: usize,
+    /// The longest body, bytes, of requests from clients that may give orders; other clients may send 64 KiB.
+    max_body: usize,
 }
 
-/// What a client shows to be let in.
+/// The credentials that a client shows.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Shown {
     pub(super) token: Option<String>,
@@ -73,12 +73,11 @@ pub(crate) struct Shown {
 }
 
 impl AccessOptions {
-    /// Returns the access rights at an address. `configured` is the TLS of a configuration, before which that of the command line
-    /// goes.
+    /// Returns the access rights at an address. The TLS options of the command line take precedence over `configured`.
     ///
     /// # Errors
-    /// The token, the certificate or the key cannot be read or is open to other users; other hosts reach the address, and
-    /// there is neither a token, nor authorities for clients, nor leave for anyone to read.
+    /// The token, the certificate or the key cannot be read or is open to other users; or other hosts reach the address,
+    /// and there is neither a token, nor authorities for clients, nor permission for anyone to read.
     pub(crate) fn at(&self, listen: SocketAddr, configured: Option<&TlsFiles>) -> Result<Access> {
         let token = self.token_file.as_deref().map(Token::read).transpose()?;
         let files = self.tls.files().or_else(|| configured.cloned());
@@ -102,7 +101,7 @@ impl AccessOptions {
         let tls = files.map(|files| Acceptor::new(files, clients)).transpose()?.map(Arc::new);
         let host_names = self.host_names.iter().map(|name| plain(name)).collect();
         let anyone_may_read = self.anyone_may_read;
-        Ok(Access { token, tls, takes_certificates, anyone_may_read, host_names, longest: 0 })
+        Ok(Access { token, tls, takes_certificates, anyone_may_read, host_names, max_body: 0 })
     }
 }
 
@@ -114,23 +113,23 @@ impl Access {
         Self { token, anyone_may_read, host_names, ..Self::default() }
     }
 
-    /// Returns the same access, where the body of a request with an order may have so many bytes.
-    pub(crate) fn with_longest(self, longest: usize) -> Self {
-        Self { longest, ..self }
+    /// Returns the same access, with the longest body of a request with an order, in bytes.
+    pub(crate) fn with_max_body(self, max_body: usize) -> Self {
+        Self { max_body, ..self }
     }
 
-    /// Returns what accepts connections, if they are encrypted.
+    /// Returns the acceptor of encrypted connections, if TLS is on.
     pub(super) const fn tls(&self) -> Option<&Arc<Acceptor>> {
         self.tls.as_ref()
     }
 
-    /// Returns how URLs of this server begin.
+    /// Returns the scheme of this server's URLs.
     pub(crate) const fn scheme(&self) -> &'static str {
         if self.tls.is_some() { "https" } else { "http" }
     }
 
     /// # Errors
-    /// The answer with which `who` refuses an order, if what is shown gives no right to it.
+    /// Returns the response with which `who` refuses an order, if `shown` grants no right to it.
     pub(crate) fn check_order(&self, shown: &Shown, who: &str) -> Result<(), Reply> {
         if self.may_order(shown) {
             return Ok(());
@@ -155,7 +154,7 @@ impl Access {
     }
 
     /// # Errors
-    /// The answer that refuses a reader at `peer`, if it needs a right and shows none.
+    /// Returns the response that refuses a reader at `peer`, if the reader needs a right and shows none.
     pub(super) fn check_read(&self, shown: &Shown, peer: IpAddr) -> Result<(), Reply> {
         if self.anyone_may_read || !is_exposed(peer) || self.may_order(shown) {
             return Ok(());
@@ -165,23 +164,23 @@ impl Access {
         Err(Reply::refuse(StatusCode::UNAUTHORIZED, why))
     }
 
-    /// Returns how many bytes the body of a request may have.
-    pub(super) fn longest(&self, shown: &Shown) -> usize {
-        if self.may_order(shown) { self.longest.max(MAX_REQUEST) } else { MAX_REQUEST }
+    /// Returns the longest body of the request, in bytes.
+    pub(super) fn max_body(&self, shown: &Shown) -> usize {
+        if self.may_order(shown) { self.max_body.max(MAX_REQUEST) } else { MAX_REQUEST }
     }
 
-    /// Returns `true` if what is shown is a right to read and to give orders.
+    /// Returns `true` if `shown` grants the rights to read and to give orders.
     fn may_order(&self, shown: &Shown) -> bool {
         let has_token =
             || self.token.as_ref().zip(shown.token.as_ref()).is_some_and(|(ours, it)| ours.is(it));
         (self.takes_certificates && shown.is_certified) || has_token()
     }
 
-    /// Checks that a request is for this server, by the name in it. A page of another site whose name was made to point
-    /// here (DNS rebinding) has a browser send that name.
+    /// Checks that the request names this server as its host. A page of another site whose name was made to point
+    /// here (DNS rebinding) makes a browser send that site's name.
     ///
     /// # Errors
-    /// The answer that refuses a request that came to the address `local` and names another host.
+    /// Returns the response that refuses a request to the address `local` which names another host.
     pub(super) fn check_host(
         &self,
         uri: &Uri,
@@ -198,7 +197,7 @@ impl Access {
                 ));
             }
             (Some(authority), ..) => Some(authority.clone()),
-            // Whoever has a browser send something has it name a host.
+            // Browsers always name a host: a request without one comes from another client.
             (None, None, None) if version < Version::HTTP_11 => return Ok(()),
             (None, host, None) => host.and_then(|it| Authority::try_from(it.as_bytes()).ok()),
         };
@@ -326,7 +325,7 @@ mod tests {
         ] {
             assert_eq!(status("/", &[host], Version::HTTP_11), want, "{host:?}");
         }
-        // The name in the first line goes before the header's.
+        // The name in the request line takes precedence over the header's.
         assert_eq!(status("http://evil.example/", &["localhost"], Version::HTTP_11), Some(421));
         assert_eq!(status("/", &["localhost", "evil.example"], Version::HTTP_11), Some(400));
         assert_eq!(status("/", &[], Version::HTTP_11), Some(421));

@@ -1,4 +1,4 @@
-//! Asking a server, over TLS where its URL or an authority's file asks for it.
+//! HTTP client, over TLS if the URL or an authority's file requires it.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use tokio::net::TcpStream;
 use weft_guard::Token;
 use weft_guard::tls::{Connector, TlsClientFiles};
 
-/// Bytes of an agent's answer: a host with tens of thousands of channels.
+/// The longest response of an agent, bytes: enough for a host with tens of thousands of channels.
 const MAX_ANSWER: usize = 256 << 20;
 
-/// Command-line options of whoever asks a server.
+/// Command-line options of an HTTP client.
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct ClientOptions {
     /// A file with the token that the server was given
@@ -35,7 +35,7 @@ pub(crate) struct ClientOptions {
     pub(crate) key: Option<PathBuf>,
 }
 
-/// What a client shows servers, and how it knows them.
+/// The credentials that a client shows to servers, and the authorities that it trusts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Credentials {
     token: Option<Token>,
@@ -46,7 +46,7 @@ impl ClientOptions {
     /// Reads the files.
     ///
     /// # Errors
-    /// One of them cannot be read, is not what it is named for, or is open to other users.
+    /// One of the files cannot be read, has the wrong contents, or is open to other users.
     pub(crate) fn read(&self) -> Result<Credentials> {
         let token = self.token_file.as_deref().map(Token::read).transpose()?;
         let identity = self.certificate.clone().zip(self.key.clone());
@@ -64,38 +64,38 @@ impl ClientOptions {
     }
 }
 
-/// Somebody who serves.
+/// A server to send requests to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Server<'a> {
     /// `host:port`, `http://host:port` or `https://host:port`.
     pub(crate) host: &'a str,
     /// The command that serves there, for errors.
     pub(crate) command: &'static str,
-    /// Time limit of an answer.
-    pub(crate) patience: Duration,
+    /// The time limit for a response.
+    pub(crate) timeout: Duration,
 }
 
 impl<'a> Server<'a> {
-    /// A host's `weft monitor agent`.
+    /// Returns a host's `weft monitor agent`.
     pub(crate) const fn agent(host: &'a str) -> Self {
-        Self { host, command: "weft monitor agent", patience: Duration::from_secs(5) }
+        Self { host, command: "weft monitor agent", timeout: Duration::from_secs(5) }
     }
 
     /// Gets `path`, or posts `body` there.
     ///
     /// # Errors
-    /// Nobody answers in time, or with something else than success: then with its words. Nothing is sent where the URL
-    /// and the credentials contradict each other, or where the server does not prove who it is.
+    /// There is no response in time, or its status is not success: then the error has its text. Nothing is sent if the
+    /// URL and the credentials contradict each other, or if the server does not authenticate.
     pub(crate) async fn fetch(
         self,
         path: &str,
         body: Option<Vec<u8>>,
         credentials: &Credentials,
     ) -> Result<Vec<u8>> {
-        let patience = self.patience;
+        let timeout = self.timeout;
         let exchanged = self.exchange(path, body, credentials);
-        let exchanged = tokio::time::timeout(patience, exchanged).await;
-        exchanged.map_err(|_| anyhow!("no answer of {} in {patience:?}", self.host))?
+        let exchanged = tokio::time::timeout(timeout, exchanged).await;
+        exchanged.map_err(|_| anyhow!("no answer of {} in {timeout:?}", self.host))?
     }
 
     async fn exchange(
@@ -108,7 +108,7 @@ impl<'a> Server<'a> {
         let (at, tls) = destination(host, credentials.tls.as_deref())?;
         let reach = || format!("cannot reach {host}: is `{command}` running there?");
         let stream = TcpStream::connect(at).await.with_context(reach)?;
-        // A server answers to its address, whatever name it was found by.
+        // The Host header is the server's address, which the server accepts whatever name resolved to it.
         let address = stream.peer_addr().with_context(reach)?.to_string();
         let method = if body.is_some() { Method::POST } else { Method::GET };
         let mut request = hyper::Request::builder().method(method).uri(path).header(HOST, address);
@@ -122,7 +122,7 @@ impl<'a> Server<'a> {
         self.ask(stream, request, |error| connector.explain(name, error).map(Error::from)).await
     }
 
-    /// Sends a request over a connection, encrypted or not. `explain` knows errors of the connection.
+    /// Sends a request over a connection, encrypted or not. `explain` explains errors of the connection.
     async fn ask(
         self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -151,7 +151,7 @@ impl<'a> Server<'a> {
     }
 }
 
-/// Returns `host:port` of a URL, and what connects there if the connection is encrypted.
+/// Returns `host:port` of a URL, and the connector if the connection is encrypted.
 fn destination<'a, 'b>(
     url: &'a str,
     tls: Option<&'b Connector>,
@@ -161,7 +161,7 @@ fn destination<'a, 'b>(
             bail!("{url} is known by the authority of its certificate: name that with --ca FILE")
         }
         (_, Some(_), Some(_)) => {
-            bail!("{url} is not encrypted, and --ca asks for it: use https://, or leave --ca out")
+            bail!("{url} is not encrypted, and --ca requires it: use https://, or leave --ca out")
         }
         (Some(at), ..) | (_, Some(at), _) => (at.trim_end_matches('/'), tls),
         (None, None, tls) => (url, tls),

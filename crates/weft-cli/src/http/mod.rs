@@ -1,10 +1,10 @@
-//! HTTP, as little of it as a monitor and daemons need: short requests, whole answers, on both sides.
+//! HTTP for the monitor and the daemons: short requests and whole responses, as server and as client.
 //!
-//! | what | where |
+//! | task | file |
 //! | --- | --- |
 //! | serving | here |
-//! | who may read, who may give orders, which names are answered to, TLS | `access.rs` |
-//! | asking a server | `client.rs` |
+//! | rights to read and to give orders, accepted host names, TLS | `access.rs` |
+//! | client | `client.rs` |
 
 mod access;
 mod client;
@@ -35,18 +35,18 @@ use weft_guard::tls::{AcceptError, Acceptor};
 pub(crate) use access::{Access, AccessOptions, Shown};
 pub(crate) use client::{ClientOptions, Credentials, Server};
 
-/// What somebody wants.
+/// An HTTP request.
 #[derive(Debug)]
 pub(crate) struct Request {
     pub(crate) is_post: bool,
     pub(crate) path: String,
     pub(crate) query: String,
-    /// What the client shows to be let in.
+    /// The credentials that the client shows.
     pub(crate) shown: Shown,
     pub(crate) body: Vec<u8>,
 }
 
-/// What they get.
+/// An HTTP response.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: StatusCode,
@@ -61,7 +61,7 @@ pub(crate) const SVG: &str = "image/svg+xml";
 pub(crate) const JSON: &str = "application/json";
 pub(crate) const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const TEXT: &str = "text/plain; charset=utf-8";
-/// The answer to HTTP without TLS, where TLS is spoken.
+/// The response to HTTP without TLS on a server with TLS.
 const USE_TLS: &str = "this server speaks HTTPS: use https://, and --ca FILE with its authority\n";
 
 impl Reply {
@@ -81,17 +81,17 @@ impl Reply {
     }
 }
 
-/// Answers requests. It may block.
+/// A function that answers requests. It may block.
 pub(crate) type Handler = Arc<dyn Fn(&Request) -> Reply + Send + Sync>;
 
-/// Connections at a time; more wait.
+/// Maximum number of concurrent connections; more wait.
 const CONNECTIONS: usize = 128;
-/// Bytes of a request's body.
+/// The longest body of a request, bytes.
 const MAX_REQUEST: usize = 64 << 10;
-/// How long a client may take to say what it wants.
+/// The time limit for a client to send its headers.
 const HEADERS_IN: Duration = Duration::from_secs(10);
 
-/// Runs something that waits.
+/// Runs a future to its end on this thread.
 ///
 /// # Errors
 /// The kernel has no descriptors left.
@@ -100,10 +100,10 @@ pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> Result<T> {
     Ok(runtime.context("cannot start the HTTP client")?.block_on(future))
 }
 
-/// Serves on a thread of its own until the program ends; gives where. `what` is served, for an error.
+/// Serves on a thread of its own until the program ends; returns the address. Errors name the service `what`.
 ///
 /// # Errors
-/// The address cannot be listened at.
+/// It cannot listen at the address.
 pub(crate) fn serve_beside(
     at: SocketAddr,
     what: &str,
@@ -131,12 +131,12 @@ pub(crate) async fn serve(listener: TcpListener, access: Access, handler: Handle
     loop {
         let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
         let Ok((stream, peer)) = listener.accept().await else {
-            // Out of descriptors: some are given back soon.
+            // The process has no descriptors left: some are released soon.
             tokio::time::sleep(Duration::from_millis(50)).await;
             continue;
         };
         let (access, handler) = (Arc::clone(&access), Arc::clone(&handler));
-        // Who has hung up already is answered nothing.
+        // A client that has closed the connection gets no response.
         let Ok(local) = stream.local_addr() else { continue };
         let ends = Ends { local: local.ip(), peer: peer.ip(), is_certified: false };
         tokio::spawn(async move {
@@ -166,17 +166,17 @@ async fn serve_one(
     let service = service_fn(|request| answer(request, ends, &access, Arc::clone(&handler)));
     let mut server = hyper::server::conn::http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(HEADERS_IN);
-    // Whoever hangs up in the middle does without.
+    // A client that closes the connection early gets no more.
     let _ = server.serve_connection(TokioIo::new(stream), service).await;
 }
 
-/// Answers whoever speaks HTTP where HTTPS is spoken.
+/// Answers a client that sends HTTP to a server with TLS.
 async fn refuse_clear(mut stream: TcpStream) {
     let answer = format!(
         "HTTP/1.1 400 Bad Request\r\nContent-Type: {TEXT}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{USE_TLS}",
         USE_TLS.len()
     );
-    // Whoever does not read it does without.
+    // The response is lost if the client does not read it.
     let _ = tokio::time::timeout(HEADERS_IN, stream.write_all(answer.as_bytes())).await;
     weft_guard::tls::hang_up(stream).await;
 }
@@ -211,7 +211,7 @@ async fn answer(
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(reply.kind));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    // Browsers ask this server for everything, and nobody else for anything.
+    // Pages may load from this server only, and no other page may embed them.
     let only_here = "default-src 'self'; frame-ancestors 'none'";
     headers.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static(only_here));
     Ok(response)
@@ -236,7 +236,7 @@ async fn read(
     if !is_post {
         access.check_read(&shown, ends.peer)?;
     }
-    let body = Limited::new(request.into_body(), access.longest(&shown));
+    let body = Limited::new(request.into_body(), access.max_body(&shown));
     let body = tokio::time::timeout(HEADERS_IN, body.collect()).await;
     match body {
         Ok(Ok(body)) => Ok(Request { is_post, path, query, shown, body: body.to_bytes().to_vec() }),

@@ -1,4 +1,4 @@
-//! What holds of the HTTP server, whatever a client sends. Tests and fuzz targets call this.
+//! Properties of the HTTP server that hold for all requests. Tests and fuzz targets call this.
 #![allow(unreachable_pub, reason = "public to the fuzz targets only")]
 
 use std::cell::RefCell;
@@ -9,18 +9,18 @@ use weft_guard::Token;
 
 use super::*;
 
-/// Stands in inputs for the token, which nobody guesses.
+/// The byte of an input that stands for the token, which no client can guess.
 const SHOWN: u8 = 1;
-/// A name that the server answers to.
+/// A host name of the server.
 const NAME: &str = "weft.example";
-/// The address that clients came to, and a client's: another host's, and this one's.
+/// The address that clients connect to, a remote client's address, and a local one's.
 const LOCAL: [u8; 4] = [10, 9, 8, 7];
 const FAR: [u8; 4] = [192, 0, 2, 66];
 const NEAR: [u8; 4] = [127, 0, 0, 1];
-/// Bytes that a body may have with the token.
+/// The longest body with the token, bytes.
 const LONG: usize = 80 << 10;
 
-/// The token that orders take.
+/// The token that orders need.
 static TOKEN: LazyLock<Token> = LazyLock::new(|| Token::random().expect("there is randomness"));
 
 thread_local! {
@@ -29,22 +29,22 @@ thread_local! {
     );
 }
 
-/// Sends a server bytes as a connection brings them; the first says where the client is and whether anyone may read.
-/// Returns `true` if the server did what somebody asked for.
+/// Sends a server bytes as a connection delivers them; the first chooses the client's address and if anyone may read.
+/// Returns `true` if the server carried out a request.
 ///
 /// # Panics
-/// If the server does, reads or orders are carried out that must not be, or the answer is none.
+/// If the server panics, a read or an order is carried out that must not be, or the response is malformed.
 pub fn http(bytes: &[u8]) -> bool {
     let (&how, bytes) = bytes.split_first().unwrap_or((&0, &[]));
     let sent = &with_token(bytes)[..];
     let (is_far, anyone_may_read) = (how & 1 != 0, how & 2 != 0);
-    let access = Access::with(&TOKEN, anyone_may_read, NAME).with_longest(LONG);
+    let access = Access::with(&TOKEN, anyone_may_read, NAME).with_max_body(LONG);
     let peer = if is_far { FAR } else { NEAR }.into();
     let ends = Ends { local: LOCAL.into(), peer, is_certified: false };
     let asked = Arc::new(Mutex::new(vec![]));
     let handler: Handler = {
         let (asked, access) = (Arc::clone(&asked), access.clone());
-        // A panic here would be an answer: what was asked is looked at below.
+        // The handler must not panic, because the server would answer that; the requests are checked below.
         Arc::new(move |request: &Request| {
             let is_ordered = request.is_post && access.check_order(&request.shown, "it").is_ok();
             asked.lock().expect("nobody panics").push(Asked {
@@ -69,7 +69,7 @@ pub fn http(bytes: &[u8]) -> bool {
     !asked.is_empty()
 }
 
-/// What reached the handler.
+/// A request that reached the handler.
 #[derive(Debug)]
 struct Asked {
     is_post: bool,
@@ -78,7 +78,7 @@ struct Asked {
     body_len: usize,
 }
 
-/// The input's bytes, with the token where it stands.
+/// Returns the input's bytes, with the token in its places.
 fn with_token(bytes: &[u8]) -> Vec<u8> {
     let mut sent = Vec::with_capacity(bytes.len() + 64);
     for &byte in bytes {
@@ -90,7 +90,7 @@ fn with_token(bytes: &[u8]) -> Vec<u8> {
     sent
 }
 
-/// Brings a server bytes and the end of the connection; returns what it answers.
+/// Sends a server bytes and the end of the connection; returns its responses.
 async fn converse(sent: &[u8], ends: Ends, access: Arc<Access>, handler: Handler) -> Vec<u8> {
     let (mut client, server) = duplex(sent.len().max(1) + 64);
     let service = service_fn(move |request| {
@@ -104,14 +104,14 @@ async fn converse(sent: &[u8], ends: Ends, access: Arc<Access>, handler: Handler
     });
     let mut answers = vec![];
     client.write_all(sent).await.expect("there is room");
-    // Nothing more comes; what is answered is still read.
+    // Nothing more is sent; the responses are still read.
     let _ = client.shutdown().await;
     let _ = client.read_to_end(&mut answers).await;
     serving.await.expect("the server does not panic");
     answers
 }
 
-/// Checks what was done against the bytes themselves, which nobody here has parsed.
+/// Checks the responses against the bytes themselves, without a parser.
 fn check(sent: &[u8], answers: &[u8], asked: &[Asked]) {
     let text = String::from_utf8_lossy(sent).to_ascii_lowercase();
     let token = TOKEN.reveal();
@@ -121,7 +121,7 @@ fn check(sent: &[u8], answers: &[u8], asked: &[Asked]) {
     assert!(text.contains(token) || asked.iter().all(|it| !it.is_ordered), "who ordered it?");
     assert!(answers.is_empty() || answers.starts_with(b"HTTP/1."), "no answer");
     let shown = answers.windows(token.len()).any(|it| it == token.as_bytes());
-    assert!(!shown || text.contains(token), "the token is nobody's to hear");
+    assert!(!shown || text.contains(token), "the response has the token");
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! The end that answers: echoes at once, orders to ping when they are carried out.
+//! The server of messages: it answers echoes at once, and orders to ping when they are carried out.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,21 +13,21 @@ use super::lender::Lender;
 use super::pinger::Pinger;
 use super::protocol::{Order, Ordered, Outcome, Request};
 
-/// The longest answer.
-const LONGEST: u32 = 64 << 20;
-/// How long the server sleeps at most, to see whether it is to stop.
-const LOOK: Duration = Duration::from_millis(100);
-/// And while it has others ping.
-const LOOK_FOR_OUTCOMES: Duration = Duration::from_millis(1);
+/// The longest response, bytes.
+const MAX_RESPONSE: u32 = 64 << 20;
+/// The longest sleep of the server between two checks of `stop`.
+const STOP_CHECK: Duration = Duration::from_millis(100);
+/// The longest sleep while other threads carry out orders.
+const OUTCOME_CHECK: Duration = Duration::from_millis(1);
 
-/// Whom a finished order is to be answered to.
+/// A finished order, and the request that it answers.
 struct Finished {
     channel: ChannelId,
     id: u64,
     outcomes: Vec<Outcome>,
 }
 
-/// Rights of those who order this host to ping others.
+/// Rights to order this host to ping others.
 #[derive(Debug)]
 pub(super) struct Rights {
     pub(super) token: Option<Token>,
@@ -37,7 +37,7 @@ pub(super) struct Rights {
 
 impl Rights {
     /// # Errors
-    /// Why an order is not carried out.
+    /// Returns the reason why the order is not carried out.
     fn check(&self, order: &Order) -> Result<(), String> {
         match (&self.token, &order.token) {
             (Some(token), Some(shown)) if token.is(shown) => Ok(()),
@@ -62,7 +62,7 @@ struct Server {
     finished: (Sender<Finished>, Receiver<Finished>),
 }
 
-/// Answers until `stop` says so.
+/// Answers until `stop` is set.
 pub(super) fn serve(node: Node, options: &NodeOptions, rights: Rights, stop: &AtomicBool) {
     let (pingers, options) = (BTreeMap::new(), options.clone());
     let mut server = Server {
@@ -75,7 +75,7 @@ pub(super) fn serve(node: Node, options: &NodeOptions, rights: Rights, stop: &At
         finished: channel(),
     };
     while !stop.load(Ordering::Relaxed) {
-        server.node.wait(Some(if server.under_way > 0 { LOOK_FOR_OUTCOMES } else { LOOK }));
+        server.node.wait(Some(if server.under_way > 0 { OUTCOME_CHECK } else { STOP_CHECK }));
         while let Some(event) = server.node.poll_event() {
             match event {
                 Event::Channel(weft_msg::Event::Message { channel, message }) => {
@@ -102,7 +102,7 @@ impl Server {
         self.release(message);
         match request {
             Ok(Request::Echo { response }) => {
-                let lent = self.lender.body(&mut self.node, response.min(LONGEST), 0);
+                let lent = self.lender.body(&mut self.node, response.min(MAX_RESPONSE), 0);
                 let body = lent.unwrap_or(Payload::Copy(&[]));
                 answer(&mut self.node, channel, id, body);
             }
@@ -133,7 +133,7 @@ impl Server {
                 let mut pinger = Pinger::new(&options);
                 for (id, order) in orders {
                     let outcomes = pinger.carry_out(&order);
-                    // Nobody is there to hear of it when the server ends.
+                    // The receiver is gone if the server has ended.
                     let _ = finished.send(Finished { channel, id, outcomes });
                 }
             });
@@ -145,7 +145,7 @@ impl Server {
     }
 }
 
-/// A client that is gone needs no answer.
+/// Sends a response; the error of a client that is gone is ignored.
 fn answer(node: &mut Node, channel: ChannelId, id: u64, body: Payload<'_>) {
     let now = node.now();
     let _ = node.context().respond(now, channel, id, body);

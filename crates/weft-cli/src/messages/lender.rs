@@ -1,4 +1,4 @@
-//! Registered memory that long messages are sent from: their bytes mean nothing but for the head.
+//! Registered memory from which long messages are sent: only the bytes of their head have a meaning.
 
 use std::collections::BTreeMap;
 
@@ -6,19 +6,19 @@ use weft_xrdma::{Block, Node, Payload, Slice};
 
 use super::protocol::{HEAD, echo};
 
-/// What is copied: longer messages are lent.
+/// The longest message, bytes, that is copied; longer ones are sent from lent memory.
 const COPIED: usize = 4096;
 
-/// Memory to lend, by what its head says.
+/// Memory to lend, by the contents of its head.
 #[derive(Debug, Default)]
 pub(crate) struct Lender {
-    /// The longest of a head last: those before may be lent still.
+    /// The buffers of a head, longest last: the shorter ones may still be lent.
     blocks: BTreeMap<u32, Vec<Block>>,
     copied: Vec<u8>,
 }
 
 impl Lender {
-    /// The body of a message of this length whose head asks for an answer of that one. `None` without memory.
+    /// Returns the body of a message of `len` bytes whose head asks for `answer` bytes; `None` without memory.
     pub(crate) fn body(&mut self, node: &mut Node, len: u32, answer: u32) -> Option<Payload<'_>> {
         let bytes = len as usize;
         if bytes <= COPIED {

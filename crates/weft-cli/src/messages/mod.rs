@@ -1,4 +1,4 @@
-//! X-RDMA messages for commands: a node on the RDMA device that is there, or on Weft's own.
+//! X-RDMA messages for commands: opens a node on the machine's RDMA device, or on Weft's own.
 
 use std::env;
 use std::net::SocketAddr;
@@ -24,8 +24,8 @@ use answer::Rights;
 pub(crate) use lender::Lender;
 pub(crate) use protocol::{Order, Ordered, Outcome};
 
-/// Answers messages at an address until interrupted. Orders are taken of whoever shows the token in the file, and without
-/// one of this host alone.
+/// Answers messages at an address until interrupted. It accepts orders from clients that show the token in the file;
+/// without a token, from this host alone.
 ///
 /// # Errors
 /// There is no device, the address is taken, or the file cannot be read or is open to other users.
@@ -47,22 +47,22 @@ pub(crate) fn answer_at(
     Ok(())
 }
 
-/// Where a server of messages listens unless told otherwise.
+/// The port of a server of messages by default.
 pub(crate) const DEFAULT_PORT: u16 = 4792;
 
-/// Which RDMA device.
+/// The RDMA device of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 enum Device {
-    /// This machine's, or Weft's own where it has none
+    /// This machine's device, or Weft's own if it has none
     #[default]
     Auto,
-    /// This machine's
+    /// This machine's device
     System,
-    /// Weft's own, without RDMA hardware
+    /// Weft's own device, without RDMA hardware
     Weft,
 }
 
-/// How a node of a command is made.
+/// Options of a command's node.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct NodeOptions {
     /// The RDMA device that carries messages
@@ -71,17 +71,17 @@ pub(crate) struct NodeOptions {
     /// The folder with Weft's own libraries [default: verbs, beside this program]
     #[arg(long, value_name = "DIR")]
     libraries: Option<PathBuf>,
-    /// A parameter of the messaging layer, as in depth=64
+    /// A parameter of the messaging layer, such as depth=64
     #[arg(id = "message-set", long = "message-set", value_name = "NAME=VALUE")]
     set: Vec<String>,
 }
 
-/// Says that the process runs on Weft's own libraries already.
+/// The variable that is set when the process already runs on Weft's own libraries.
 const ON_OWN_DEVICE: &str = "WEFT_ON_OWN_DEVICE";
 
 impl NodeOptions {
-    /// Opens a node. Where the machine has no device, or Weft's was asked for, the command begins again on
-    /// Weft's libraries: which ones a process has is decided before it starts.
+    /// Opens a node. If the machine has no device, or Weft's was chosen, the command restarts on
+    /// Weft's libraries: a process loads them when it starts.
     ///
     /// # Errors
     /// A parameter is wrong, or there is no device.
@@ -92,10 +92,10 @@ impl NodeOptions {
         })
     }
 
-    /// The same for whoever makes a node in another way, and says so where there is no device: with the `NodeError`.
+    /// Makes a node by `make`, likewise; `make` returns a `NodeError` if there is no device.
     ///
     /// # Errors
-    /// A parameter is wrong, there is no device, or what `make` says.
+    /// A parameter is wrong, there is no device, or the error of `make`.
     pub(crate) fn begin<T>(&self, make: impl FnOnce(Options) -> Result<T>) -> Result<T> {
         let mut config = Config::default();
         for setting in &self.set {
@@ -120,14 +120,14 @@ impl NodeOptions {
         })
     }
 
-    /// Whether this process runs on Weft's own libraries.
+    /// Returns `true` if this process runs on Weft's own libraries.
     pub(crate) fn is_on_own_device() -> bool {
         env::var_os(ON_OWN_DEVICE).is_some()
     }
 
     fn begin_again<T>(&self, why: &str) -> Result<T> {
         let folder = libraries::find(self.libraries.as_deref())?;
-        // On standard error: what the command finds out is on the other.
+        // The notice goes to standard error, because standard output has the command's result.
         anstream::eprintln!("on Weft's own RDMA device, {why}");
         let program = env::current_exe().context("cannot find this program")?;
         let mut command = Command::new(program);

@@ -1,4 +1,4 @@
-//! Pings others over messages: one request at a time to each, and how long its answer took.
+//! Pings other hosts over messages: one request at a time to each, and the time until its response.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -10,12 +10,12 @@ use super::NodeOptions;
 use super::protocol::{Order, Outcome, echo};
 
 /// The shortest ping and the longest, bytes.
-const SHORTEST: u32 = 4;
-const LONGEST: u32 = 1 << 20;
-/// How long the sockets are waited for between two looks at what became of connections.
-const LOOK: Duration = Duration::from_millis(20);
+const MIN_PING: u32 = 4;
+const MAX_PING: u32 = 1 << 20;
+/// The longest wait for sockets between two checks of the connections' state.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// A node with a channel to each that it has pinged.
+/// A node with a channel to each host that it has pinged.
 pub(super) struct Pinger {
     node: Result<Node, String>,
     channels: BTreeMap<SocketAddr, ChannelId>,
@@ -27,7 +27,7 @@ impl Pinger {
         Self { node, channels: BTreeMap::new() }
     }
 
-    /// One outcome for each target, in their order.
+    /// Returns one outcome for each target, in their order.
     pub(super) fn carry_out(&mut self, order: &Order) -> Vec<Outcome> {
         let node = match &mut self.node {
             Ok(node) => node,
@@ -47,8 +47,8 @@ impl Pinger {
             .iter()
             .map(|target| Outcome { error: error(target), ..Outcome::default() })
             .collect();
-        let mut body = vec![0; order.size.clamp(SHORTEST, LONGEST) as usize];
-        echo(&mut body, order.size.min(LONGEST));
+        let mut body = vec![0; order.size.clamp(MIN_PING, MAX_PING) as usize];
+        echo(&mut body, order.size.min(MAX_PING));
         for _ in 0..order.count {
             for (target, outcome) in order.targets.iter().zip(&mut outcomes) {
                 match self.channels.get(target).map(|&channel| ping(node, channel, &body, order)) {
@@ -68,7 +68,7 @@ impl Pinger {
     }
 }
 
-/// Begins the channels that are missing, all at once; why some could not be had.
+/// Opens the channels that are missing, all at once; returns the reasons of those that failed.
 fn connect(
     node: &mut Node,
     channels: &mut BTreeMap<SocketAddr, ChannelId>,
@@ -83,7 +83,7 @@ fn connect(
         }
     }
     while !waiting.is_empty() {
-        node.wait(Some(LOOK));
+        node.wait(Some(POLL_INTERVAL));
         while let Some(event) = node.poll_event() {
             let (ticket, outcome) = match event {
                 Event::Connected { ticket, channel } => (ticket, Ok(channel)),

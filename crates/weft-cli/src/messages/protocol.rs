@@ -1,44 +1,44 @@
-//! What commands ask of each other over messages: a request is either an echo, whose response has the length it
-//! names, or an order to ping others.
+//! The protocol of commands over messages: a request is either an echo, which names the length of its response, or an
+//! order to ping other hosts.
 
 use serde::{Deserialize, Serialize};
 
-/// The first byte of an order; JSON follows. That of an echo is its response's length.
+/// The first byte of an order; JSON follows. An echo begins with the length of its response.
 const ORDER: u8 = 0xff;
 
-/// Bytes of an echo's head: a response is shorter than 2^31 bytes, so the first is never [`ORDER`].
+/// Bytes of an echo's head. A response is shorter than 2^31 bytes, so the first byte is never [`ORDER`].
 pub(crate) const HEAD: usize = 4;
 
-/// Writes the head of an echo, which is to be answered by a message of this length.
+/// Writes the head of an echo that asks for a response of this length.
 pub(crate) fn echo(request: &mut [u8], response: u32) {
     let head = (response & 0x7fff_ffff).to_be_bytes();
     let len = request.len().min(HEAD);
     request[..len].copy_from_slice(&head[..len]);
 }
 
-/// Ping these, so often each, and say how long it took.
+/// An order to ping these hosts and to report the round-trip times.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Order {
     /// Addresses with ports.
     pub(crate) targets: Vec<std::net::SocketAddr>,
     pub(crate) count: u32,
-    /// Bytes of a ping and of its answer.
+    /// Bytes of a ping and of its response.
     pub(crate) size: u32,
-    /// After which a ping is lost.
+    /// The time after which a ping is lost.
     pub(crate) timeout_ns: u64,
-    /// The token of whoever orders, where it has one.
+    /// The token of the client, if it has one.
     pub(crate) token: Option<String>,
 }
 
 /// The result of an order: outcomes in the order of its targets, or the reason for its refusal.
 pub(crate) type Ordered = Result<Vec<Outcome>, String>;
 
-/// What came of the pings of one target.
+/// The results of the pings of one target.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Outcome {
     pub(crate) round_trips_ns: Vec<u64>,
     pub(crate) lost: u32,
-    /// Why there is no channel, where there is none.
+    /// The reason why there is no channel, if so.
     pub(crate) error: Option<String>,
 }
 
@@ -50,7 +50,7 @@ pub(crate) enum Request {
 }
 
 impl Request {
-    /// Reads a request; what is too short for a head wants an answer as short.
+    /// Reads a request. One that is too short for a head gets a response of the same length.
     pub(crate) fn parse(bytes: &[u8]) -> Result<Self, serde_json::Error> {
         match bytes {
             [ORDER, json @ ..] => serde_json::from_slice(json).map(Self::Order),

@@ -1,4 +1,4 @@
-//! All hosts together: the last reports of each, what happened everywhere, and some minutes of every pair.
+//! The state of all hosts: the last reports of each, recent events, and some minutes of history of every pair.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,37 +7,37 @@ use weft_stat::EventKind;
 use super::picture::{Ends, Paths, Point, paths_of};
 use super::watch::{Happened, Report, now};
 
-/// What is known of a host.
+/// The collector's state of a host.
 #[derive(Debug, Default)]
 pub(super) struct Known {
-    /// Its last reports, oldest first: rates are over all of them.
+    /// The last reports, oldest first: rates are computed over all of them.
     pub(super) reports: VecDeque<Report>,
-    /// Why it does not answer, if so.
+    /// The reason why the host does not answer, if so.
     pub(super) silent: Option<String>,
-    /// The last of its events that was heard of, and of which agent.
+    /// The number of its last event that was received, and the agent that sent it.
     heard: (u64, u64),
 }
 
-/// What is known of all.
+/// The collector's state of all hosts.
 #[derive(Debug, Default)]
 pub(super) struct State {
-    /// Hosts as they were named, in order.
+    /// Hosts in the order in which they were named.
     pub(super) hosts: BTreeMap<String, Known>,
-    /// What happened lately, oldest first.
+    /// Recent events, oldest first.
     pub(super) events: VecDeque<Happened>,
     /// Points of every pair of programs and of hosts, oldest first.
     pub(super) history: BTreeMap<Ends, VecDeque<Point>>,
-    /// Paths of connections that were in use lately.
+    /// Paths of connections that were in use recently.
     pub(super) paths: BTreeMap<(String, String, u64), Paths>,
-    /// How far back history goes, ms.
+    /// The time that history covers, ms.
     pub(super) keep: u64,
 }
 
-/// Reports that rates are over.
+/// Number of reports over which rates are computed.
 const REPORTS: usize = 6;
-/// Events that are kept.
+/// Number of events that are kept.
 const EVENTS: usize = 1000;
-/// How long the paths of a connection that rests are shown, ms.
+/// The time for which the paths of an idle connection are shown, ms.
 const PATHS_FOR: u64 = 60_000;
 
 impl State {
@@ -46,15 +46,15 @@ impl State {
         Self { hosts, keep, ..Self::default() }
     }
 
-    /// Which events of a host are not known: those after this one. An agent that began anew counts from 1, and gives
-    /// fewer than were asked for; they come with its next report.
+    /// Returns the number of a host's last known event; later ones are requested. A restarted agent counts from 1, and
+    /// sends fewer than were requested; the others come with its next report.
     pub(super) fn after(&self, host: &str) -> u64 {
         self.hosts.get(host).map_or(0, |known| known.heard.1)
     }
 
-    /// A host answered.
+    /// Adds a host's report.
     pub(super) fn take(&mut self, host: &str, mut report: Report) {
-        // Two hosts may call themselves the same; what they were called here tells them apart.
+        // Two hosts may report the same name; the names in the collector's configuration are unique.
         let same = self.hosts.iter().any(|(other, it)| {
             other != host && it.reports.back().is_some_and(|last| last.host == report.host)
         });
@@ -79,7 +79,7 @@ impl State {
         self.note(events);
     }
 
-    /// A host did not answer.
+    /// Records that a host did not answer.
     pub(super) fn miss(&mut self, host: &str, why: &str) {
         let Some(known) = self.hosts.get_mut(host) else { return };
         if known.silent.replace(why.to_owned()).is_none() {
@@ -95,7 +95,7 @@ impl State {
         self.events.make_contiguous().sort_by_key(|event| event.at);
     }
 
-    /// Every host was asked: a point of history for every pair, and paths.
+    /// Adds a point of history for every pair, and the paths, after every host was asked.
     pub(super) fn remember(&mut self) {
         let at = now();
         for (ends, point) in self.points(at) {
@@ -112,14 +112,14 @@ impl State {
         self.paths.retain(|_, paths| at.saturating_sub(paths.at) < PATHS_FOR);
     }
 
-    /// The last report of each host that answers.
+    /// Returns the last report of each host that answers.
     pub(super) fn living(&self) -> impl Iterator<Item = &Report> {
         let answering = self.hosts.values().filter(|known| known.silent.is_none());
         answering.filter_map(|known| known.reports.back())
     }
 }
 
-/// Something that happened to a host.
+/// Returns an event about a host.
 fn about(host: &str, kind: EventKind, text: &str) -> Happened {
     Happened { host: host.to_owned(), text: text.to_owned(), ..Happened::to("", 0, now(), kind) }
 }

@@ -1,5 +1,5 @@
-//! Reports as OpenMetrics, for Prometheus. Labels are hosts, programs and peers, never channels: of those there are
-//! thousands, and they come and go.
+//! Reports as OpenMetrics, for Prometheus. Labels are hosts, programs and peers, never channels: there are thousands
+//! of channels, and they come and go.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +15,7 @@ use super::watch::Report;
 use crate::openmetrics::{self, Labels};
 use crate::stat::{ChannelView, NetworkView, NodeView};
 
-/// All reports as one text.
+/// Returns all reports as one text.
 pub(crate) fn text<'a>(reports: impl Iterator<Item = &'a Report>, silent: &[String]) -> String {
     let mut registry = Registry::default();
     let (reports, silent) = (reports.cloned().collect(), silent.to_vec());
@@ -88,7 +88,7 @@ impl Families<'_> {
     }
 }
 
-/// What labels say of a node.
+/// Returns the labels of a node.
 fn of_node(report: &Report, node: &NodeView) -> Labels {
     of_program(&report.host, node.program.name.as_str(), node.program.pid)
 }
@@ -158,7 +158,7 @@ impl Reports {
         Ok(())
     }
 
-    /// Channels of a program to a peer together.
+    /// Returns the channels of a program, grouped by peer.
     fn by_peer(&self) -> Vec<(Labels, Vec<&ChannelView>)> {
         let mut all = Vec::new();
         for (labels, node) in self.each_node() {
@@ -300,7 +300,7 @@ impl Reports {
     }
 }
 
-/// The shortest or the longest round trip of all paths, ns.
+/// Returns the shortest or the longest round-trip time of all paths, ns.
 fn round_trip<'a>(networks: impl Iterator<Item = &'a NetworkView>, most: bool) -> Option<u64> {
     if most {
         networks.filter_map(|it| it.rtt_most).max()

@@ -1,13 +1,13 @@
-//! `weft monitor` and `weft adm`: an agent a host that answers over HTTP, a collector that asks all agents, keeps
+//! `weft monitor` and `weft adm`: on each host an agent answers over HTTP; a collector asks all agents, keeps
 //! some minutes, and shows them as OpenMetrics and as a page (X-RDMA, sections VI.B and VI.D).
 //!
-//! | step | where |
+//! | task | file |
 //! | --- | --- |
-//! | a host's programs, again and again: what they count, and what happened | `watch.rs` |
-//! | over HTTP to the collector | `service.rs` |
+//! | scan a host's programs periodically: counters and events | `watch.rs` |
+//! | serve over HTTP, and ask agents | `service.rs` |
 //! | all hosts together: pairs, rates, history | `collect.rs`, `picture.rs` |
-//! | for Prometheus | `metrics.rs` |
-//! | for people | `page/` |
+//! | OpenMetrics for Prometheus | `metrics.rs` |
+//! | the page | `page/` |
 //! | orders to nodes, here or on other hosts | `orders.rs` |
 
 mod collect;

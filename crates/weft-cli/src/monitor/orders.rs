@@ -1,4 +1,4 @@
-//! Orders to nodes: what `weft adm` asks of this host's, and has other hosts' agents ask of theirs.
+//! Orders to nodes: `weft adm` sends them to this host's nodes, or to other hosts' agents for theirs.
 
 use std::path::Path;
 
@@ -8,33 +8,33 @@ use weft_stat::{Ask, Setting, ask};
 
 use crate::stat::{Host, NodeView};
 
-/// Which nodes are meant.
+/// The nodes that an order is for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Which {
-    /// Every one.
+    /// All nodes.
     All,
-    /// Those that go by one of these names: a program's, a process's number, a file's.
+    /// The nodes with one of these names: a program's, a process's number, a file's.
     Called(Vec<String>),
 }
 
-/// What is asked of whom.
+/// An order, and the nodes that it is for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Order {
     pub(crate) which: Which,
     pub(crate) ask: Ask,
 }
 
-/// What became of an order at one node.
+/// The result of an order at one node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Outcome {
-    /// The host, where it is another.
+    /// The host, if it is another one.
     pub(crate) host: Option<String>,
     pub(crate) program: String,
     pub(crate) pid: u64,
-    /// The parameters as they are now.
+    /// The parameters after the order.
     pub(crate) settings: Vec<Setting>,
-    /// Why not.
+    /// The reason why the node refused it.
     pub(crate) error: Option<String>,
 }
 
@@ -47,10 +47,10 @@ impl Which {
     }
 }
 
-/// Asks this host's nodes, one after the other.
+/// Sends the order to this host's nodes, one after the other.
 ///
 /// # Errors
-/// The folder they are in cannot be read. What a node refuses is in its outcome.
+/// The nodes' folder cannot be read. A node's refusal is in its outcome.
 pub(crate) fn carry_out(folder: Option<&Path>, order: &Order) -> Result<Vec<Outcome>> {
     let host = Host::look(folder)?;
     let meant = host.nodes.iter().filter(|node| !node.is_dead && order.which.means(node));

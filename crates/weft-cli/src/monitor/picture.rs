@@ -1,5 +1,5 @@
-//! What the page is drawn from: pairs of programs and of hosts with their rates and latencies, paths, and who sends
-//! most.
+//! The data of the page: pairs of programs and of hosts with their rates and latencies, paths, and the largest
+//! senders.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,62 +10,62 @@ use super::collect::{Known, State};
 use super::watch::{Counts, Happened, Report};
 use crate::stat::{ChannelView, NodeView};
 
-/// One end: a program, a host, or an address of neither that is known.
+/// An end of a pair: a program, a host, or an address that belongs to no known host or program.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(super) struct End {
     /// The host's name, or the address.
     pub(super) host: String,
-    /// The program's name and process number; none where the end is a whole host.
+    /// The program's name and process number; `None` if the end is a whole host.
     pub(super) program: Option<(String, u64)>,
 }
 
-/// Who speaks to whom.
+/// The two ends of a pair.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub(super) struct Ends {
     pub(super) from: End,
     pub(super) to: End,
 }
 
-/// What two ends do, as the first of them sees it.
+/// Counters and rates of a pair, as its first end reports them.
 #[derive(Clone, Debug, Default, Serialize)]
 pub(super) struct Pair {
     pub(super) channels: u64,
-    /// Those of them that are open.
+    /// Number of open channels.
     pub(super) open: u64,
-    /// Those on a TCP stream in place of RDMA.
+    /// Number of channels on a TCP stream instead of RDMA.
     pub(super) on_tcp: u64,
     pub(super) in_flight: u64,
     pub(super) backlog: u64,
-    /// Bytes of messages sent and received a second.
+    /// Bytes of messages sent and received per second.
     pub(super) bytes: f64,
-    /// Messages sent and received a second.
+    /// Messages sent and received per second.
     pub(super) messages: f64,
-    /// Calls answered a second.
+    /// Calls answered per second.
     pub(super) calls: f64,
-    /// Half of them took less, ns.
+    /// Median time of calls, ns.
     pub(super) p50: Option<u64>,
-    /// 99 of 100 took less, ns.
+    /// 99th percentile of the time of calls, ns.
     pub(super) p99: Option<u64>,
-    /// Parts of the packets sent that were sent again; none where the device is not ours.
+    /// The share of sent packets that were retransmissions; `None` if the device is not Weft's.
     pub(super) repeats: Option<f64>,
-    /// Whether the first of them does not answer the monitor, or is gone.
+    /// `true` if the first end does not answer the monitor, or is gone.
     pub(super) is_stale: bool,
 }
 
-/// A pair at one moment of the past.
+/// A pair at one time in the past.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(super) struct Point {
-    /// ms since 1970.
+    /// The time, ms since 1970.
     pub(super) at: u64,
     pub(super) bytes: f64,
     pub(super) p50: Option<u64>,
     pub(super) p99: Option<u64>,
 }
 
-/// The paths of a connection, as they were last seen.
+/// The paths of a connection, as last reported.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Paths {
-    /// When, ms since 1970.
+    /// The time of the report, ms since 1970.
     pub(super) at: u64,
     pub(super) host: String,
     pub(super) program: String,
@@ -73,18 +73,18 @@ pub(super) struct Paths {
     pub(super) peer: String,
     pub(super) sent: u64,
     pub(super) retransmits: u64,
-    /// Number, smoothed round trip in ns, packets lost, whether it works.
+    /// Number, smoothed round-trip time in ns, packets lost, and `true` if the path works.
     pub(super) paths: Vec<(u64, Option<u64>, u64, bool)>,
 }
 
 /// A host, for the page's head.
 #[derive(Clone, Debug, Serialize)]
 struct HostRow {
-    /// As the monitor was told.
+    /// The name in the monitor's configuration.
     asked: String,
-    /// As it calls itself.
+    /// The name that the host reports.
     name: String,
-    /// Why it does not answer.
+    /// The reason why it does not answer.
     silent: Option<String>,
     programs: usize,
     channels: u64,
@@ -92,7 +92,7 @@ struct HostRow {
     unreadable: Vec<String>,
 }
 
-/// A row of who sends most.
+/// A row of the table of the largest senders.
 #[derive(Clone, Debug, Serialize)]
 struct Talker {
     ends: Ends,
@@ -104,7 +104,7 @@ struct Talker {
     carrier: String,
 }
 
-/// Everything that the page shows.
+/// All data of the page.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Picture<'a> {
     at: u64,
@@ -119,25 +119,25 @@ pub(super) struct Picture<'a> {
 
 /// Columns of the page's latency map.
 const COLUMNS: u64 = 120;
-/// Rows of who sends most.
+/// Rows of the table of the largest senders.
 const TALKERS: usize = 15;
-/// Events on the page.
+/// Number of events on the page.
 const EVENTS: usize = 100;
-/// Connections whose paths are on the page.
+/// Number of connections whose paths are on the page.
 const CONNECTIONS: usize = 40;
 
-/// A channel with its ends and what it counted while its host's reports came.
+/// A channel with its ends, and its counters over the time of its host's reports.
 struct Seen<'a> {
     ends: Ends,
     channel: &'a ChannelView,
     counted: Counts,
-    /// Over how many seconds.
+    /// The time, seconds.
     seconds: f64,
     is_stale: bool,
 }
 
 impl State {
-    /// What to draw.
+    /// Returns the data to draw.
     pub(super) fn picture(&self, at: u64) -> Picture<'_> {
         let seen = self.channels();
         let pairs = |whole| {
@@ -163,7 +163,7 @@ impl State {
         }
     }
 
-    /// A point of now for every pair.
+    /// Returns a point of the present for every pair.
     pub(super) fn points(&self, at: u64) -> Vec<(Ends, Point)> {
         let seen = self.channels();
         let both = [true, false].into_iter().flat_map(|whole| sum(&seen, whole));
@@ -186,7 +186,7 @@ impl State {
                 for channel in &node.channels {
                     let counts = Counts::of(&channel.record);
                     let earlier = before.get(&(node.name.as_str(), channel.record.id));
-                    // What is seen for the first time may have counted for long.
+                    // A channel seen for the first time may have counted for a long time.
                     let counted = earlier.map(|earlier| counts.since(earlier)).unwrap_or_default();
                     let ends = book.ends(&last.host, node, channel);
                     let is_stale = known.silent.is_some();
@@ -198,7 +198,7 @@ impl State {
     }
 }
 
-/// As many points as the page has columns, each the worst of its time. Their times do not move as more come.
+/// Returns one point for each column of the page, the worst of its time. Their times do not move as more come.
 fn thin(points: &VecDeque<Point>, keep: u64) -> Vec<Point> {
     let width = (keep / COLUMNS).max(1);
     let mut thinned: Vec<Point> = Vec::new();
@@ -225,7 +225,7 @@ fn counts_of(report: &Report) -> BTreeMap<(&str, u64), Counts> {
         .collect()
 }
 
-/// Which host has an address, and which program a queue pair.
+/// Indices of hosts by address, and of programs by queue pair.
 struct Book<'a> {
     hosts: BTreeMap<Address, &'a str>,
     programs: BTreeMap<(Address, u64), (&'a str, &'a NodeView)>,
@@ -262,14 +262,14 @@ impl<'a> Book<'a> {
 }
 
 impl Ends {
-    /// The hosts of the two.
+    /// Returns the hosts of the two ends.
     fn hosts(&self) -> Self {
         let whole = |end: &End| End { host: end.host.clone(), program: None };
         Self { from: whole(&self.from), to: whole(&self.to) }
     }
 }
 
-/// Channels of the same ends together.
+/// Sums the channels of the same ends.
 fn sum(seen: &[Seen<'_>], hosts: bool) -> BTreeMap<Ends, Pair> {
     let mut groups: BTreeMap<Ends, Vec<&Seen<'_>>> = BTreeMap::new();
     for it in seen {
@@ -338,7 +338,7 @@ fn host_row(asked: &str, known: &Known) -> HostRow {
     }
 }
 
-/// The paths that a host's devices know of.
+/// Returns the paths that a host's devices report.
 pub(super) fn paths_of(
     report: &Report,
     at: u64,

@@ -1,4 +1,4 @@
-//! The monitor's process: it looks, asks others, and answers.
+//! The monitor's process: it scans programs or asks agents, and answers over HTTP.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -17,41 +17,41 @@ use crate::http::{
     block_on, serve,
 };
 
-/// Where reports come from.
+/// The sources of reports.
 #[derive(Clone, Debug)]
 pub(crate) enum Sources {
-    /// This host's programs, in this folder or where they are by themselves.
+    /// This host's programs, in this folder or in the default ones.
     Here(Option<PathBuf>),
     /// Other hosts' agents.
     Agents(Vec<String>),
 }
 
-/// What the process shall do.
+/// The task of the process.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) listen: SocketAddr,
     pub(crate) sources: Sources,
-    /// How often to look, or to ask.
+    /// The time between two scans, or two requests.
     pub(crate) every: std::time::Duration,
-    /// How far back history goes, and the page is served; an agent has neither.
+    /// The time that history covers, if the page is served; `None` for an agent.
     pub(crate) keep: Option<std::time::Duration>,
     /// Rights to read; at an agent also to give orders to this host's nodes.
     pub(crate) access: Access,
-    /// What agents are shown, and how they are known.
+    /// The credentials that are shown to agents, and the authorities that are trusted.
     pub(crate) credentials: Credentials,
 }
 
-/// What handlers share.
+/// The state that handlers share.
 struct Service {
     plan: Plan,
     watcher: Mutex<Watcher>,
     state: Mutex<State>,
 }
 
-/// How this host is called among the collector's.
+/// The name of this host in the collector's state.
 const HERE: &str = "this host";
 
-/// The page, as it is in this binary: it needs nothing from anywhere else.
+/// The page, compiled into this binary: it loads nothing from other servers.
 const PAGE: [(&str, &str, &str); 4] = [
     ("/", HTML, include_str!("page/index.html")),
     ("/style.css", CSS, include_str!("page/style.css")),
@@ -59,10 +59,10 @@ const PAGE: [(&str, &str, &str); 4] = [
     ("/icon.svg", SVG, include_str!("page/icon.svg")),
 ];
 
-/// Runs until the program is ended. `ready` is told where it listens.
+/// Runs until the program is ended. Calls `ready` with the address that it listens at.
 ///
 /// # Errors
-/// It cannot listen there, or this host's programs cannot be looked at.
+/// It cannot listen there, or this host's programs cannot be scanned.
 pub(crate) fn run(plan: Plan, ready: impl FnOnce(SocketAddr) -> Result<()>) -> Result<()> {
     let hosts = match &plan.sources {
         Sources::Here(_) => vec![HERE.to_owned()],
@@ -93,13 +93,13 @@ pub(crate) fn run(plan: Plan, ready: impl FnOnce(SocketAddr) -> Result<()>) -> R
     })?
 }
 
-/// What a panic left behind is still the best there is to show.
+/// Locks a mutex. The state that a panic left behind is shown all the same.
 fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Service {
-    /// Looks, or asks, again and again.
+    /// Scans programs, or asks agents, periodically.
     async fn go_on(self: Arc<Self>) -> Result<()> {
         let mut ticks = tokio::time::interval(self.plan.every);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -192,7 +192,7 @@ impl Service {
         metrics::text(state.living(), &silent)
     }
 
-    /// Carries an order out at this host's nodes, for whoever shows the token.
+    /// Sends an order to this host's nodes, if the client shows the token.
     fn order(&self, request: &Request) -> Reply {
         let access = &self.plan.access;
         if let Err(refusal) = access.check_order(&request.shown, "`weft monitor agent`") {
@@ -215,7 +215,7 @@ impl Service {
     }
 }
 
-/// The number in `after=NUMBER`.
+/// Returns the number in `after=NUMBER`.
 fn after(query: &str) -> u64 {
     let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
     let mut named = pairs.filter(|(name, _)| *name == "after");

@@ -1,5 +1,5 @@
-//! This host's programs, looked at again and again: what only shows between two looks, such as a program that died,
-//! and counts that go on when channels have ended.
+//! Scans this host's programs periodically, and keeps what a single scan does not show: programs that died, and
+//! counters of channels that have ended.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fs::File;
@@ -12,42 +12,42 @@ use weft_stat::{Address, ChannelRecord, EventKind, EventRecord, Found, Latencies
 
 use crate::stat::{Host, NodeView, folders};
 
-/// What an agent says of its host.
+/// An agent's report of its host.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Report {
     /// The host's name.
     pub(crate) host: String,
-    /// When the agent began, ms since 1970: another number means that it counts anew.
+    /// The start of the agent, ms since 1970: another value means that its events count from 1 again.
     pub(crate) epoch: u64,
-    /// When this was said, ms since 1970.
+    /// The time of the report, ms since 1970.
     pub(crate) at: u64,
-    /// What its programs say.
+    /// The state of its programs.
     pub(crate) view: Host,
-    /// What each program has counted towards each peer, channels that ended included.
+    /// The totals of each program to each peer, channels that ended included.
     pub(crate) totals: Vec<Total>,
-    /// What happened, oldest first.
+    /// Recent events, oldest first.
     pub(crate) events: Vec<Happened>,
 }
 
-/// Something that happened on a host.
+/// An event on a host.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Happened {
-    /// Counts up from 1 for as long as the agent runs.
+    /// The number of the event: it counts up from 1 for as long as the agent runs.
     pub(crate) number: u64,
-    /// When, ms since 1970.
+    /// The time of the event, ms since 1970.
     pub(crate) at: u64,
     pub(crate) host: String,
     pub(crate) program: String,
     pub(crate) pid: u64,
     pub(crate) kind: EventKind,
     pub(crate) peer: Address,
-    /// How long it took, ns, where that is what it is about.
+    /// The duration, ns, if the event is about one.
     pub(crate) took: u64,
     pub(crate) text: String,
 }
 
 impl Happened {
-    /// Something that happened to a program. Its number and host are given when it is noted.
+    /// Returns an event of a program. Its number and host are set when it is noted.
     pub(super) fn to(program: &str, pid: u64, at: u64, kind: EventKind) -> Self {
         Self {
             number: 0,
@@ -63,7 +63,7 @@ impl Happened {
     }
 }
 
-/// What a program counted on all its channels to a peer.
+/// The totals of all channels of a program to one peer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Total {
     pub(crate) program: String,
@@ -73,7 +73,7 @@ pub(crate) struct Total {
     pub(crate) counts: Counts,
 }
 
-/// What channels count that a monitor cares for.
+/// The counters of channels that a monitor uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Counts {
     pub(crate) sent: u64,
@@ -108,7 +108,7 @@ impl Counts {
         self.calls.add(&other.calls);
     }
 
-    /// What came since `earlier`.
+    /// Returns the difference from `earlier`.
     pub(crate) fn since(&self, earlier: &Self) -> Self {
         Self {
             sent: self.sent.saturating_sub(earlier.sent),
@@ -121,7 +121,7 @@ impl Counts {
     }
 }
 
-/// Watches a host.
+/// A watcher of this host's programs.
 #[derive(Debug)]
 pub(super) struct Watcher {
     folder: Option<PathBuf>,
@@ -133,22 +133,22 @@ pub(super) struct Watcher {
     last: Host,
 }
 
-/// A program's file, as it was when it was looked at last.
+/// A program's file, as of the last scan.
 #[derive(Debug)]
 struct Known {
     program: String,
     pid: u64,
     is_node: bool,
-    /// Open, to see how it ended when its name is gone.
+    /// The open file, to read how the program ended when its name is gone.
     file: File,
-    /// The last of its events that was heard of.
+    /// The number of its last event that was read.
     event: u64,
     channels: BTreeMap<u64, (Address, Counts)>,
-    /// Counts of channels that are no more, by peer.
+    /// Counters of channels that have ended, by peer.
     ended: BTreeMap<Address, Counts>,
 }
 
-/// Events that are kept for collectors that were away.
+/// Number of events that are kept for collectors that were away.
 const EVENTS: usize = 1000;
 
 impl Watcher {
@@ -165,7 +165,7 @@ impl Watcher {
         }
     }
 
-    /// Looks at all programs, notes what happened since the last time, and clears away what dead ones left.
+    /// Scans all programs, notes events since the last scan, and removes files of dead programs.
     pub(super) fn look(&mut self) -> Result<()> {
         let mut found = Vec::new();
         for folder in folders(self.folder.as_deref()) {
@@ -178,7 +178,7 @@ impl Watcher {
             self.meet(file, wall);
         }
         for node in view.nodes.iter().filter(|node| !node.is_dead) {
-            self.hear(node, boot, wall);
+            self.note_events(node, boot, wall);
         }
         self.last = view;
         self.last.nodes.retain(|node| !node.is_dead);
@@ -186,7 +186,7 @@ impl Watcher {
         Ok(())
     }
 
-    /// What is known now, with the events after the one of this number.
+    /// Returns the present state, with the events after the one of this number.
     pub(super) fn report(&self, after: u64) -> Report {
         let events = self.events.iter().filter(|event| event.number > after);
         Report {
@@ -199,7 +199,7 @@ impl Watcher {
         }
     }
 
-    /// A program whose file is gone, or is nobody's any more.
+    /// Notes the end of programs whose file is gone, or has no owner any more.
     fn note_ends(&mut self, found: &[Found], wall: u64) {
         let lives = |path: &PathBuf| found.iter().any(|it| it.path == *path && !it.is_dead);
         let gone: Vec<PathBuf> = self.known.keys().filter(|path| !lives(path)).cloned().collect();
@@ -214,7 +214,7 @@ impl Watcher {
         found.iter().filter(|it| it.is_dead).for_each(Found::clear);
     }
 
-    /// A file that was not there before.
+    /// Adds a new file.
     fn meet(&mut self, found: Found, wall: u64) {
         if self.known.contains_key(&found.path) {
             return;
@@ -230,8 +230,8 @@ impl Watcher {
         self.known.insert(found.path, known);
     }
 
-    /// What a node says that it had not said.
-    fn hear(&mut self, node: &NodeView, boot: u64, wall: u64) {
+    /// Notes a node's new events.
+    fn note_events(&mut self, node: &NodeView, boot: u64, wall: u64) {
         let Some(known) = self.known.get_mut(&node.control.with_extension("node")) else { return };
         let now: BTreeMap<u64, (Address, Counts)> = node
             .channels

@@ -1,4 +1,4 @@
-//! Command lines of `weft` in the pages' blocks name subcommands and options that exist.
+//! Checks that command lines of `weft` in the pages' blocks name subcommands and options that exist.
 
 use std::fs;
 use std::path::Path;
@@ -8,10 +8,10 @@ use clap::{Arg, ArgAction, Command, CommandFactory};
 use super::{in_repository, markdown};
 use crate::cmd::Arguments;
 
-/// Languages of blocks with command lines, and where a line of them ends in words: a comment, or columns of an overview.
+/// Languages of blocks with command lines, and the separator after which a line has words: a comment, or columns.
 const LANGUAGES: [(&str, &str); 3] = [("sh", " #"), ("text", "  "), ("console", " #")];
 
-/// Words before a command that run it.
+/// Words that run the command after them.
 const RUNNERS: [&str; 6] = ["sudo", "env", "time", "do", "then", "exec"];
 
 #[test]
@@ -33,7 +33,7 @@ fn command_lines_of_the_pages_name_what_exists() {
     assert!(count > 300, "{count} command lines were found");
 }
 
-/// Returns the pages of `docs/`, and those of the root that say how things are now.
+/// Returns the pages of `docs/`, and those of the root that describe the present state.
 fn pages() -> Vec<std::path::PathBuf> {
     fn collect(folder: &Path, pages: &mut Vec<std::path::PathBuf>) {
         for entry in fs::read_dir(folder).unwrap() {
@@ -76,7 +76,7 @@ fn command_lines(page: &str) -> Vec<(usize, Vec<String>)> {
     found
 }
 
-/// Returns the commands of `weft` in a line of a shell, also those that another command runs.
+/// Returns the commands of `weft` in a line of a shell, including those that another command runs.
 fn commands(line: &str) -> Vec<Vec<String>> {
     let mut commands = Vec::new();
     for words in simple_commands(line) {
@@ -106,7 +106,7 @@ fn is_before_a_command(word: &str) -> bool {
     RUNNERS.contains(&word) || word == "-E" || variable
 }
 
-/// Splits a line at what ends a command. Words keep their quotes' content, redirections are left out.
+/// Splits a line into its commands. Words keep their quotes' content, redirections are left out.
 fn simple_commands(line: &str) -> Vec<Vec<String>> {
     let mut commands = vec![vec![]];
     let mut word = String::new();
@@ -125,7 +125,7 @@ fn simple_commands(line: &str) -> Vec<Vec<String>> {
             '\'' | '"' => quote = Some(letter),
             ' ' | ';' | '&' | '|' | '(' | ')' | '<' | '>' => {
                 let skipped = std::mem::replace(&mut redirected, matches!(letter, '<' | '>'));
-                // The space behind a redirection belongs to it; a number before one is a descriptor.
+                // The space after a redirection belongs to it; a number before one is a descriptor.
                 if word.is_empty() && skipped && letter == ' ' {
                     redirected = true;
                 }
@@ -145,7 +145,7 @@ fn simple_commands(line: &str) -> Vec<Vec<String>> {
     commands
 }
 
-/// Holds words against the parser: subcommands and options by name, and that a command takes arguments at all.
+/// Checks words against the parser: names of subcommands and options, and if a command takes arguments at all.
 fn check(root: &Command, words: &[String]) -> Result<(), String> {
     let mut command = root;
     let mut words = words[1..].iter();
@@ -171,7 +171,7 @@ fn check(root: &Command, words: &[String]) -> Result<(), String> {
         } else if let Some(child) = command.find_subcommand(word) {
             command = child;
         } else if command.get_positionals().next().is_none() {
-            // COMMAND and the like stand for any.
+            // COMMAND and the like stand for any command.
             let placeholder = word.chars().all(|letter| letter.is_ascii_uppercase());
             if placeholder || word.contains('|') {
                 return Ok(());

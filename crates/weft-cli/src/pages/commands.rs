@@ -1,4 +1,4 @@
-//! `docs/reference/commands.md`: every command with its arguments, options and examples.
+//! Generates `docs/reference/commands.md`: every command with its arguments, options and examples.
 
 use clap::{Arg, Command, CommandFactory};
 
@@ -54,7 +54,7 @@ fn visit(command: &Command, path: &str, page: &mut String) {
     children().for_each(|child| visit(child, &format!("{path} {}", child.get_name()), page));
 }
 
-/// Leaves out those that every command has.
+/// Returns `true` unless every command has this argument.
 fn is_own(argument: &&Arg) -> bool {
     !["help", "version", "json"].contains(&argument.get_id().as_str()) && !argument.is_hide_set()
 }
@@ -64,7 +64,7 @@ fn row(argument: &Arg) -> [String; 2] {
     let help = argument.get_long_help().or_else(|| argument.get_help());
     let mut what = help.map(ToString::to_string).unwrap_or_default();
     let values = argument.get_possible_values();
-    // A switch takes true and false, and nobody writes them.
+    // A flag takes true and false, but users do not write them.
     if argument.get_action().takes_values() && !values.is_empty() {
         let names: Vec<_> = values.iter().map(|value| format!("`{}`", value.get_name())).collect();
         what += &format!(" [values: {}]", names.join(", "));

@@ -1,5 +1,5 @@
-//! `docs/reference/configuration.md`: every key of every file and variable of settings, from the tables, structures
-//! and defaults that the programs read.
+//! Generates `docs/reference/configuration.md`: every key of every file and variable of settings, from the tables,
+//! structures and defaults that the programs read.
 
 use std::path::Path;
 
@@ -45,7 +45,7 @@ fn render() -> String {
     page + "\n"
 }
 
-/// The device's settings: variables of programs, keys of a daemon's file.
+/// Returns the device's settings: variables of programs, keys of a daemon's file.
 fn device() -> String {
     let mut page = "## Device and transport of real packets\n\nPrograms under `weft run` read variables; `weft device serve` \
                     reads its environment, and then its file ([The device's transport](../device.md)).\n\n"
@@ -82,7 +82,7 @@ fn device() -> String {
     page + &quotas()
 }
 
-/// Limits of one user.
+/// Returns the limits of one user.
 fn quotas() -> String {
     let rows = QuotaSettings::KEYS.map(|key| {
         let values = refusal(QuotaSettings::default().set(key, "?"));
@@ -110,7 +110,7 @@ fn refusal(outcome: Result<(), SettingError>) -> String {
     ["not ", "expected "].iter().fold(reason, |it, word| it.trim_start_matches(word)).to_owned()
 }
 
-/// The parameters of messages.
+/// Returns the parameters of messages.
 fn messages() -> String {
     let rows: Vec<[String; 5]> = MessagesConfig::default()
         .parameters()
@@ -127,7 +127,7 @@ fn messages() -> String {
         + &table(["parameter", "default", "bounds", "on-line", "what it does"], &rows)
 }
 
-/// The overlay's file with every default filled in.
+/// Returns the overlay's file with every default filled in.
 fn overlay_defaults() -> Table {
     let text = "[host]\naddress = \"10.1.0.2\"\n[host.tls]\ncertificate = \"c\"\nkey = \"k\"\n[[network]]\nvni = 100\n[[port]]\nname = \"web\"\n\
                 vni = 100\nmac = \"02:00:00:00:07:01\"\ntap = { interface = \"eth0\" }\n[[port]]\nname = \"guest\"\nvni = 100\n\
@@ -136,7 +136,7 @@ fn overlay_defaults() -> Table {
     Table::try_from(config).unwrap()
 }
 
-/// The sections of scenarios, with the bounds of the transport's keys.
+/// Returns the sections of scenarios, with the bounds of the transport's keys.
 fn scenarios() -> String {
     let mut page = "## Scenarios\n\nFiles of `weft sim` ([Scenarios](../scenarios.md)). Defaults of `[transport]` are those of the \
                     profile `stellar`; where `line_rate` and `base_rtt` are left out, they are those of the network, here of the \
@@ -178,7 +178,7 @@ fn scenarios() -> String {
     page
 }
 
-/// The keys of a kind of an array of tables, which is a file of the simulator.
+/// Returns the keys of one kind of an array of tables, from the simulator's file of that kind.
 fn kind_of_many(array: &str, structure: &str, (name, about): (&str, &str)) -> String {
     let module = format!("crates/weft-sim/src/{array}/{}", name.replace('-', "_"));
     let file = [format!("{module}.rs"), format!("{module}/mod.rs")];
@@ -199,7 +199,7 @@ fn kind_of(
 }
 
 /// Returns a section of a scenario with every default filled in; of several, the first. It is empty where the scenario
-/// needs more than it says.
+/// needs more keys.
 fn expanded(text: &str, section: &str) -> Table {
     let parsed = Scenario::parse(text, Path::new("")).ok();
     let all: Option<Table> = parsed.and_then(|it| it.expanded().ok()?.parse().ok());
@@ -247,7 +247,7 @@ impl Section<'_> {
         for key in self.path {
             let next = match &found {
                 Value::Table(all) => all.get(*key).cloned(),
-                // Of several tables the first that has the next key, or the first.
+                // Of several tables it is the first that has the next key, or the first.
                 Value::Array(all) => all.iter().find_map(|it| it.get(*key)).cloned(),
                 _ => None,
             };
@@ -266,7 +266,7 @@ impl Section<'_> {
             .iter()
             .filter(|field| !field.flattened)
             .map(|field| {
-                // What differs from a profile is merged into it.
+                // Values that differ from a profile are merged into it.
                 let optional = field.optional || self.path.first() == Some(&"transport");
                 let default = match (optional, defaults.get(&field.key)) {
                     (false, _) => "required".to_owned(),

@@ -1,5 +1,5 @@
-//! The fields of a structure as its source has them: names, documentation, and whether a file may leave them out.
-//! rustfmt writes all of them alike, so lines are enough.
+//! The fields of a structure, from its source: names, documentation, and whether a file may leave them out.
+//! rustfmt writes all fields alike, so parsing lines is enough.
 
 /// A field of a structure that files are read into.
 #[derive(Debug, PartialEq, Eq)]
@@ -8,7 +8,7 @@ pub(super) struct Field {
     pub(super) key: String,
     pub(super) about: String,
     pub(super) optional: bool,
-    /// Its type is another structure's, whose keys belong in its place.
+    /// `true` if its type is another structure, whose keys belong in its place.
     pub(super) flattened: bool,
 }
 
@@ -55,7 +55,7 @@ pub(super) fn fields(source: &str, structure: &str) -> Vec<Field> {
     fields
 }
 
-/// Links within Rust's documentation lead nowhere in a page.
+/// Returns the text without links of Rust's documentation, which lead nowhere in a page.
 fn without_links(about: &str) -> String {
     about.replace("[`", "`").replace("`]", "`").replace("Self::", "")
 }

@@ -1,4 +1,4 @@
-//! `docs/reference/metrics.md`: every metric of the monitor, the overlay's daemon and the route controller.
+//! Generates `docs/reference/metrics.md`: every metric of the monitor, the overlay's daemon and the route controller.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ struct Source {
     title: &'static str,
     about: &'static str,
     text: String,
-    /// The file that writes them.
+    /// The source file that writes them.
     file: &'static str,
     labels: &'static [&'static str],
 }

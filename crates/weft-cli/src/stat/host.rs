@@ -1,4 +1,4 @@
-//! One look at all the files of a host.
+//! A snapshot of all the files of a host.
 
 use std::path::{Path, PathBuf};
 
@@ -9,76 +9,76 @@ use weft_stat::{
     Found, Life, PathRecord, ProgramRecord, Snapshot,
 };
 
-/// The programs of a host that show themselves, at one moment.
+/// The programs of a host that publish their state, at one time.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Host {
-    /// When it was looked at, ns since the host's boot.
+    /// The time of the snapshot, ns since the host's boot.
     pub(crate) now: u64,
     /// Messaging nodes.
     pub(crate) nodes: Vec<NodeView>,
-    /// Devices of ours.
+    /// Weft's own devices.
     pub(crate) devices: Vec<DeviceView>,
-    /// Files that are not as they should be, and how not.
+    /// Files that cannot be read, and the reason.
     pub(crate) unreadable: Vec<String>,
 }
 
-/// A node, with what its device says of its channels.
+/// A node, with its device's counters of its channels.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct NodeView {
     /// The file's name: `PID-NUMBER`.
     pub(crate) name: String,
-    /// Whether its program is no more.
+    /// `true` if its program has ended.
     pub(crate) is_dead: bool,
-    /// Whether it sleeps.
+    /// `true` if it sleeps.
     pub(crate) life: Life,
-    /// Nanoseconds since its program last looked after it.
+    /// Nanoseconds since its program last polled it.
     pub(crate) unattended: u64,
     pub(crate) program: ProgramRecord,
     pub(crate) context: ContextRecord,
     pub(crate) channels: Vec<ChannelView>,
     pub(crate) events: Vec<EventRecord>,
-    /// Where it takes orders.
+    /// The socket at which it takes orders.
     #[serde(skip)]
     pub(crate) control: PathBuf,
 }
 
-/// A channel, and what its device says of it.
+/// A channel, and its device's counters.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct ChannelView {
     #[serde(flatten)]
     pub(crate) record: ChannelRecord,
-    /// Half of its answered calls took less, ns.
+    /// Median time of its answered calls, ns.
     pub(crate) call_p50: Option<u64>,
-    /// 99 of 100 took less, ns.
+    /// 99th percentile of the time of its answered calls, ns.
     pub(crate) call_p99: Option<u64>,
-    /// None where the device is not ours.
+    /// The device's counters; `None` if the device is not Weft's.
     pub(crate) network: Option<NetworkView>,
 }
 
-/// What our device says of a channel's queue pair.
+/// The device's counters of a channel's queue pair.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct NetworkView {
-    /// What carries it.
+    /// The carrier of its packets.
     pub(crate) carrier: Carrier,
-    /// Whether all of its connections over the network are encrypted.
+    /// `true` if all of its connections over the network are encrypted.
     pub(crate) encrypted: bool,
-    /// Data packets sent, repeats included.
+    /// Data packets sent, retransmissions included.
     pub(crate) sent: u64,
-    /// Data packets sent again.
+    /// Data packets retransmitted.
     pub(crate) retransmits: u64,
-    /// Bytes under way.
+    /// Bytes in flight.
     pub(crate) in_flight: u64,
-    /// Paths, and of them those that work; none while the connection rests.
+    /// Number of paths, and number of working ones; `None` while the connection is idle.
     pub(crate) paths: u64,
     pub(crate) paths_up: u64,
-    /// Smoothed round trips of its paths, ns: shortest and longest.
+    /// The shortest and the longest smoothed round-trip time of its paths, ns.
     pub(crate) rtt_least: Option<u64>,
     pub(crate) rtt_most: Option<u64>,
-    /// Its paths, where anything is known of them.
+    /// Its paths, if the device reports any.
     pub(crate) path_list: Vec<PathRecord>,
 }
 
-/// A device of ours.
+/// One of Weft's own devices.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct DeviceView {
     pub(crate) name: String,
@@ -89,13 +89,13 @@ pub(crate) struct DeviceView {
     pub(crate) paths: Vec<PathRecord>,
 }
 
-/// The folders to look into: the one that is named, or all that may be seen.
+/// Returns the folders to scan: the named one, or all that this user may read.
 pub(crate) fn folders(folder: Option<&Path>) -> Vec<Folder> {
     folder.map_or_else(Folder::visible, |path| vec![Folder::at(path)])
 }
 
 impl Host {
-    /// Looks at all files. Those that dead programs left are shown once, and cleared away.
+    /// Reads all files. Those of dead programs are returned once, and removed.
     ///
     /// # Errors
     /// A folder cannot be read.
@@ -109,7 +109,7 @@ impl Host {
         Ok(host)
     }
 
-    /// What files say that were found.
+    /// Returns the contents of the files found.
     pub(crate) fn of(all: &[Found]) -> Self {
         let mut host = Self { now: weft_stat::now().as_nanos(), ..Self::default() };
         for found in all {
@@ -164,7 +164,7 @@ impl Host {
 }
 
 impl NodeView {
-    /// Whether it goes by this name: its program's, its process's number, or its file's.
+    /// Returns `true` if the node has this name: its program's, its process's number, or its file's.
     pub(crate) fn is_called(&self, wanted: &str) -> bool {
         let program = &self.program;
         wanted == program.name.as_str() || wanted == self.name || wanted == program.pid.to_string()
@@ -172,7 +172,7 @@ impl NodeView {
 }
 
 impl ChannelView {
-    /// What carries its frames: a stream, or a queue pair over the network or the host's memory.
+    /// Returns the carrier of its frames: a stream, or a queue pair over the network or the host's memory.
     pub(crate) fn by(&self) -> String {
         match &self.network {
             Some(network) if self.record.carrier == Carrier::Rdma => match network.carrier {

@@ -1,4 +1,4 @@
-//! What the programs of a host say of themselves, put together: nodes, and under them the device that carries them.
+//! The published state of a host's programs: nodes, each with the counters of the device that carries it.
 
 mod host;
 mod show;

@@ -11,20 +11,20 @@ use weft_units::ByteCount;
 use super::host::{ChannelView, Host, NetworkView, NodeView};
 use weft_report::terminal::{Output, render};
 
-/// What `weft stat` shows.
+/// The tables that `weft stat` can show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum View {
-    /// A row a channel
+    /// A row for each channel
     Channels,
-    /// A row a program
+    /// A row for each program
     Nodes,
-    /// A row a path, on Weft's own device
+    /// A row for each path, on Weft's own device
     Paths,
-    /// What happened lately, oldest first
+    /// Recent events, oldest first
     Events,
 }
 
-/// Prints a view; as JSON everything.
+/// Prints a view; as JSON all data.
 pub(crate) fn show(host: &Host, view: View, output: Output) -> Result<()> {
     output.value(host, || {
         let mut text = match view {
@@ -40,7 +40,7 @@ pub(crate) fn show(host: &Host, view: View, output: Output) -> Result<()> {
     })
 }
 
-/// Nobody is there: what to do.
+/// The advice if there is no program.
 const NOBODY: &str = "no program shows itself here: run one on weft-xrdma, as the user whose it is";
 
 fn channels(host: &Host) -> String {
@@ -100,7 +100,7 @@ fn row(node: &NodeView, channel: &ChannelView) -> Vec<Cell> {
     ]
 }
 
-/// The shortest and the longest of a channel's paths.
+/// Returns the shortest and the longest round-trip time of a channel's paths.
 fn round_trips(network: &NetworkView) -> Cell {
     match (network.rtt_least, network.rtt_most) {
         (Some(least), Some(most)) if least < most => {
@@ -154,10 +154,10 @@ fn nodes(host: &Host) -> String {
     if table.is_empty() { NOBODY.into() } else { render(&table) }
 }
 
-/// A node that does not sleep is looked after at least this often, ns.
+/// The longest time, ns, between two polls of a node that does not sleep.
 const STUCK: u64 = 1_000_000_000;
 
-/// What a node's program does.
+/// Returns the state of a node's program.
 fn state(node: &NodeView) -> String {
     match node.life {
         _ if node.is_dead => "died".into(),
@@ -247,7 +247,7 @@ fn time(nanos: Option<u64>) -> Cell {
     nanos.map_or_else(Cell::missing, |nanos| Cell::new(duration(nanos), nanos))
 }
 
-/// A time in three digits.
+/// Returns a time with three digits.
 fn duration(nanos: u64) -> String {
     let scales = [("s", 1_000_000_000), ("ms", 1_000_000), ("us", 1_000)];
     let Some((unit, one)) = scales.into_iter().find(|(_, one)| nanos >= *one) else {

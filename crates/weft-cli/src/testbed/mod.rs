@@ -1,9 +1,9 @@
 //! Scenarios on real packets: the workloads of the simulator, the same flows, over agents in a lab's
 //! namespaces.
 //!
-//! One thread drives every host, so that a host's answer never waits for another's to be scheduled.
-//! What the kernel cannot do is done around it: cables' latency at the receiving agent, a port's back
-//! pressure at the sending one. What it does itself is what the experiment is about: ECMP by its own
+//! One thread drives every host, so that a host's response never waits for the scheduler to run another host.
+//! The testbed itself does two things that the kernel cannot do: cables' latency at the receiving agent, and a port's
+//! back pressure at the sending one. The kernel does the rest, which is the experiment's subject: ECMP by its own
 //! hash, queues, rates, ECN marks.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,7 +22,7 @@ mod stage;
 pub(crate) use network::{Network, shape_of};
 use stage::Wire;
 
-/// What every byte of a message is.
+/// The value of every byte of a message.
 const FILL: u8 = 0x5a;
 
 /// A host's end of the transport.
@@ -48,17 +48,17 @@ impl Application for Host {
     }
 }
 
-/// A run in which nothing moved for so long says nothing, and is made again: the machine was busy with
-/// something else, or asleep.
+/// The standstill after which a run is repeated, because its results mean nothing: the machine was busy with
+/// something else, or suspended.
 const STANDSTILL: Duration = Duration::from_secs(1);
 const ATTEMPTS: u32 = 4;
 
-/// Runs `scenario` over `network`, until its workloads are done, its limit, or `stop`. Says also how long
-/// the machine kept the hosts waiting at most.
+/// Runs `scenario` over `network`, until its workloads are done, its limit, or `stop`. Also returns the longest time
+/// that the machine delayed the hosts.
 ///
 /// # Errors
-/// Sockets cannot be opened, counters not be read, the scenario has a workload that does not fit, it
-/// was stopped, or the transport did what it must not.
+/// Sockets cannot be opened, counters cannot be read, the scenario has a workload that does not fit, it
+/// was stopped, or the transport violated its contract.
 pub(crate) fn run(
     network: &Network,
     scenario: &Scenario,
@@ -109,7 +109,7 @@ fn run_once(
     Ok((outcome.report(scenario, seed)?, run.wire.crew.longest_pause()))
 }
 
-/// A run that is under way.
+/// A run in progress.
 struct Run {
     wire: Wire,
     hosts: Vec<Host>,
@@ -117,7 +117,7 @@ struct Run {
 }
 
 impl Run {
-    /// Whether the workloads were done before `limit`.
+    /// Returns `true` if the workloads were done before `limit`.
     fn until_done(&mut self, limit: SimTime, stop: &AtomicBool) -> Result<bool> {
         for (workload, number) in self.workloads.iter_mut().zip(0..) {
             workload.start(&mut Session::new(&mut self.wire, number));
@@ -135,7 +135,7 @@ impl Run {
             self.wire.step(&mut self.hosts, limit);
             for host in 0..self.hosts.len() {
                 for (at, event) in std::mem::take(&mut self.hosts[host].events) {
-                    self.wire.hear(host, at, event);
+                    self.wire.on_event(host, at, event);
                 }
             }
             self.wire.ring();
@@ -149,7 +149,7 @@ impl Run {
         }
     }
 
-    /// Real packets are held to what simulated ones are.
+    /// Checks real packets as simulated ones are checked.
     fn check(&mut self) -> Result<()> {
         for agent in self.wire.crew.agents() {
             self.wire.stats += agent.endpoint().stats();

@@ -1,4 +1,4 @@
-//! The network of a scenario, built of namespaces.
+//! The network of a scenario, built of network namespaces.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -16,13 +16,13 @@ use weft_topo::{LinkId, Topology};
 use weft_transport::TransportConfig;
 use weft_units::{BitRate, ByteCount, Duration};
 
-/// Where agents receive: RoCE's port.
+/// The UDP port of agents: RoCE's.
 const PORT: u16 = 4791;
 
-/// IP, UDP and transport headers of a packet, and some to spare.
+/// Bytes of a packet's IP, UDP and transport headers, with some to spare.
 const HEADERS: u16 = 128;
 
-/// A lab that is built as a scenario says.
+/// A lab that is built from a scenario.
 #[derive(Debug)]
 pub(crate) struct Network {
     lab: Lab,
@@ -30,10 +30,10 @@ pub(crate) struct Network {
 }
 
 impl Network {
-    /// Builds it for packets of up to `mtu` bytes of payload; dropping it takes it down.
+    /// Builds it for packets of up to `mtu` bytes of payload; dropping it removes it.
     ///
     /// # Errors
-    /// The scenario needs what no lab has, or the lab does not come up.
+    /// The scenario needs a feature that labs do not have, or the lab cannot be built.
     pub(crate) fn up(scenario: &Scenario, mtu: u16, seed: u64) -> Result<Self> {
         let shape = shape_of(scenario)?;
         let size = |count: u32| usize::try_from(count).expect("a count of nodes");
@@ -51,7 +51,7 @@ impl Network {
         Ok(network)
     }
 
-    /// Gives each link its rate, and each router's port the scenario's queue.
+    /// Sets each link's rate, and the scenario's queue at each router's port.
     fn limit_rates(&mut self, scenario: &Scenario) -> Result<()> {
         let fabric = self.lab.fabric().clone();
         for (index, link) in fabric.links.iter().enumerate() {
@@ -65,7 +65,7 @@ impl Network {
                 mark_above: mark_above(scenario, rate),
                 ..Impairment::default()
             };
-            // What waits at a host's own port waits in its engine.
+            // Packets that wait at a host's own port wait in its engine.
             let is_host = index < fabric.hosts();
             let near = if is_host { Impairment { mark_above: None, ..port } } else { port };
             for (end, port) in [(&link.near, near), (&link.far, port)] {
@@ -80,10 +80,10 @@ impl Network {
         self.shape.uplink_rates[spine % self.shape.uplink_rates.len()]
     }
 
-    /// One agent on each host.
+    /// Opens one agent on each host.
     ///
     /// # Errors
-    /// Its sockets cannot be opened.
+    /// An agent's sockets cannot be opened.
     pub(super) fn agents(
         &self,
         scenario: &Scenario,
@@ -103,9 +103,9 @@ impl Network {
         let local = (fabric.address(host), PORT).into();
         let mut config = AgentConfig::new(local, transport.clone()).accepting();
         config.wait = WaitMode::Block;
-        // As simulated hosts; connections that are joined have no keys.
+        // As on simulated hosts, connections that are joined have no keys.
         config.encryption = SealConfig::off();
-        // Single packets, as they are paced.
+        // Packets are sent one at a time, as they are paced.
         config.sockets.offload = false;
         config.port =
             Some(PortConfig { rate: self.shape.host_rate, packets: scenario.host.nic_packets });
@@ -113,7 +113,7 @@ impl Network {
         Ok(self.lab.enter(&fabric.nodes[host].name, || Agent::open(&config))??)
     }
 
-    /// What the cables between `host` and each other take.
+    /// Returns the latency of the cables between `host` and every other host.
     fn latencies(&self, host: usize) -> BTreeMap<IpAddr, Duration> {
         let fabric = self.lab.fabric();
         let leaf = fabric.leaf_of(host);
@@ -124,19 +124,19 @@ impl Network {
         others.map(latency).filter(|&(_, latency)| latency > Duration::ZERO).collect()
     }
 
-    /// What every link has carried so far.
+    /// Returns the counters of every link.
     ///
     /// # Errors
-    /// The kernel cannot be asked.
+    /// The kernel's counters cannot be read.
     pub(super) fn counters(&self) -> Result<Carried> {
         Ok(Carried(self.lab.counters()?))
     }
 }
 
-/// The shape of a scenario whose every part a lab has.
+/// Returns the shape of a scenario that a lab can be built from.
 ///
 /// # Errors
-/// It has something that kernel routers do not do.
+/// The scenario has something that kernel routers do not do.
 pub(crate) fn shape_of(scenario: &Scenario) -> Result<LeafSpine> {
     let TopologySource::Shape(TopologyConfig::LeafSpine(shape)) = &scenario.topology else {
         bail!("a lab is a leaf–spine fabric; the scenario's topology is another");
@@ -165,7 +165,7 @@ pub(crate) fn shape_of(scenario: &Scenario) -> Result<LeafSpine> {
     Ok(shape.clone())
 }
 
-/// The middle of the slope on which the simulator's ports mark, for a port of `rate`.
+/// Returns the middle of the slope on which the simulator's ports mark, for a port of `rate`.
 fn mark_above(scenario: &Scenario, rate: BitRate) -> Option<ByteCount> {
     let queue = &scenario.queue;
     let middle = u128::from(queue.ecn_min.0.midpoint(queue.ecn_max.0));
@@ -174,7 +174,7 @@ fn mark_above(scenario: &Scenario, rate: BitRate) -> Option<ByteCount> {
     (queue.kind == queue::Kind::Ecn).then_some(ByteCount(bytes))
 }
 
-/// What every link has carried, by its number in the lab.
+/// The counters of every link, by its number in the lab.
 #[derive(Debug)]
 pub(super) struct Carried(Vec<LinkCounters>);
 
@@ -214,7 +214,7 @@ impl Carried {
         }
     }
 
-    /// Nodes have the same numbers in the topology and in the lab.
+    /// Reports ports. Nodes have the same numbers in the topology and in the lab.
     pub(super) fn port_report(
         &self,
         network: &Network,

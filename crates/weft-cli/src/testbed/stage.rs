@@ -1,4 +1,4 @@
-//! What workloads act on: channels and messages over real agents, and real time.
+//! The implementation of the workloads' world: channels and messages over real agents, and real time.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -14,24 +14,24 @@ use weft_units::{Duration, Instant};
 
 use super::Host;
 
-/// The agents, and who talks to whom over them.
+/// The agents, and the connections over them.
 #[derive(Debug)]
 pub(super) struct Wire {
     pub(super) crew: Crew,
     pub(super) traffic: Traffic,
     pub(super) notices: VecDeque<(u32, Notice)>,
     pub(super) contradictions: Vec<Contradiction>,
-    /// What the engines counted, once the run is over.
+    /// The engines' counters, once the run is over.
     pub(super) stats: Stats,
-    /// Connections are set up by packets.
+    /// `true` if connections are set up by packets.
     handshake: bool,
     began: Instant,
     now: SimTime,
     /// Each host's connections.
     connections: Vec<BTreeMap<ConnectionId, ChannelId>>,
-    /// Messages that the engine does not take yet.
+    /// Messages that the engine does not accept yet.
     waiting: BTreeMap<(ChannelId, usize), Vec<MessageId>>,
-    /// When to wake which workload with what.
+    /// Times at which workloads wake, with their tokens.
     alarms: BTreeSet<(SimTime, u32, u64)>,
 }
 
@@ -53,12 +53,12 @@ impl Wire {
         }
     }
 
-    /// How long the run has lasted.
+    /// Returns the time since the start of the run.
     pub(super) fn elapsed(&self) -> SimSpan {
         self.now.since(SimTime::EPOCH)
     }
 
-    /// Lets every host take a turn; sleeps until something happens, an alarm rings, or `limit`.
+    /// Polls every host once; sleeps until an event, an alarm, or `limit`.
     pub(super) fn step(&mut self, hosts: &mut [Host], limit: SimTime) {
         let until = self.alarms.first().map_or(limit, |&(at, ..)| at.min(limit));
         let nanos = until.since(SimTime::EPOCH).as_picos() / 1_000;
@@ -77,8 +77,8 @@ impl Wire {
         }
     }
 
-    /// What a host's engine said.
-    pub(super) fn hear(&mut self, host: usize, at: Instant, event: Event) {
+    /// Handles an event of a host's engine.
+    pub(super) fn on_event(&mut self, host: usize, at: Instant, event: Event) {
         let at = self.at(at);
         match event {
             Event::Connected { connection } => {
@@ -137,7 +137,7 @@ impl Wire {
         SimTime::EPOCH + SimSpan::from(instant.since(self.began))
     }
 
-    /// The channel that a host's connection is an end of, while it is open.
+    /// Returns the channel that a host's connection is an end of, while it is open.
     fn side_of(&self, host: usize, connection: ConnectionId) -> Option<(ChannelId, Side)> {
         let channel = *self.connections[host].get(&connection)?;
         let is_open = self.traffic.channel(channel)?.state != ChannelState::Closed;
@@ -159,7 +159,7 @@ impl Wire {
         }
     }
 
-    /// Makes both ends know a channel, as over another network.
+    /// Sets up both ends of a channel without a handshake, as over another network.
     fn join(&mut self, channel: ChannelId, from: NodeId, to: NodeId) {
         let now = self.crew.now();
         let pair = [from.index(), to.index()];
@@ -177,13 +177,13 @@ impl Wire {
     fn connect(&mut self, channel: ChannelId, from: NodeId, to: NodeId) {
         let (now, peer) = (self.crew.now(), self.crew.agents()[to.index()].local());
         let opener = self.crew.agents()[from.index()].endpoint();
-        // A host at its limit is a channel that never opens.
+        // If a host is at its limit, the channel never opens.
         if let Ok(connection) = opener.connect(now, peer, channel.0) {
             self.bind(channel, Side::Opener, connection);
         }
     }
 
-    /// Gives an engine what waits on a channel, as far as it takes it.
+    /// Submits the messages that wait on a channel, as far as the engine accepts them.
     fn submit_waiting(&mut self, id: ChannelId, side: Side) {
         let Some(channel) = self.traffic.channel(id) else { return };
         let host = channel.hosts[side.index()].index();

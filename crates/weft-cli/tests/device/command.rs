@@ -1,4 +1,4 @@
-//! `weft device` itself, and `weft run --device`.
+//! The command `weft device`, and `weft run --device`.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -47,7 +47,7 @@ fn what_cannot_be_done_is_said_with_the_way_out() {
     }
 }
 
-/// A file of settings, which goes away with its value.
+/// A file of settings, which is removed with its value.
 struct Settings(PathBuf);
 
 impl Settings {
@@ -130,7 +130,7 @@ fn without_a_daemon_the_environment_says_what_the_transport_is() {
     }
 }
 
-/// `weft run` sets what a program and its children need.
+/// `weft run` sets the variables that a program and its children need.
 #[test]
 fn programs_and_their_children_find_the_device() {
     let daemon = Daemon::start();
@@ -154,7 +154,7 @@ fn ibv_devinfo_tells_the_limits() {
     }
 }
 
-/// A program that is given a device that is not there finds none, and whoever started it reads why.
+/// A program on a device that does not exist finds none, and its user reads the reason.
 #[test]
 fn a_device_that_is_not_there_is_none() {
     let daemon = Daemon::start();

@@ -17,12 +17,12 @@ pub(crate) struct Daemon {
 }
 
 impl Daemon {
-    /// A daemon of this host, with one device, `a`.
+    /// Starts a daemon of this host, with one device, `a`.
     pub(crate) fn start() -> Self {
         Self::start_with(|command| command.spawn().unwrap())
     }
 
-    /// Likewise, started by `launch`.
+    /// Starts one likewise, by `launch`.
     pub(crate) fn start_with(launch: impl FnOnce(&mut Command) -> Child) -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -42,14 +42,14 @@ impl Daemon {
         weft(&self.socket, words).output().unwrap()
     }
 
-    /// What a command prints; it must succeed.
+    /// Returns the output of a command, which must succeed.
     pub(crate) fn succeed(&self, words: &[&str]) -> String {
         let output = self.weft(words);
         assert!(output.status.success(), "{words:?}: {output:?}");
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// What a command complains of; it must fail.
+    /// Returns the error of a command, which must fail.
     pub(crate) fn fail(&self, words: &[&str]) -> String {
         let output = self.weft(words);
         assert!(!output.status.success(), "{words:?}: {output:?}");
@@ -60,12 +60,12 @@ impl Daemon {
         serde_json::from_str(&self.succeed(&["device", "show", name, "--json"])).unwrap()
     }
 
-    /// Puts a program on one of its devices.
+    /// Puts a program on one of the daemon's devices.
     pub(crate) fn equip(&self, device: &str, command: &mut Command) {
         command.env("WEFT_DEVICE", device).env("WEFT_DEVICE_SOCKET", &self.socket);
     }
 
-    /// What a program prints on device `a`.
+    /// Returns the output of a program on device `a`.
     pub(crate) fn run(&self, words: &[&str]) -> Output {
         let mut command = program(words);
         self.equip("a", &mut command);
@@ -83,12 +83,12 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         let _ = Command::new("kill").arg(self.process.id().to_string()).status();
         let _ = self.process.wait();
-        // One that was killed leaves it.
+        // A daemon that was killed leaves its socket.
         let _ = std::fs::remove_file(&self.socket);
     }
 }
 
-/// Both ends on this host, on device `a`.
+/// Starts both ends on this host, on device `a`.
 impl Stage for Daemon {
     fn server(&self) -> String {
         OneHost.server()
@@ -100,7 +100,7 @@ impl Stage for Daemon {
     }
 }
 
-/// A program on a device, without `timeout`, so that its number is the program's; ended with the test.
+/// A program on a device, without `timeout`, so that its process number is the program's; it ends with the test.
 pub(crate) struct Program(pub(crate) Child);
 
 impl Program {

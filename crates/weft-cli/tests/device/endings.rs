@@ -1,4 +1,4 @@
-//! Programs and daemons that end without a word.
+//! Programs and daemons that end without notice.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command};
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use crate::daemon::{Daemon, Program};
 use crate::pair::{alone, next_port, said, until_listening};
 
-/// Returns when something is so, or fails when the program ends or half a minute has passed.
+/// Returns when a condition holds, or fails when the program ends or half a minute has passed.
 fn until(program: &mut Child, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {
@@ -17,7 +17,7 @@ fn until(program: &mut Child, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// What a program said; fails when it does not end within half a minute.
+/// Returns a program's output; fails if it does not end within half a minute.
 fn until_its_end(program: &mut Child) -> String {
     let began = Instant::now();
     while program.try_wait().unwrap().is_none() {
@@ -27,8 +27,8 @@ fn until_its_end(program: &mut Child) -> String {
     said(program)
 }
 
-/// Two ends that write without pause, until they are ended or have written this often. They have been at it for
-/// a twentieth of a second.
+/// Starts two ends that write without pause, until they are killed or have written `times` messages. It returns when
+/// they have been writing for a twentieth of a second.
 fn writers(daemon: &Daemon, device: &str, times: u32) -> [Program; 2] {
     let port = next_port();
     let words = format!("ib_write_bw -n {times} -p {port}");
@@ -43,7 +43,7 @@ fn writers(daemon: &Daemon, device: &str, times: u32) -> [Program; 2] {
     [server, client]
 }
 
-/// Processor time of a program's, hundredths of a second.
+/// Returns a process's processor time, hundredths of a second.
 fn ticks_of(process: u32) -> u64 {
     let stat = std::fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
     let after_name = stat.rsplit(") ").next().unwrap_or_default();
@@ -54,8 +54,8 @@ fn ticks_of(process: u32) -> u64 {
 
 const FOR_EVER: u32 = 5_000_000;
 
-/// A killed program's peer hears of it, everything that it had is reclaimed, and another tenant's programs go
-/// on to their end.
+/// A killed program's peer is notified, all its resources are reclaimed, and another tenant's programs continue
+/// to their end.
 #[test]
 fn a_killed_program_is_cleaned_up_after_and_nobody_else_notices() {
     alone(|| {
@@ -86,7 +86,7 @@ fn a_daemon_that_is_killed_takes_its_programs_requests_along() {
         daemon.process.kill().unwrap();
         let heard = until_its_end(&mut client.0);
         assert!(heard.contains("Failed status 5"), "{heard}");
-        // It waits for the client over TCP, and polls nothing.
+        // It waits for the client over TCP, and does not poll.
         server.0.kill().unwrap();
     });
 }

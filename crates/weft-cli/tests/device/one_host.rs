@@ -1,4 +1,4 @@
-//! Both ends on one host, and one daemon.
+//! Both ends on one host, with one daemon.
 
 use crate::conformance;
 use crate::daemon::Daemon;
@@ -89,7 +89,7 @@ fn the_tests_of_rdma_core_pass() {
     conformance::check("a", |tests| daemon.equip("a", tests));
 }
 
-/// UCX takes a device where `weft run` makes it look as if it had a node in `/dev`.
+/// UCX uses a device because `weft run` makes it find a node in `/dev`.
 #[test]
 fn ucx() {
     let daemon = Daemon::start();

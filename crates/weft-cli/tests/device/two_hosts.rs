@@ -1,5 +1,5 @@
-//! The ends in two network namespaces with a daemon each, and four paths between them of which one loses a
-//! packet in a hundred.
+//! The ends in two network namespaces with a daemon each, and four paths between them of which one loses one packet
+//! in a hundred.
 
 use std::process::{Child, Command};
 
@@ -27,7 +27,7 @@ impl Stage for TwoHosts {
     }
 }
 
-/// Two hosts, or `None` after saying why there are none.
+/// Returns two hosts, or `None` after it has reported why there are none.
 fn two_hosts(test: &str) -> Option<TwoHosts> {
     if weft_testkit::lab_is_missing(test, &[]) {
         return None;

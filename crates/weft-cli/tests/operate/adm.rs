@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use crate::programs::{Folder, said, until};
 
-/// The value of a parameter of each program, by process number.
+/// Returns the value of a parameter of each program, by process number.
 fn values(folder: &Folder, name: &str) -> Vec<(u64, String)> {
     let outcomes = folder.json(&["adm", "get", name]);
     let value = |outcome: &Value| {
@@ -20,7 +20,7 @@ fn a_parameter_changes_where_it_shall_while_programs_sleep_and_while_they_work()
     let folder = Folder::new("adm");
     let server = folder.server("watched_ping");
     let other = folder.server("watched_store");
-    // One polls without pause.
+    // One program polls without pause.
     let client = folder.traffic(&server.at());
     let busy: u64 = client.0.id().into();
     until("a channel", || folder.json(&["stat"])["nodes"].as_array()?.get(2).cloned());

@@ -11,7 +11,7 @@ use weft_testkit::{can_run, samples};
 
 use crate::programs::{Folder, Running, Server, said, until};
 
-/// A `weft monitor` that has said where it listens.
+/// A `weft monitor` that has printed its address.
 pub(crate) struct Monitor {
     pub(crate) running: Running,
     pub(crate) at: String,
@@ -40,7 +40,7 @@ impl Monitor {
         Self { running, at: said["listening"].as_str().unwrap().to_owned() }
     }
 
-    /// The head and the body of what it answers.
+    /// Returns the head and the body of its response.
     pub(crate) fn ask(&self, request: &str) -> (String, String) {
         let mut stream = TcpStream::connect(&self.at).unwrap();
         stream.write_all(request.as_bytes()).unwrap();
@@ -60,7 +60,7 @@ impl Monitor {
         serde_json::from_str(&self.get("/v1/picture")).unwrap()
     }
 
-    /// What Prometheus' own parser makes of its metrics: name, labels, value of each sample.
+    /// Returns the metrics as Prometheus' own parser reads them: name, labels, value of each sample.
     fn samples(&self) -> Vec<(String, Value, f64)> {
         samples(&self.get("/metrics"))
     }
@@ -95,7 +95,7 @@ fn prometheus_reads_what_an_agent_says() {
     assert_eq!(value(&samples, "weft_node", "watched_store"), Some(1.0));
     assert!(value(&samples, "weft_memory_registered_bytes", "watched_ping").unwrap() > 100_000.0);
     assert_eq!(value(&samples, "weft_channels_begun_total", "watched_store"), Some(0.0));
-    // Of both ends of the ping-pong only one calls.
+    // Of both ends of the ping-pong only one makes calls.
     let all: f64 = samples
         .iter()
         .filter(|(name, labels, _)| name == "weft_call_seconds_bucket" && labels["le"] == "+Inf")
@@ -107,7 +107,7 @@ fn prometheus_reads_what_an_agent_says() {
         .map(|(.., n)| n)
         .sum();
     assert!(all > 0.0 && all == counted, "{all} {counted}");
-    // What a channel counted is still counted when it is gone.
+    // A channel's counters stay in the totals after its end.
     drop(client);
     let end = until("the channel's end", || {
         let samples = agent.samples();
@@ -155,7 +155,7 @@ fn orders_need_the_token_that_the_agent_was_given() {
     let (token, other) = (token("token"), token("other"));
     let agent = Monitor::agent(&folder, &["--listen", "127.0.0.1:0", "--token-file", &token]);
     let closed = Monitor::agent(&folder, &["--listen", "127.0.0.1:0"]);
-    // The token of its page is none for orders.
+    // The token of its page gives no right to orders.
     let monitor = Monitor::serve(&folder, &["--token-file", &token]);
     let set = |at: &str, more: &[&str]| {
         let words = ["adm", "set", "keepalive", "3s", "--all", "--hosts", at];
@@ -170,7 +170,7 @@ fn orders_need_the_token_that_the_agent_was_given() {
     assert!(code == Some(1) && said.contains("takes no orders"), "{said}");
     let (code, said) = set(&monitor.at, &["--token-file", &token]);
     assert!(code == Some(1) && said.contains("nothing is posted there"), "{said}");
-    // A file that other users may read says nothing to anybody.
+    // The command refuses a file that other users may read.
     std::fs::set_permissions(&other, Permissions::from_mode(0o644)).unwrap();
     let (code, said) = set(&agent.at, &["--token-file", &other]);
     assert!(code == Some(1) && said.contains(&format!("chmod 600 {other}")), "{said}");

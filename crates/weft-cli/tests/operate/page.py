@@ -1,5 +1,5 @@
-"""The monitor's page in a headless Chromium: page.py URL FOLDER. Says on each line what it has seen, waits for a line
-where something is to happen, and leaves pictures in the folder."""
+"""The monitor's page in a headless Chromium: page.py URL FOLDER. Prints each step that it has seen, waits for a line
+before each event, and writes screenshots to the folder."""
 
 import json
 import sys
@@ -23,7 +23,7 @@ def until(what, seen):
 
 
 def texts(selector):
-    # In one go: the page may draw itself anew in between.
+    # All texts are read at once: the page may be redrawn in between.
     return driver.execute_script(
         "return [...document.querySelectorAll(arguments[0])].map((it) => it.textContent)", selector)
 

@@ -1,4 +1,4 @@
-//! Programs that show themselves in a folder of a test's own, and the command that looks at them.
+//! Programs that publish their state in a folder of each test's own, and the command that reads it.
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -14,18 +14,18 @@ use weft_verbs as _;
 static LIBRARY: LazyLock<PathBuf> =
     LazyLock::new(|| link_verbs(Path::new(env!("CARGO_TARGET_TMPDIR")).join("operate"), false));
 
-/// An example that cargo built with these tests.
+/// Returns an example that cargo built with these tests.
 pub(crate) fn example(name: &str) -> PathBuf {
     let test = std::env::current_exe().expect("a test has a path");
     let deps = test.parent().expect("in a folder");
     deps.parent().expect("in the build's folder").join("examples").join(name)
 }
 
-/// A folder that programs show themselves in; it goes away with the test.
+/// A folder in which programs publish their state; it is removed with the test.
 pub(crate) struct Folder(PathBuf);
 
 impl Folder {
-    /// Each test has a name of its own.
+    /// Makes a folder. Each test has a name of its own.
     pub(crate) fn new(name: &str) -> Self {
         let path = std::env::temp_dir().join(format!("weft-op-{}-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
@@ -36,19 +36,19 @@ impl Folder {
         &self.0
     }
 
-    /// A program on our libibverbs that shows itself here.
+    /// Returns a program on Weft's libibverbs that publishes its state here.
     pub(crate) fn command(&self, name: &str, words: &[&str]) -> Command {
         let mut command = Command::new(example(name));
         command.args(words).env("LD_LIBRARY_PATH", &*LIBRARY).env("WEFT_STAT", &self.0);
         command
     }
 
-    /// One that says where it listens, on loopback.
+    /// Starts a server that prints its address, on loopback.
     pub(crate) fn server(&self, name: &str) -> Server {
         Server::start(self.command(name, &["0"]))
     }
 
-    /// Messages of 64 bytes there and back for as long as the test lasts.
+    /// Starts messages of 64 bytes there and back for as long as the test lasts.
     pub(crate) fn traffic(&self, to: &str) -> Running {
         let mut command = self.command("watched_ping", &[to, "64", "1000000000"]);
         Running(command.stderr(Stdio::null()).spawn().expect("it starts"))
@@ -65,7 +65,7 @@ impl Folder {
         serde_json::from_slice(&output.stdout).expect("it is JSON")
     }
 
-    /// Files of programs here.
+    /// Returns the files of programs here.
     pub(crate) fn files(&self) -> Vec<PathBuf> {
         let entries = std::fs::read_dir(&self.0).into_iter().flatten();
         entries.map(|entry| entry.expect("it can be listed").path()).collect()
@@ -95,7 +95,7 @@ impl Drop for Running {
     }
 }
 
-/// A program that has said where it listens.
+/// A program that has printed its address.
 pub(crate) struct Server {
     pub(crate) running: Running,
     pub(crate) port: String,
@@ -112,7 +112,7 @@ impl Server {
         let running = Running(child);
         let line = lines.next().expect("it says where").expect("in words");
         let port = line.rsplit(':').next().expect("a port").to_owned();
-        // Nothing reads what else it says; a full pipe would stop it.
+        // The rest of its output is read and discarded, because a full pipe would stop it.
         std::thread::spawn(move || lines.for_each(drop));
         Self { running, port }
     }
@@ -131,7 +131,7 @@ pub(crate) fn said(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(out), String::from_utf8_lossy(err))
 }
 
-/// Tries until it is there; for a minute, as the machine may be busy with other tests.
+/// Tries until the value is there; fails after a minute, as the machine may be busy with other tests.
 pub(crate) fn until<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
     let begun = Instant::now();
     loop {

@@ -8,7 +8,7 @@ use weft_lab::{Direction, Impairment, Lab, LabSpec, Loss};
 use crate::monitor::Monitor;
 use crate::programs::{Folder, Running, Server, said, until};
 
-/// The only channel of a program.
+/// Returns the only channel of a program.
 fn channel(seen: &Value, pid: u64) -> Option<&Value> {
     let nodes = seen["nodes"].as_array()?;
     let node = nodes.iter().find(|node| node["program"]["pid"] == pid)?;
@@ -45,7 +45,7 @@ fn both_ends_of_a_channel_are_seen_while_messages_go_there_and_back() {
             (&"weft0".into(), &false.into())
         );
     }
-    // Only who asks knows how long answers take.
+    // Only the end that makes calls measures their time.
     let asking = channel(&later, pids[1]).unwrap();
     let (half, most) = (&asking["call_p50"], &asking["call_p99"]);
     assert!(half.as_u64().unwrap() > 0 && half.as_u64() <= most.as_u64(), "{asking}");
@@ -59,7 +59,7 @@ fn both_ends_of_a_channel_are_seen_while_messages_go_there_and_back() {
     let one = folder.json(&["stat", "channels", &pids[0].to_string()]);
     assert_eq!(one["nodes"].as_array().unwrap().len(), 1);
 
-    // On foreign hardware there is no such file, and nothing is made up in its place.
+    // On other hardware there is no such file, and the columns stay empty.
     for file in folder.files().iter().filter(|path| path.extension().unwrap() == "device") {
         std::fs::remove_file(file).unwrap();
     }
@@ -82,7 +82,7 @@ fn a_program_that_was_killed_is_shown_once_as_dead_and_leaves_nothing() {
         path.file_name().unwrap().to_string_lossy().starts_with(&format!("{pid}-"))
     };
     assert!(!folder.files().iter().any(is_its), "{:?}", folder.files());
-    // The other end lives on until it finds out, and ends as programs do.
+    // The other end lives until it detects the death, and ends in order.
     drop(client);
     until("nothing left", || folder.json(&["stat"])["nodes"].as_array()?.is_empty().then_some(()));
 }
@@ -143,7 +143,7 @@ fn paths_between_two_hosts_have_round_trips_and_losses() {
     let mut lab = Lab::up(&LabSpec::named(format!("op{}", std::process::id()))).unwrap();
     let loss: Loss = "5%".parse().unwrap();
     let lossy = Impairment { loss, ..Impairment::default() };
-    // Eight paths take whichever spines their ports are hashed to: at least one takes one of these.
+    // Eight paths take the spines that their ports are hashed to: at least one path takes one of these.
     for spine in 1..4 {
         lab.impair(&format!("l0-s{spine}"), Direction::Both, &lossy).unwrap();
     }
@@ -174,7 +174,7 @@ fn paths_between_two_hosts_have_round_trips_and_losses() {
     assert!(table.contains(&lab.fabric().address(0).to_string()), "{table}");
     assert!(table.contains("ethernet (rtt-groups, ") && table.contains(", 8 paths)"), "{table}");
 
-    // The monitor has them too, and keeps them for a while.
+    // The monitor has the paths too, and keeps them for a while.
     let monitor = Monitor::serve(&folder, &[]);
     let paths = until("paths in the picture", || {
         let picture: Value = serde_json::from_str(&monitor.get("/v1/picture")).unwrap();

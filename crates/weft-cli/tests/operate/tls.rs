@@ -1,4 +1,4 @@
-//! `weft monitor` and `weft adm` over TLS: a client's certificate in place of the token, and a token that nobody reads on the wire.
+//! `weft monitor` and `weft adm` over TLS: a client's certificate instead of the token, and an encrypted token.
 
 use std::fs::Permissions;
 use std::net::TcpStream;
@@ -13,7 +13,7 @@ fn text(path: &std::path::Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// `--tls-certificate` and the rest; `clients` is an authority.
+/// Returns `--tls-certificate` and the other options; `clients` is an authority.
 fn serves<'a>(server: &'a Issued, clients: Option<&'a Authority>) -> Vec<&'a str> {
     let pair = ["--tls-certificate", text(&server.certificate), "--tls-key", text(&server.key)];
     let clients = clients.map(|it| ["--tls-clients", text(&it.certificate)]);
@@ -24,7 +24,7 @@ fn shows(client: &Issued) -> [&str; 4] {
     ["--certificate", text(&client.certificate), "--key", text(&client.key)]
 }
 
-/// `weft adm set keepalive SPAN` at an agent: its exit code, and what it says.
+/// Runs `weft adm set keepalive SPAN` at an agent; returns its exit code and its output.
 fn set(folder: &Folder, at: &str, more: &[&str]) -> (Option<i32>, String) {
     let words = ["adm", "set", "keepalive", "3s", "--all", "--hosts", at];
     let output = folder.weft(&[&words, more].concat());
@@ -45,7 +45,7 @@ fn orders_need_a_certificate_that_the_agents_authority_issued() {
     let client = ours.issue("client", &[], Validity::Current);
     let expired = ours.issue("expired", &[], Validity::Expired);
     let forged = theirs.issue("forged", &[], Validity::Current);
-    // Connections whose handshake never begins hold nobody up.
+    // Connections whose handshake never begins do not delay other connections.
     let _silent: Vec<_> = (0..16).map(|_| TcpStream::connect(&agent.at).unwrap()).collect();
 
     let other = ["--ca", text(&theirs.certificate)];
@@ -71,7 +71,7 @@ fn orders_need_a_certificate_that_the_agents_authority_issued() {
     let got = folder.json(&["adm", "get", "keepalive"]);
     assert_eq!(got[0]["settings"][0]["value"], "3s");
 
-    // A monitor shows its certificate to agents, and its page is another matter.
+    // A monitor shows its certificate to agents; the TLS of its page is separate.
     let [_, certificate, _, key] = shows(&client);
     let monitor = Monitor::serve(
         &folder,
@@ -102,13 +102,13 @@ fn a_token_travels_over_tls_where_clients_have_no_certificates() {
     let url = agent.at.replace("0.0.0.0", "https://127.0.0.1");
     let (code, said) = set(&folder, &url, &ca);
     assert!(code == Some(1) && said.contains("not the token"), "{said}");
-    // A certificate is no right where no authority was named for clients.
+    // A certificate is no right if the server has no authority for clients.
     let client = ours.issue("client", &[], Validity::Current);
     let (code, said) = set(&folder, &url, &[&ca[..], &shows(&client)].concat());
     assert!(code == Some(1) && said.contains("not the token"), "{said}");
     let (code, said) = set(&folder, &url, &[&ca[..], &token].concat());
     assert!(code == Some(0) && said.contains("3s"), "{said}");
-    // With both, either will do.
+    // With both, either is enough.
     let agent = [&["--listen", "127.0.0.1:0"][..], &token, &serves(&host, Some(&ours))].concat();
     let agent = Monitor::agent(&folder, &agent);
     for shown in [&token[..], &shows(&client)] {

@@ -1,4 +1,4 @@
-//! Jobs announced to a running controller, and what becomes of those that cannot be.
+//! Jobs announced to a running controller, and the refusal of those that cannot be planned.
 
 use std::fs::Permissions;
 use std::io::{Read, Write};
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::programs::{Controller, is_missing, lab, until, weft};
 
-/// A file that goes when the test does.
+/// A file that is removed with the test.
 struct File(PathBuf);
 
 impl File {
@@ -20,7 +20,7 @@ impl File {
         let name = format!("announce-{}-{name}", std::process::id());
         let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
         std::fs::write(&path, text).unwrap();
-        // Some are tokens, which nobody else may read.
+        // Some files are tokens, which other users must not read.
         std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
         Self(path)
     }
@@ -36,7 +36,7 @@ impl Drop for File {
     }
 }
 
-/// `weft route WORDS`, to this controller.
+/// Runs `weft route WORDS` against this controller.
 fn ask(page: &str, words: &[&str]) -> Output {
     let mut command = Command::new(assert_cmd::cargo::cargo_bin!("weft"));
     command.arg("route").args(words).args(["--controller", page]).output().unwrap()
@@ -54,7 +54,7 @@ fn refusal(page: &str, words: &[&str]) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
-/// The middle of each queue pair's path.
+/// Returns the spine of each queue pair's path.
 fn spines(planned: &Value) -> Vec<String> {
     let rows = planned["queue_pairs"].as_array().unwrap();
     let path = |row: &Value| {
@@ -81,7 +81,7 @@ fn a_jobs_ports_are_planned_beside_other_jobs_and_survive_a_restart() {
         of.iter().map(String::as_str).collect()
     }
 
-    // Source and destination are enough, and two flows that one link cannot carry go apart.
+    // Source and destination are enough, and two flows that one link cannot carry take different links.
     let pairs = "source,destination\n10.1.0.2,10.2.0.2\n10.1.1.2,10.2.1.2\n";
     let pairs = File::new("pairs.csv", pairs);
     let table = File::new("table.csv", "");
@@ -90,7 +90,7 @@ fn a_jobs_ports_are_planned_beside_other_jobs_and_survive_a_restart() {
     let planned = answer(&controller.page, &words(&first));
     let both = spines(&planned);
     assert_ne!(both[0], both[1], "{planned}");
-    // They are the ways that the routers take.
+    // The planned paths are those that the routers take.
     for (row, spine) in planned["queue_pairs"].as_array().unwrap().iter().zip(&both) {
         let text = |what: &str| row[what].as_str().unwrap();
         let flow =
@@ -98,12 +98,12 @@ fn a_jobs_ports_are_planned_beside_other_jobs_and_survive_a_restart() {
         let explained = weft(&["route", "explain", &flow, "--lab", lab.name()]);
         assert!(explained.contains(&format!("→ {spine}")), "{explained}");
     }
-    // What was written is a table that can be announced again, and it keeps its ports.
+    // The written table can be announced again, and keeps its ports.
     let again = with(&["announce", "job/1", table.path(), "--rate", "6Gbps"]);
     let again = answer(&controller.page, &words(&again));
     assert_eq!((again["kept"].as_u64(), spines(&again)), (Some(2), both.clone()));
 
-    // Another job goes where there is more room, though nothing was measured of the first; so does one after a restart.
+    // Another job takes links with more room, though the first one's load was not measured; so does one after a restart.
     let one = "source,destination,source_port\n10.1.0.2,10.2.0.2,\n";
     let one = File::new("one.csv", one);
     let half = with(&["announce", "half", one.path(), "--rate", "1Gbps"]);
@@ -127,7 +127,7 @@ fn a_jobs_ports_are_planned_beside_other_jobs_and_survive_a_restart() {
         controller.get("/metrics").contains("weft_route_job_flows{begun=\"false\"} 4")
     });
 
-    // One that watches says who steers.
+    // A controller that only watches names the one that steers.
     let second = Controller::with(&lab, "second", Some(token.path()));
     let holder = controller.picture()["holder"].as_str().unwrap().to_owned();
     until("the second watches", || second.picture()["other"] == holder.as_str());
@@ -153,7 +153,7 @@ fn a_jobs_ports_are_planned_beside_other_jobs_and_survive_a_restart() {
     hostile(&controller, &token);
 }
 
-/// What cannot be is refused by name, and the controller goes on.
+/// Sends requests that must be refused by name, and checks that the controller continues.
 fn hostile(controller: &Controller, token: &File) {
     for (table, wanted) in [
         ("", "no column \"source\""),
@@ -176,7 +176,7 @@ fn hostile(controller: &Controller, token: &File) {
     let file = File::new("fine.csv", "source,destination\n10.1.0.2,10.2.0.2\n");
     let name = ["announce", "a\nb", file.path(), "--token-file", token.path()];
     assert!(refusal(&controller.page, &name).contains("is no job's name"));
-    // Past the command, to whoever listens.
+    // The request goes to the server without the command.
     for (head, body, status) in [
         ("POST /v1/jobs?job=x HTTP/1.0", "", "403 or 401"),
         (
@@ -218,7 +218,7 @@ fn a_controller_that_is_not_there_or_hangs_up_is_named() {
         let (mut stream, _) = listener.accept().unwrap();
         let mut some = [0; 64];
         stream.read_exact(&mut some).unwrap();
-        // It ends in the middle of its answer.
+        // The server closes the connection in the middle of its response.
         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{\"job\"").unwrap();
     });
     let said = refusal(&page, &announce);

@@ -1,5 +1,5 @@
 //! `weft route` on the routers of a lab: commands, the controller, its page. Without root or a tool the tests
-//! say that they were skipped, and why.
+//! report that they were skipped, and why.
 #![allow(clippy::disallowed_methods, reason = "these tests watch programs in real time")]
 
 mod announce;
@@ -54,7 +54,7 @@ fn a_flow_is_explained_moved_by_hand_and_moved_back() {
         "{after}"
     );
 
-    // Tables out as a file answer the same, without the routers.
+    // Tables written to a file give the same explanation, without the routers.
     let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("installed.toml");
     std::fs::write(&file, weft(&["route", "tables", "--lab", name])).unwrap();
     let flow = "10.1.0.2:50000>10.2.0.2:4791/udp";
@@ -116,7 +116,7 @@ fn a_collision_is_moved_apart_while_a_browser_and_a_second_controller_watch() {
     assert_eq!(value("weft_route_steers", ""), Some(1.0), "{text}");
     assert!(value("weft_route_events_total", "kept") >= Some(1.0), "{text}");
 
-    // The second one watched, and takes over when the first one ends.
+    // The second controller watched, and takes over when the first one ends.
     let watching = second.picture();
     assert_eq!(watching["steers"], false);
     assert_eq!(watching["other"], picture["holder"], "{watching}");
@@ -129,19 +129,19 @@ fn a_collision_is_moved_apart_while_a_browser_and_a_second_controller_watch() {
     until("it knows the move", || second.picture()["moves"][0]["router"] == "l0");
 }
 
-/// The attacker: a host that is no router of the fabric, and speaks as one.
+/// The attacker: a host that is no router of the fabric, and sends sFlow like one.
 #[test]
 fn sflow_of_anybody_but_a_routers_agent_is_refused_and_shown() {
-    if is_missing("sFlow of a stranger") {
+    if is_missing("sFlow of an unknown agent") {
         return;
     }
     let lab = lab("rf");
     let controller = Controller::serve(&lab, "refusing");
     let port = controller.sflow.rsplit(':').next().unwrap();
     // A lab's agents send from 127.0.0.1.
-    let stranger = UdpSocket::bind("127.0.0.66:0").unwrap();
+    let forger = UdpSocket::bind("127.0.0.66:0").unwrap();
     for _ in 0..3 {
-        stranger.send_to(b"what is in it does not matter", format!("127.0.0.1:{port}")).unwrap();
+        forger.send_to(b"what is in it does not matter", format!("127.0.0.1:{port}")).unwrap();
     }
     until("they are refused", || controller.picture()["heard"]["refused"] == 3);
     let picture = controller.picture();

@@ -20,14 +20,14 @@ pub(crate) fn is_missing(test: &str) -> bool {
     lab_is_missing(test, &[HASH_SEED])
 }
 
-/// Two leaves with two hosts each, two spines, 40 Mb/s between them.
+/// Builds two leaves with two hosts each, two spines, 40 Mb/s between them.
 pub(crate) fn lab(name: &str) -> Lab {
     let name = format!("ws{name}{}", std::process::id());
     let spec = LabSpec { spines: 2, hosts_per_leaf: 2, ..LabSpec::named(name) };
     let mut lab = Lab::up(&spec).unwrap();
     let limited = Impairment {
         rate: "40Mbps".parse().ok(),
-        // A burst of a sender that did not get the processor for a while is no crowd.
+        // The burst of a sender that was not scheduled for a while must not count as congestion.
         mark_above: Some(ByteCount(60_000)),
         ..Impairment::default()
     };
@@ -37,7 +37,7 @@ pub(crate) fn lab(name: &str) -> Lab {
     lab
 }
 
-/// What a command prints that succeeds.
+/// Returns the output of a command, which must succeed.
 pub(crate) fn weft(words: &[&str]) -> String {
     let output = Command::new(assert_cmd::cargo::cargo_bin!("weft")).args(words).output().unwrap();
     let error = String::from_utf8_lossy(&output.stderr);
@@ -59,15 +59,15 @@ pub(crate) struct Running(pub(crate) Child);
 impl Drop for Running {
     fn drop(&mut self) {
         let pid = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw);
-        // It may have ended by itself.
+        // The program may have ended by itself.
         let _ = pid.map(|pid| kill_process(pid, Signal::INT));
         let _ = self.0.wait();
     }
 }
 
-/// A `weft route serve` that has said where it listens.
+/// A `weft route serve` that has printed its address.
 pub(crate) struct Controller {
-    /// Ends before its files go: it writes its state last.
+    /// The process ends before its files are removed: it writes its state last.
     running: Option<Running>,
     pub(crate) sflow: String,
     pub(crate) page: String,
@@ -82,7 +82,7 @@ impl Controller {
         Self::with(lab, name, None)
     }
 
-    /// Whoever shows what is in the file `token` may announce jobs to it.
+    /// Starts a controller to which clients with the token in the file `token` may announce jobs.
     pub(crate) fn with(lab: &Lab, name: &str, token: Option<&str>) -> Self {
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
         let file = |end: &str| folder.join(format!("{}-{name}.{end}", lab.name()));
@@ -109,11 +109,11 @@ impl Controller {
         Self { running: Some(running), sflow: at("sflow"), page: at("page"), name, token, files }
     }
 
-    /// It ends, and another one goes on from its files.
+    /// Ends it, and starts another controller with its files.
     pub(crate) fn restarted(mut self, lab: &Lab) -> Self {
         drop(self.running.take());
         let again = Self::with(lab, &self.name, self.token.as_deref());
-        // Its files are the other's now.
+        // The new controller owns the files now.
         self.files = Default::default();
         again
     }
@@ -142,7 +142,7 @@ impl Drop for Controller {
     }
 }
 
-/// Two flows of 24 Mb/s, ECN-capable, whose ports send both over one spine.
+/// Sends two flows of 24 Mb/s, ECN-capable, whose ports send both over one spine.
 pub(crate) fn collide<'scope, 'env>(
     lab: &'scope Lab,
     scope: &'scope Scope<'scope, 'env>,
@@ -171,7 +171,7 @@ fn send(lab: &Lab, source: usize, destination: usize, port: u16, stop: &AtomicBo
     while !stop.load(Ordering::Relaxed) {
         let due = began.elapsed().as_nanos() * 24 / 8 / PAYLOAD as u128 / 1000;
         while sent < due {
-            // A full queue drops; the next one may pass.
+            // A full queue drops; the next packet may pass.
             let _ = socket.send_to(&[0; PAYLOAD], (to, 4791));
             sent += 1;
         }
@@ -179,7 +179,7 @@ fn send(lab: &Lab, source: usize, destination: usize, port: u16, stop: &AtomicBo
     }
 }
 
-/// Tells the senders to end when it goes out of scope.
+/// Stops the senders when it goes out of scope.
 pub(crate) struct Stop<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for Stop<'_> {

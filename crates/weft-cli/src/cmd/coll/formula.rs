@@ -1,8 +1,8 @@
-//! What nccl-tests means by size, count and bus bandwidth (its `doc/PERFORMANCE.md`).
+//! Size, count and bus bandwidth as nccl-tests defines them (its `doc/PERFORMANCE.md`).
 
 use weft_comm::{Call, Collective, DataType, Op};
 
-/// A call of a size, as nccl-tests counts it, and its row's numbers.
+/// A call of one size, as nccl-tests counts it, with the numbers of its row.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Sized {
     pub(super) call: Call,
@@ -13,7 +13,7 @@ pub(super) struct Sized {
 }
 
 impl Sized {
-    /// The call of at most so many bytes.
+    /// Returns the largest call of at most `bytes` bytes.
     pub(super) fn of(
         collective: Collective,
         [data_type, root, ranks, bytes]: [usize; 4],
@@ -21,7 +21,7 @@ impl Sized {
     ) -> Self {
         let data_type = DataType::ALL[data_type];
         let wanted = bytes / data_type.size();
-        // Of each rank's share, where ranks have shares.
+        // The count is of each rank's share, where ranks have shares.
         let (count, size, elements) = match collective {
             Collective::AllGather
             | Collective::ReduceScatter
@@ -45,7 +45,7 @@ impl Sized {
     }
 }
 
-/// What a link carries for each byte of a collective's size.
+/// Returns the bytes that a link carries for each byte of a collective's size.
 pub(super) fn bus_factor(collective: Collective, ranks: usize) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "a number of ranks")]
     let ranks = ranks.max(1) as f64;

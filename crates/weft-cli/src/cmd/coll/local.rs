@@ -1,4 +1,4 @@
-//! All ranks from one command: processes of this machine, each on a host of a lab where one is named.
+//! Starts all ranks from one command: processes of this machine, or one on each host of a lab.
 
 use std::env;
 use std::net::{SocketAddr, TcpListener};
@@ -8,10 +8,10 @@ use anyhow::{Context, Result, bail};
 use weft_comm::{TOKEN_VARIABLE, Token};
 use weft_lab::Lab;
 
-/// Where ranks of a lab meet.
+/// The TCP port at which ranks of a lab meet.
 const PORT: u16 = 47_000;
 
-/// Tell Weft's device how fast its host's link is, and how long packets may be.
+/// Variables that give Weft's device the rate of its host's link and the largest packet.
 const RATE: &str = "WEFT_LINE_RATE";
 const MTU: &str = "WEFT_MTU";
 
@@ -28,7 +28,7 @@ pub(super) fn run(ranks: usize, lab: Option<&str>) -> Result<ExitCode> {
             .and_then(|listener| listener.local_addr())
             .context("no port on this machine for ranks to meet at")?,
     };
-    // Ranks of this machine know it from their environment, which other users cannot read.
+    // Ranks of this machine take the token from their environment, which other users cannot read.
     let token = match Token::from_environment(TOKEN_VARIABLE)? {
         Some(token) => token,
         None => Token::random().context("cannot make a token for the job")?,
@@ -47,7 +47,7 @@ pub(super) fn run(ranks: usize, lab: Option<&str>) -> Result<ExitCode> {
     if failed.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
-    bail!("ranks {} failed; what they said is above", failed.join(", "))
+    bail!("ranks {} failed; their messages are above", failed.join(", "))
 }
 
 fn start(
@@ -59,7 +59,7 @@ fn start(
 ) -> Result<Child> {
     let program = env::current_exe().context("cannot find this program")?;
     let mut command = Command::new(program);
-    // The same words, and which rank it is: the parser takes these for --ranks.
+    // The same arguments, and the rank: the parser takes these for --ranks.
     command.args(env::args_os().skip(1));
     command.args([
         "--rank",
@@ -72,7 +72,7 @@ fn start(
     command.env(TOKEN_VARIABLE, token.reveal());
     match lab {
         Some(lab) => {
-            // A limit of the lab's is not what the interface says of itself.
+            // The interface does not report a rate limit that the lab has set.
             if let Some(rate) =
                 lab.links()[rank].forward.rate.filter(|_| env::var_os(RATE).is_none())
             {

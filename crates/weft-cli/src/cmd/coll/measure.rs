@@ -1,4 +1,4 @@
-//! A rank's part in a measurement. All ranks do the same, and agree on what follows by collectives.
+//! A rank's part in a measurement. All ranks execute the same steps, and agree on the next one by collectives.
 
 use anyhow::{Result, anyhow};
 use weft_coll::pattern;
@@ -19,7 +19,7 @@ impl<'a> Measurement<'a> {
         Self { group, arguments }
     }
 
-    /// Measures a collective of a size.
+    /// Measures a collective of one size.
     pub(super) fn row(&mut self, collective: Collective, bytes: usize) -> Result<Row> {
         let (ranks, rank) = (self.group.ranks(), self.group.rank());
         let (data_type, op, root) = self.arguments.element();
@@ -36,7 +36,7 @@ impl<'a> Measurement<'a> {
         } else {
             None
         };
-        // Afterwards only time matters, and what is in the buffer does not change it.
+        // From here on only time is measured, and the buffer's contents do not change it.
         buffer.fill(0);
         let began = self.group.now();
         for _ in 0..warm_up {
@@ -75,8 +75,8 @@ impl<'a> Measurement<'a> {
 
     fn run(&mut self, call: Call, buffer: Vec<u8>) -> Result<Vec<u8>> {
         let rank = self.group.rank();
-        let patience: Duration = self.arguments.timeout();
-        self.group.run(call, buffer, Some(patience)).map_err(|error| {
+        let timeout: Duration = self.arguments.timeout();
+        self.group.run(call, buffer, Some(timeout)).map_err(|error| {
             self.group.give_up(&error.to_string());
             anyhow!("rank {rank}: {error}")
         })
@@ -86,7 +86,7 @@ impl<'a> Measurement<'a> {
         self.run(Call::barrier(), Vec::new()).map(drop)
     }
 
-    /// The same number at all ranks.
+    /// Returns the same number at all ranks.
     fn agree(&mut self, own: u64, op: Op) -> Result<u64> {
         let call = Call {
             collective: Collective::AllReduce,
@@ -104,7 +104,7 @@ impl<'a> Measurement<'a> {
     }
 }
 
-/// The network's part of the blocks since.
+/// Returns the share of blocks since `before` that went over the network.
 fn over_network(before: Share, after: Share) -> f64 {
     let network = (after.network - before.network) as f64;
     let inner = (after.inner - before.inner) as f64;

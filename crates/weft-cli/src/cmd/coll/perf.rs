@@ -1,4 +1,4 @@
-//! `weft coll perf`: what is measured, by whom.
+//! `weft coll perf`: options of a measurement, and its run at one rank.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -18,15 +18,15 @@ use crate::log;
 use crate::messages::NodeOptions;
 use weft_report::terminal::Output;
 
-/// Where ranks meet unless told otherwise.
+/// The TCP port at which ranks meet by default.
 const DEFAULT_PORT: u16 = 47_000;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Which collectives, or all
+    /// Collectives to measure, or all
     #[arg(value_name = "COLLECTIVE", default_value = "all_reduce", value_parser = collective)]
     collectives: Vec<Which>,
-    /// Start so many ranks on this machine
+    /// Start this number of ranks on this machine
     #[arg(long, required_unless_present_any = ["rank"])]
     ranks: Option<usize>,
     /// A lab whose hosts h0, h1, … take a rank each, with --ranks
@@ -38,10 +38,10 @@ pub(super) struct Args {
     /// Ranks of all hosts together, with --rank
     #[arg(long, value_name = "RANKS", requires = "at")]
     of: Option<usize>,
-    /// Where ranks meet: an address of rank 0's
+    /// The address, one of rank 0's, at which ranks meet
     #[arg(long, value_name = "HOST:PORT", requires = "rank")]
     at: Option<String>,
-    /// Where each rank listens, in place of --of and --at
+    /// The address at which each rank listens, instead of --of and --at
     #[arg(
         long,
         value_name = "HOST:PORT,…",
@@ -56,59 +56,59 @@ pub(super) struct Args {
     /// The largest size
     #[arg(long, default_value = "64MiB")]
     to: ByteCount,
-    /// Each size is so many times the one before
+    /// The factor between one size and the next
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u64).range(2..))]
     factor: u64,
-    /// Iterations that are measured, as long as there is time
+    /// Iterations to measure, as long as there is time
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     iterations: u32,
-    /// Iterations before
+    /// Iterations before the measurement
     #[arg(long, default_value_t = 2)]
     warm_up: u32,
-    /// Time for the iterations of a size; one is measured in any case
+    /// Time for the iterations of a size; at least one is measured
     #[arg(long, default_value = "2s")]
     time: Duration,
-    /// What elements are
+    /// The type of the elements
     #[arg(long = "type", default_value = "float", value_parser = data_type)]
     data_type: DataType,
-    /// How they are reduced
+    /// The reduction of the elements
     #[arg(long, default_value = "sum", value_parser = op)]
     op: Op,
-    /// The root, where there is one
+    /// The root, for collectives that have one
     #[arg(long, default_value_t = 0)]
     root: usize,
-    /// Do not look at results
+    /// Do not check the results
     #[arg(long)]
     no_check: bool,
-    /// What carries messages: net, shm or hybrid
+    /// Channels that carry messages: net, shm or hybrid
     #[arg(long, default_value = "net")]
     channels: Channels,
     /// Channels over RDMA between two ranks
     #[arg(long, default_value_t = 2)]
     lanes: usize,
-    /// The longest piece that is a message
+    /// The longest piece that is sent as one message
     #[arg(long, default_value = "65472B")]
     piece: ByteCount,
     /// The order of ranks in rings (`weft plan ring`)
     #[arg(long, value_name = "RANK,…", value_delimiter = ',')]
     order: Option<Vec<usize>>,
-    /// How all-reduces above 32 KiB go: ring, tree (two of them), or hierarchical:RANKS, with so many ranks in a server
+    /// The algorithm of all-reduces above 32 KiB: ring, tree (two trees), or hierarchical:RANKS with RANKS in each server
     #[arg(long, default_value_t = Algorithm::default())]
     algorithm: Algorithm,
-    /// Send from the source ports of this table (`weft plan ports --to-port 20480 --csv`), which Weft's device takes
+    /// Send from the source ports of this table (`weft plan ports --to-port 20480 --csv`); needs Weft's device
     #[arg(long, value_name = "TABLE")]
     ports: Option<PathBuf>,
-    /// What shared memory carries between two ranks at most, as the link it stands for would
+    /// The rate limit of shared memory between two ranks, to model the link that it stands for
     #[arg(long)]
     shm_rate: Option<BitRate>,
     /// A file with the job's token, for ranks on several hosts (`weft adm token FILE`) [default: WEFT_JOB_TOKEN, or the
     /// file that WEFT_JOB_TOKEN_FILE names]
     #[arg(long, value_name = "FILE", requires = "rank")]
     token_file: Option<PathBuf>,
-    /// Time that a process that connects to rank 0 has to name its rank
+    /// Time limit for a process that connects to rank 0 to send its rank
     #[arg(long, default_value = "2s")]
     hello_timeout: Duration,
-    /// How long ranks wait for each other: to come, and for a call that does not go on
+    /// Time limit for ranks to join, and for a call that makes no progress
     #[arg(long, default_value = "60s")]
     timeout: Duration,
     #[command(flatten)]
@@ -151,7 +151,7 @@ pub(super) fn run(arguments: &Args, output: Output) -> Result<ExitCode> {
     }
 }
 
-/// This process is a rank.
+/// Runs this process as one rank.
 fn be(rank: usize, arguments: &Args, output: Output) -> Result<ExitCode> {
     log::start(false);
     let group = arguments.node.begin(|node| join(rank, arguments, node))?;
@@ -198,7 +198,7 @@ fn be(rank: usize, arguments: &Args, output: Output) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Joins the group. Errors of the device keep their type: it may be there on Weft's own libraries.
+/// Joins the group. Errors of the device keep their type, because the command may restart on Weft's own libraries.
 fn join(
     rank: usize,
     arguments: &Args,

@@ -1,4 +1,4 @@
-//! `weft coll perf --ports`: a collective whose packets leave from planned source ports.
+//! `weft coll perf --ports`: runs a collective whose packets leave from planned source ports.
 
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -10,10 +10,10 @@ use weft_plan::output::read_port_csv;
 
 use crate::messages::NodeOptions;
 
-/// Tells Weft's device which ports to send from.
+/// The variable that names the table of source ports to Weft's device.
 const TABLE: &str = "WEFT_PORTS";
 
-/// Reads the table, and begins the command again where the device would not find it: it looks at its environment
+/// Reads the table, and restarts the command if the device would not find it: the device reads its environment only
 /// when it is opened.
 ///
 /// # Errors
@@ -35,10 +35,10 @@ pub(super) fn take(table: &Path) -> Result<()> {
     Err(command.exec()).context("cannot begin again")
 }
 
-/// Refuses a device that sends from ports of its own choice.
+/// Refuses a device that chooses source ports itself.
 ///
 /// # Errors
-/// It is not Weft's.
+/// The device is not Weft's.
 pub(super) fn check_device() -> Result<()> {
     if !NodeOptions::is_on_own_device() {
         bail!(

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-/// A collective of a size.
+/// A result of one collective at one size.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
     pub(super) collective: &'static str,
@@ -13,19 +13,19 @@ pub(super) struct Row {
     pub(super) redop: &'static str,
     pub(super) root: i64,
     pub(super) iterations: u64,
-    /// Mean of ranks and iterations.
+    /// The mean over ranks and iterations.
     pub(super) time_us: f64,
-    /// Gigabytes, of 10^9, a second.
+    /// The bandwidth in gigabytes (10^9 bytes) per second.
     pub(super) algbw: f64,
     pub(super) busbw: f64,
-    /// Elements of all ranks; none where they were not looked at.
+    /// Number of wrong elements over all ranks; `None` if results were not checked.
     pub(super) wrong: Option<u64>,
-    /// Share of blocks that went over the network, where there are two channels.
+    /// The share of blocks that went over the network, if there are two channels.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) over_network: Option<f64>,
 }
 
-/// All of a run.
+/// All results of a run.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Report {
     pub(super) ranks: usize,
@@ -53,7 +53,7 @@ impl Report {
     }
 }
 
-/// What stands above a collective's rows.
+/// Returns the heading above a collective's rows.
 pub(super) fn heading(collective: &str, shared: bool) -> String {
     let (over, share) = if shared { (" network", "     (%)") } else { ("", "") };
     format!(

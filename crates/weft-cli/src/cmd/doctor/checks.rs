@@ -1,4 +1,4 @@
-//! The checks. Each tries the thing itself where it can, instead of guessing from a version.
+//! The checks. Each tries the capability itself where it can, instead of guessing from a version.
 
 use std::fs::{self, OpenOptions};
 use std::path::Path;
@@ -8,7 +8,7 @@ use weft_agent::udp::{SocketConfig, Sockets};
 
 use super::{Finding, State};
 
-/// Programs beyond those a lab needs: name, Debian package, what for.
+/// Programs beyond those that a lab needs: name, Debian package, use.
 const TOOLS: &[(&str, &str, &str)] = &[
     ("iperf3", "iperf3", "comparing with kernel TCP"),
     ("tcpdump", "tcpdump", "looking at packets"),
@@ -16,7 +16,7 @@ const TOOLS: &[(&str, &str, &str)] = &[
     ("cc", "gcc", "building from source"),
 ];
 
-/// Everything, in the order people need it.
+/// Returns all findings, in the order in which people need them.
 pub(super) fn all() -> Vec<Finding> {
     let mut findings = vec![udp_sockets()];
     findings.extend(lab());
@@ -48,7 +48,7 @@ fn limited(
     Finding { state: State::Limited, ..missing(name, detail, used_for, fix) }
 }
 
-/// What `weft lab` needs, as the lab itself says.
+/// Checks the programs that `weft lab` needs, from the lab's own list.
 fn lab() -> Vec<Finding> {
     let finding = |requirement: weft_lab::Requirement| {
         let used_for =
@@ -80,7 +80,7 @@ fn tool(name: &str, package: &'static str, used_for: &'static str) -> Finding {
     }
 }
 
-/// What `weft perf` cannot do without, tried with its own sockets on loopback.
+/// Checks UDP sockets, which `weft perf` needs, by opening its own sockets on loopback.
 fn udp_sockets() -> Finding {
     let (name, used_for) = ("UDP sockets", "everything on real packets");
     match Sockets::open(&SocketConfig::new(([127, 0, 0, 1], 0).into(), 1)) {
@@ -90,7 +90,7 @@ fn udp_sockets() -> Finding {
     }
 }
 
-/// How much a socket may buffer: a burst that finds less is lost.
+/// Checks the limit of a socket's receive buffer: a burst that exceeds it is lost.
 fn receive_buffer() -> Finding {
     const WANTED: u64 = 16 << 20;
     let (name, used_for) = ("UDP receive buffer", "bursts at full rate");
@@ -116,7 +116,7 @@ fn tun() -> Finding {
 
 fn af_xdp() -> Finding {
     let (name, used_for) = ("AF_XDP", "packets past the kernel's stack");
-    // The number of AF_XDP in the kernel's socket.h.
+    // AF_XDP's number in the kernel's socket.h.
     match socket(AddressFamily::from_raw(44), SocketType::RAW, None) {
         Ok(_) => works(name, "a socket opens", used_for),
         Err(error) => {
@@ -153,7 +153,7 @@ fn locked_memory() -> Finding {
     }
 }
 
-/// The soft limit in bytes; `None` without one.
+/// Returns the soft limit in bytes; `None` without one.
 fn locked_limit(limits: &str) -> Option<u64> {
     let line = limits.lines().find_map(|line| line.strip_prefix("Max locked memory"))?;
     line.split_ascii_whitespace().next()?.parse().ok()

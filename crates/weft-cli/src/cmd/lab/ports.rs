@@ -1,4 +1,4 @@
-//! Which source port takes which spine.
+//! Source ports that take each spine.
 
 use anyhow::{Result, bail};
 use weft_lab::{Flow, Lab, Paths};
@@ -11,7 +11,7 @@ const FIRST_DYNAMIC_PORT: u16 = 49_152;
 const UDP: u8 = 17;
 const TCP: u8 = 6;
 
-/// What is asked.
+/// Options of `weft lab ports`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Ports {
     /// Sending host
@@ -21,7 +21,7 @@ pub(super) struct Ports {
     /// Only ports that take this spine, by number
     #[arg(long)]
     spine: Option<usize>,
-    /// How many ports for each spine
+    /// Number of ports for each spine
     #[arg(long, default_value_t = 4)]
     count: usize,
     /// Only this source port
@@ -76,7 +76,7 @@ pub(super) fn show(lab: &Lab, question: &Ports, output: Output) -> Result<()> {
     output.table(&table)
 }
 
-/// The first `count` dynamic source ports that take `flow` over `spine`.
+/// Returns the first `count` dynamic source ports that take `flow` over `spine`.
 fn ports_over(paths: &Paths, flow: &Flow, spine: usize, count: usize) -> Vec<u16> {
     paths.ports_over(flow, spine, FIRST_DYNAMIC_PORT).take(count).collect()
 }

@@ -1,4 +1,4 @@
-//! How fast the links of a lab shall be.
+//! Rate limits of a lab's links.
 
 use std::str::FromStr;
 
@@ -8,7 +8,7 @@ use weft_units::BitRate;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Rates {
-    /// Rate of every link, such as 100Mbps [default: what the machine carries]
+    /// Rate of every link, such as 100Mbps [default: the rate that the machine carries]
     #[arg(long)]
     rate: Option<BitRate>,
     /// Rates of single spines' links
@@ -16,7 +16,7 @@ pub(super) struct Rates {
     spine_rate: Vec<SpineRate>,
 }
 
-/// `4=10Mbps`.
+/// A spine and its rate, such as `4=10Mbps`.
 #[derive(Clone, Copy, Debug)]
 struct SpineRate {
     spine: usize,
@@ -35,7 +35,7 @@ impl FromStr for SpineRate {
 
 impl Rates {
     /// # Errors
-    /// A spine that the lab will not have.
+    /// A spine is named that the lab will not have.
     pub(super) fn check(&self, spec: &LabSpec) -> Result<()> {
         match self.spine_rate.iter().find(|one| one.spine >= spec.spines) {
             None => Ok(()),

@@ -1,4 +1,4 @@
-//! `weft lab run`: a scenario on real packets, beside the simulator.
+//! `weft lab run`: runs a scenario on real packets, and shows the results beside the simulator's.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -20,12 +20,12 @@ use crate::progress;
 use crate::testbed::{self, Network};
 use weft_report::terminal::{Output, render};
 
-/// What to run.
+/// Options of the run.
 #[derive(Debug, clap::Args)]
 pub(super) struct RunArgs {
     /// The scenario file
     scenario: PathBuf,
-    /// How many times slower than written: every time is multiplied, every rate divided by it, in
+    /// The slow-down factor: every time is multiplied by it, every rate divided by it, in
     /// both worlds
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     slower: u32,
@@ -40,30 +40,30 @@ pub(super) struct RunArgs {
     set: Vec<String>,
 }
 
-/// What was found.
+/// The results of the run.
 #[derive(Debug, Serialize)]
 struct Made {
     scenario: String,
     about: String,
     slower: u32,
     seeds: Vec<u64>,
-    /// Round trip of the empty network, in slow motion.
+    /// The round-trip time of the empty network, slowed down.
     base_rtt_us: f64,
-    /// The longest time that the machine kept the hosts waiting.
+    /// The longest time that the machine delayed the hosts.
     longest_pause_us: f64,
     rows: Vec<WorldRow>,
 }
 
-/// One balancer in one world.
+/// A result of one balancer in one world.
 #[derive(Debug, Serialize)]
 struct WorldRow {
-    /// `simulated` or `real`.
+    /// The world: `simulated` or `real`.
     world: &'static str,
     #[serde(flatten)]
     row: Row,
 }
 
-/// A balancer and the scenario it makes, slowed.
+/// A balancer and its scenario, slowed down.
 struct Contender {
     name: String,
     scenario: Scenario,
@@ -103,7 +103,7 @@ fn contenders(arguments: &RunArgs) -> Result<Vec<Contender>> {
     let contender = |name: &str, scenario: &Scenario| -> Result<Contender> {
         let mut scenario = scenario.slowed(arguments.slower)?;
         testbed::shape_of(&scenario)?;
-        // Slowdowns of all workloads together are made of the flows.
+        // Slowdowns over all workloads together are computed from the flows.
         scenario.measure.flows = true;
         let transport = scenario.transport.resolve(&scenario.build_topology()?)?;
         Ok(Contender { name: name.to_owned(), scenario, transport })
@@ -119,7 +119,7 @@ fn contenders(arguments: &RunArgs) -> Result<Vec<Contender>> {
     each.collect::<Result<_>>().with_context(|| file.display().to_string())
 }
 
-/// What is kept of each contender's runs, seed by seed.
+/// Summaries of each contender's runs, one for each seed.
 type Runs = Vec<Vec<Summary>>;
 
 fn simulate(contenders: &[Contender], seeds: &[u64]) -> Result<Runs> {
@@ -136,12 +136,12 @@ fn simulate(contenders: &[Contender], seeds: &[u64]) -> Result<Runs> {
     Ok(summaries.chunks(seeds.len()).map(<[Summary]>::to_vec).collect())
 }
 
-/// Runs everything on real packets, seed by seed, so that what changes on the machine changes for all
-/// contenders. Says how long the machine kept the hosts waiting at most.
+/// Runs all contenders on real packets, seed by seed, so that a change of the machine's load affects all of them.
+/// Returns the runs, and the longest time that the machine delayed the hosts.
 fn carry(contenders: &[Contender], seeds: &[u64]) -> Result<(Runs, Duration)> {
     let stop = Arc::new(AtomicBool::new(false));
     let asked = Arc::clone(&stop);
-    // From here on there is something to take down.
+    // From here on there is a lab to remove.
     ctrlc::set_handler(move || asked.store(true, Ordering::Relaxed))
         .context("cannot listen for an interrupt")?;
     let mtu = contenders.iter().map(|contender| contender.transport.mtu).max().unwrap_or(0);
@@ -162,7 +162,7 @@ fn carry(contenders: &[Contender], seeds: &[u64]) -> Result<(Runs, Duration)> {
     Ok((runs, longest_pause))
 }
 
-/// The worlds of each contender beside each other.
+/// Returns the rows: both worlds of each contender beside each other.
 fn rows(contenders: &[Contender], simulated: Runs, real: Runs) -> Vec<WorldRow> {
     let row = |contender: &Contender, world, runs| WorldRow {
         world,
@@ -180,7 +180,7 @@ fn rows(contenders: &[Contender], simulated: Runs, real: Runs) -> Vec<WorldRow> 
     rows.collect()
 }
 
-/// What people see, where any world has it.
+/// Metrics that the table shows, if any world has them.
 const SHOWN: [&str; 12] = [
     "flows",
     "unfinished",

@@ -1,4 +1,4 @@
-//! What a lab looks like, for people and for programs.
+//! The state of a lab, as text and as JSON.
 
 use anyhow::Result;
 use serde::Serialize;
@@ -68,12 +68,12 @@ pub(super) fn describe(lab: &Lab) -> Result<Description> {
     Ok(Description { spec: lab.spec().clone(), nodes: nodes.collect(), links: links.collect() })
 }
 
-/// Both directions of one link, without counters.
+/// Returns both directions of one link, without counters.
 pub(super) fn describe_link(lab: &Lab, link: usize) -> [LinkDescription; 2] {
     directions(lab, link, [PortCounters::default(); 2])
 }
 
-/// `l0-s1: loses 1% both ways`.
+/// Returns a link's condition in one line, such as `l0-s1: loses 1% both ways`.
 pub(super) fn condition_line(lab: &Lab, link: usize) -> String {
     let state = &lab.links()[link];
     let name = &lab.fabric().links[link].name;
@@ -88,7 +88,7 @@ pub(super) fn condition_line(lab: &Lab, link: usize) -> String {
     format!("{}\n{}", line(&forward), line(&backward))
 }
 
-/// Hosts with their leaf and address.
+/// Returns the hosts with their leaf and address.
 pub(super) fn hosts(fabric: &Fabric) -> Table {
     let mut table = Table::new(vec![
         Column::text("host", "host"),

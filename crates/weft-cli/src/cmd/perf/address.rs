@@ -1,13 +1,13 @@
-//! A server as people write it.
+//! Addresses of servers as people write them.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 
 use anyhow::{Context, Result, anyhow};
 
-/// The address of `host`, `host:port`, `address` or `[address]:port`.
+/// Returns the address of `host`, `host:port`, `address` or `[address]:port`.
 ///
 /// # Errors
-/// When the name does not resolve.
+/// The name does not resolve.
 pub(crate) fn resolve(server: &str, default_port: u16) -> Result<SocketAddr> {
     if let Ok(address) = server.parse::<SocketAddr>() {
         return Ok(address);

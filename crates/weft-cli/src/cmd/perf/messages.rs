@@ -1,5 +1,5 @@
-//! `weft perf` over X-RDMA messages (XR-Perf, section VI.B): a flow model asks, and the time of each call counts
-//! from when it was due.
+//! `weft perf` over X-RDMA messages (XR-Perf, section VI.B): a flow model makes calls, and the time of each call
+//! counts from its due time.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -19,32 +19,32 @@ use super::{ClientArgs, resolve};
 use crate::messages::{self, Lender, NodeOptions};
 use weft_report::terminal::{Output, render};
 
-/// What a client of messages is told besides.
+/// Options of a client of messages.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Measure messages over RDMA (X-RDMA) instead; the server has --messages too
+    /// Measure messages over RDMA (X-RDMA) instead; the server needs --messages too
     #[arg(long)]
     pub(super) messages: bool,
-    /// What is asked for, and when
+    /// The flow model: the calls, and their due times
     #[arg(long, value_enum, default_value = "ping-pong")]
     model: Kind,
-    /// Calls a second of what comes by itself
+    /// Calls per second of open-loop arrivals
     #[arg(long, default_value_t = 1000)]
     rate: u32,
     /// Sizes of rpc-mix: a published distribution (`weft list sizes`), one size, or a file
     #[arg(long, default_value = "google-rpc")]
     sizes: String,
-    /// One call in so many is traced: where its time went
+    /// Trace one of this number of calls: where its time went
     #[arg(long, default_value_t = 0, value_name = "N")]
     trace_every: u32,
     #[command(flatten)]
     node: NodeOptions,
 }
 
-/// After the end, calls under way are waited for no longer.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How long the client sleeps at most where nothing is due.
-const LOOK: Duration = Duration::from_millis(10);
+/// The time limit for calls in flight after the end of the measurement.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+/// The longest sleep of the client when no call is due.
+const MAX_SLEEP: Duration = Duration::from_millis(10);
 
 pub(super) fn measure(arguments: &ClientArgs, output: Output) -> Result<()> {
     let Args { model: kind, rate, trace_every, node: options, sizes, .. } = &arguments.messages;
@@ -61,7 +61,7 @@ pub(super) fn measure(arguments: &ClientArgs, output: Output) -> Result<()> {
         channels: arguments.connections.unwrap_or(few),
     };
     if *rate == 0 {
-        bail!("--rate 0 asks for nothing; expected at least 1 a second");
+        bail!("--rate 0 makes no calls; expected at least 1 a second");
     }
     let mut node = options.open(*trace_every)?;
     let servers: Vec<SocketAddr> = arguments
@@ -124,7 +124,7 @@ impl Run {
         self.node.now().since(self.began)
     }
 
-    /// Asks for so long, and waits for the answers.
+    /// Makes calls for `duration`, and waits for the responses.
     fn go(&mut self, duration: Duration) -> Result<()> {
         loop {
             let at = self.at();
@@ -132,12 +132,12 @@ impl Run {
                 while let Some(call) = self.model.next(at, &mut self.rng) {
                     self.ask(call)?;
                 }
-            } else if self.under_way.is_empty() || at > duration + PATIENCE {
+            } else if self.under_way.is_empty() || at > duration + DRAIN_TIMEOUT {
                 self.ended = at;
                 return Ok(());
             }
-            let due = self.model.due().map_or(LOOK, |due| due.saturating_sub(self.at()));
-            self.node.wait(Some(due.min(LOOK)));
+            let due = self.model.due().map_or(MAX_SLEEP, |due| due.saturating_sub(self.at()));
+            self.node.wait(Some(due.min(MAX_SLEEP)));
             while let Some(event) = self.node.poll_event() {
                 self.take(event)?;
             }
@@ -169,7 +169,7 @@ impl Run {
                 self.node.context().release(now, message);
                 let weft_xrdma::Call::Response(id) = asked else { return Ok(()) };
                 let Some(call) = self.under_way.remove(&id) else { return Ok(()) };
-                // A request without room for the whole head has an answer as short as itself.
+                // A request without room for the whole head has a response as short as itself.
                 if len != call.response && call.request >= 4 {
                     bail!("{len} bytes came where {} were asked for", call.response);
                 }
@@ -226,7 +226,7 @@ impl Run {
     }
 }
 
-/// What a run found.
+/// The results of a run.
 #[derive(Debug, Serialize)]
 struct Report {
     model: &'static str,
@@ -234,13 +234,13 @@ struct Report {
     seconds: f64,
     calls: u64,
     calls_per_second: f64,
-    /// Bodies of requests and responses.
+    /// The rate of requests' and responses' bodies, bit/s.
     goodput_bps: f64,
     unanswered: usize,
     /// Calls that the messaging layer had no room for.
     refused: u64,
     classes: Vec<Class>,
-    /// Where the time of traced calls went: the request's way, the peer, the response's way.
+    /// The parts of traced calls' time: the request's way, the peer, the response's way.
     traced: Vec<Class>,
 }
 

@@ -1,4 +1,4 @@
-//! A measurement as people read it.
+//! A measurement as text.
 
 use weft_agent::perf::{LatencyMicros, Report, TestKind, TransportCounters};
 use weft_report::{Cell, Column, Table, Unit};
@@ -40,9 +40,9 @@ fn summary(report: &Report) -> Table {
     let until =
         if report.plan.kind == TestKind::Throughput { "until acknowledged" } else { "round trip" };
     row(until, latency(&report.latency_us));
-    row("sent again", repeats(&report.client));
+    row("sent again", retransmissions(&report.client));
     if report.plan.kind.replies() {
-        row("sent again by the server", repeats(&report.server));
+        row("sent again by the server", retransmissions(&report.server));
     }
     let client = &report.client;
     if client.paths_down > 0 {
@@ -85,7 +85,7 @@ fn encryption(report: &Report) -> String {
     }
 }
 
-/// Counters that say nothing of packets that were refused.
+/// Returns `true` for counters that do not count refused packets.
 fn is_usual(counter: &str) -> bool {
     ["sealed", "opened", "exchanges", "clear"].contains(&counter)
 }
@@ -101,12 +101,12 @@ fn latency(micros: &LatencyMicros) -> String {
     )
 }
 
-fn repeats(counters: &TransportCounters) -> String {
-    let repeats = counters.repeats();
+fn retransmissions(counters: &TransportCounters) -> String {
+    let retransmissions = counters.repeats();
     #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
-    let share = Unit::Share.format(repeats as f64 / counters.data_sent.max(1) as f64);
+    let share = Unit::Share.format(retransmissions as f64 / counters.data_sent.max(1) as f64);
     format!(
-        "{repeats} of {} packets ({share}): {} by acknowledgements, {} by timeout, \
+        "{retransmissions} of {} packets ({share}): {} by acknowledgements, {} by timeout, \
          {} to ask for one, {} needlessly",
         counters.data_sent,
         counters.fast_retransmits,

@@ -1,4 +1,4 @@
-//! Orders to ping, to all hosts at once, and what they answer.
+//! Sends orders to ping to all hosts at once, and collects their responses.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -10,15 +10,15 @@ use weft_xrdma::{Call, ChannelId, Event, Node, Payload, Ticket};
 use super::hosts::Hosts;
 use crate::messages::{Order, Ordered, Outcome};
 
-/// What a host's pings of one round came to.
+/// The results of a host's pings in one round.
 pub(super) struct Round {
-    /// Who pinged.
+    /// The index of the host that pinged.
     pub(super) from: usize,
-    /// For each other host in turn; or why the host did not do as it was told.
+    /// The outcome for each other host in turn, or the reason why the host did not ping.
     pub(super) outcomes: Result<Vec<Outcome>, String>,
 }
 
-/// How a host is known.
+/// The connection to a host, as far as it is set up.
 #[derive(Debug)]
 enum Reach {
     Unknown,
@@ -36,10 +36,10 @@ pub(super) struct Coordinator {
     token: Option<Token>,
 }
 
-/// How long hosts are waited for beyond what their pings may take: until they have met.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How long the sockets are waited for at a time.
-const LOOK: Duration = Duration::from_millis(20);
+/// Extra time for hosts beyond the duration of their pings, to set up their channels.
+const SETUP_TIMEOUT: Duration = Duration::from_secs(10);
+/// The longest wait for sockets at a time.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 impl Coordinator {
     pub(super) fn new(
@@ -54,7 +54,7 @@ impl Coordinator {
         Self { node, hosts, reach, size, timeout, token }
     }
 
-    /// Has every host ping every other so often.
+    /// Has every host ping every other `count` times.
     pub(super) fn round(&mut self, count: u32) -> Vec<Round> {
         let mut done: BTreeMap<usize, Result<Vec<Outcome>, String>> = BTreeMap::new();
         for host in 0..self.hosts.len() {
@@ -66,10 +66,10 @@ impl Coordinator {
             begun.map_or_else(|error| drop(done.insert(host, Err(error))), |()| ());
         }
         let others = self.hosts.len() as u64 - 1;
-        let patience = PATIENCE + self.timeout * (others * u64::from(count));
-        let until = self.node.now() + patience;
+        let timeout = SETUP_TIMEOUT + self.timeout * (others * u64::from(count));
+        let until = self.node.now() + timeout;
         while done.len() < self.hosts.len() {
-            self.node.wait(Some(LOOK));
+            self.node.wait(Some(POLL_INTERVAL));
             while let Some(event) = self.node.poll_event() {
                 if let Some((host, outcome)) = self.take(event, count) {
                     done.insert(host, outcome);
@@ -81,7 +81,7 @@ impl Coordinator {
                     .collect::<Vec<_>>()
                 {
                     self.reach[host] = Reach::Unknown;
-                    done.insert(host, Err(format!("no answer to its order in {patience}")));
+                    done.insert(host, Err(format!("no answer to its order in {timeout}")));
                 }
             }
         }
@@ -107,7 +107,7 @@ impl Coordinator {
         Ok(())
     }
 
-    /// Takes in what happened; a host that is done with its round, if that is what it was.
+    /// Handles an event; returns the host that has finished its round, if the event was that.
     fn take(&mut self, event: Event, count: u32) -> Option<(usize, Result<Vec<Outcome>, String>)> {
         let find = |reach: &[Reach], wanted: &dyn Fn(&Reach) -> bool| reach.iter().position(wanted);
         match event {
@@ -134,11 +134,11 @@ impl Coordinator {
                 let host = find(&self.reach, &wanted)?;
                 self.reach[host] = Reach::Open(channel);
                 let others = self.hosts.len() - 1;
-                let strange = || Err("it does not understand orders to ping".into());
+                let malformed = || Err("it does not understand orders to ping".into());
                 let outcomes = match ordered {
-                    Ok(Ordered::Ok(outcomes)) if outcomes.len() != others => strange(),
+                    Ok(Ordered::Ok(outcomes)) if outcomes.len() != others => malformed(),
                     Ok(ordered) => ordered,
-                    Err(_) => strange(),
+                    Err(_) => malformed(),
                 };
                 Some((host, outcomes))
             }

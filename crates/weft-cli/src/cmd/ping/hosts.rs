@@ -1,4 +1,4 @@
-//! Who pings whom, and below which ToR each is.
+//! Hosts that ping each other, and the ToR above each.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -14,18 +14,18 @@ use super::address;
 /// A host of the matrix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Host {
-    /// As the user wrote it.
+    /// The name that the user wrote.
     pub(super) name: String,
     pub(super) at: SocketAddr,
-    /// Empty where there is no file that says.
+    /// The ToR's name; empty without a file.
     pub(super) tor: String,
 }
 
-/// All of them, ToR after ToR.
+/// All hosts, ToR after ToR.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hosts(pub(super) Vec<Host>);
 
-/// The file.
+/// The file of hosts.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
@@ -33,7 +33,7 @@ struct File {
 }
 
 impl Hosts {
-    /// Hosts as they were named.
+    /// Returns the hosts of these names.
     ///
     /// # Errors
     /// A name has no address, one is named twice, or there are fewer than two.
@@ -41,7 +41,7 @@ impl Hosts {
         Self::below(names.iter().map(|name| (String::new(), name.as_str())))
     }
 
-    /// Hosts of a file, of all its ToRs or of some.
+    /// Returns the hosts of a file, of all its ToRs or of some.
     ///
     /// # Errors
     /// As [`of`](Self::of), and where the file cannot be read or has no such ToR.

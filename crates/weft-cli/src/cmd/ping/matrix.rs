@@ -1,4 +1,4 @@
-//! The matrix: who reaches whom, in what time.
+//! The matrix: reachability and round-trip times of all pairs.
 
 use std::fmt::Write as _;
 
@@ -9,7 +9,7 @@ use weft_agent::perf::{LatencyMicros, latency_histogram};
 use super::hosts::Hosts;
 use crate::messages::Outcome;
 
-/// A median that is so many times the matrix's own stands out; a 99th percentile against its own likewise.
+/// The factor over the matrix's own median from which a median is marked; the same for 99th percentiles.
 const OUTLIER: [f64; 2] = [3.0, 10.0];
 
 const CORNER: &str = "from \\ to";
@@ -19,7 +19,7 @@ const YELLOW: &str = "\x1b[33m";
 const BOLD: &str = "\x1b[1m";
 const PLAIN: &str = "\x1b[0m";
 
-/// What is known of the pings from one host to another.
+/// The results of the pings from one host to another.
 struct Cell {
     took: Histogram<u64>,
     lost: u64,
@@ -28,13 +28,13 @@ struct Cell {
 
 pub(super) struct Matrix {
     hosts: Hosts,
-    /// From one host to each of all, itself too.
+    /// The cells from one host to each of all hosts, itself included.
     cells: Vec<Vec<Cell>>,
-    /// Hosts that did not do as they were told, and why.
+    /// Hosts that did not ping, and the reason.
     silent: Vec<Option<String>>,
 }
 
-/// A cell for programs.
+/// A cell of the matrix, as JSON.
 #[derive(Debug, Serialize)]
 pub(super) struct Pair {
     from: String,
@@ -49,7 +49,7 @@ pub(super) struct Pair {
     outlier: bool,
 }
 
-/// The matrix for programs.
+/// The matrix, as JSON.
 #[derive(Debug, Serialize)]
 pub(super) struct Report {
     pairs: Vec<Pair>,
@@ -81,7 +81,7 @@ impl Cell {
     }
 }
 
-/// What stands out in a cell.
+/// The mark of a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Mark {
     Nothing,
@@ -96,7 +96,7 @@ impl Matrix {
         Self { hosts, cells: (0..count).map(|_| row()).collect(), silent: vec![None; count] }
     }
 
-    /// Takes in a host's round.
+    /// Adds a host's round.
     pub(super) fn take(&mut self, from: usize, outcomes: Result<Vec<Outcome>, String>) {
         self.silent[from] = outcomes.as_ref().err().cloned();
         let Ok(outcomes) = outcomes else { return };
@@ -110,7 +110,7 @@ impl Matrix {
         }
     }
 
-    /// Whether every host pinged, and every ping was answered by somebody.
+    /// Returns `true` if every host pinged, and at least one ping of each pair was answered.
     pub(super) fn all_reached(&self) -> bool {
         self.silent.iter().all(Option::is_none)
             && self.pairs().all(|(_, _, cell)| cell.error.is_none() && !cell.took.is_empty())
@@ -122,7 +122,7 @@ impl Matrix {
             .filter(|(from, to, _)| from != to)
     }
 
-    /// The median over all cells of a quantile, microseconds.
+    /// Returns the median over all cells of a quantile, microseconds.
     fn typical(&self, quantile: f64) -> f64 {
         let mut all: Vec<f64> =
             self.pairs().filter_map(|(_, _, cell)| cell.quantile(quantile)).collect();
@@ -169,7 +169,7 @@ impl Matrix {
         }
     }
 
-    /// The matrix for people: escape sequences colour what stands out, and are left out where there is no
+    /// Returns the matrix as text: escape sequences colour the outliers, and are left out where there is no
     /// terminal.
     pub(super) fn text(&self) -> String {
         let hosts = &self.hosts.0;
@@ -218,7 +218,7 @@ impl Matrix {
         text
     }
 
-    /// `p50/p99`, microseconds, and the loss where there is some.
+    /// Returns `p50/p99`, microseconds, and the loss if there is any.
     fn cell(&self, from: usize, to: usize, typical: [f64; 2]) -> (String, Mark) {
         if from == to {
             return ("·".into(), Mark::Nothing);
@@ -240,7 +240,7 @@ impl Matrix {
     }
 }
 
-/// With three digits as long as they say something.
+/// Returns a time with up to three significant digits.
 fn micros(figure: f64) -> String {
     if figure < 100.0 { format!("{figure:.1}") } else { format!("{figure:.0}") }
 }

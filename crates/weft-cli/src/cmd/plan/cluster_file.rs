@@ -1,4 +1,4 @@
-//! Reading clusters, and the servers of a job.
+//! Reads clusters, and the servers of a job.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use weft_plan::cluster::{ClusterConfig, ServerId};
 use weft_plan::machine::{Machine, MachineConfig, read_nccl};
 use weft_units::{Seed, unknown_name};
 
-/// A cluster and the part of it that is meant.
+/// A cluster, and the servers of it that are the job's.
 #[derive(Debug, clap::Args)]
 pub(super) struct ClusterArgs {
     /// The cluster: TOML, or NCCL's topology XML for one server
@@ -17,7 +17,7 @@ pub(super) struct ClusterArgs {
     /// The job's servers in rank order: a file with a host name first on each line
     #[arg(long, value_name = "FILE", conflicts_with = "servers")]
     hostfile: Option<PathBuf>,
-    /// The job is the first so many servers, after `--shuffle`
+    /// The job is the first servers, this number of them, after `--shuffle`
     #[arg(long, value_name = "COUNT")]
     servers: Option<usize>,
     /// Put the servers in a random order first, as a scheduler might place ranks
@@ -26,7 +26,7 @@ pub(super) struct ClusterArgs {
 }
 
 impl ClusterArgs {
-    /// The cluster and the job's servers in rank order.
+    /// Returns the cluster and the job's servers in rank order.
     pub(super) fn read(&self) -> Result<(Cluster, Vec<ServerId>)> {
         let cluster = read(&self.file).with_context(|| format!("{}", self.file.display()))?;
         let mut job = match &self.hostfile {
@@ -57,7 +57,7 @@ fn read(path: &Path) -> Result<Cluster> {
     Ok(config.build(machine)?)
 }
 
-/// The inside of servers; NCCL's file is found beside the cluster's.
+/// Reads the inside of a server; NCCL's file is looked up beside the cluster's.
 fn machine(config: &MachineConfig, folder: &Path) -> Result<Machine> {
     let Some(nccl) = &config.nccl else { return config.build().context("machine") };
     let path = folder.join(nccl);

@@ -1,4 +1,4 @@
-//! `weft plan ports`: source ports for all queue pairs of a collective.
+//! `weft plan ports`: plans source ports for all queue pairs of a collective.
 
 use std::path::PathBuf;
 
@@ -17,18 +17,18 @@ use weft_units::{Seed, unknown_name};
 use super::cluster_file::ClusterArgs;
 use weft_report::terminal::{Output, render, write_file};
 
-/// Flows that a plan may have, about three times those of the largest networks.
-const MOST_FLOWS: usize = 1 << 22;
+/// The largest number of flows of a plan, about three times that of the largest networks.
+const MAX_FLOWS: usize = 1 << 22;
 
-/// What is asked.
+/// Options of `weft plan ports`.
 #[derive(Debug, clap::Args)]
 pub(super) struct PortsArgs {
     #[command(flatten)]
     cluster: ClusterArgs,
-    /// Whose queue pairs
+    /// The traffic whose queue pairs are planned
     #[arg(long, value_enum, default_value_t = Traffic::Ring)]
     traffic: Traffic,
-    /// Keep the servers in rank order in place of the planned one
+    /// Keep the servers in rank order instead of the planned one
     #[arg(long)]
     as_listed: bool,
     /// Queue pairs of each connection, in turn over the NIC's ports
@@ -46,7 +46,7 @@ pub(super) struct PortsArgs {
     /// Ports to try for all flows together, where hashes cannot be solved
     #[arg(long, default_value_t = Effort::default().total)]
     total: u64,
-    /// Another of the plans that are as good
+    /// The seed that selects one of the equally good plans
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Write the port table, a line a queue pair
@@ -73,7 +73,7 @@ pub(in crate::cmd) enum Protocol {
 }
 
 impl Protocol {
-    /// IANA's.
+    /// The protocol's number, assigned by IANA.
     pub(in crate::cmd) const fn number(self) -> u8 {
         match self {
             Self::Udp => 17,
@@ -90,8 +90,8 @@ pub(super) fn run(arguments: &PortsArgs, output: Output) -> Result<()> {
     let order = if arguments.as_listed { job } else { server_order(&cluster, &job) };
     let hops = hops(&cluster, &order, arguments.traffic);
     let count = hops.len().saturating_mul(arguments.qps);
-    if arguments.qps == 0 || count > MOST_FLOWS {
-        bail!("--qps {} makes {count} flows; a plan has 1 to {MOST_FLOWS}", arguments.qps);
+    if arguments.qps == 0 || count > MAX_FLOWS {
+        bail!("--qps {} makes {count} flows; a plan has 1 to {MAX_FLOWS}", arguments.qps);
     }
     let (pairs, flows) = queue_pairs(&cluster, &hops, arguments.qps);
     let failures = failures(network, &arguments.down)?;
@@ -140,7 +140,7 @@ fn hops(cluster: &Cluster, order: &[ServerId], traffic: Traffic) -> Vec<Hop> {
     }
 }
 
-/// The links that are down, by the names of their ends.
+/// Returns the links that are down, by the names of their ends.
 fn failures(network: &Network, down: &[String]) -> Result<Failures> {
     let topology = &network.topology;
     let names: Vec<(String, NodeId)> =

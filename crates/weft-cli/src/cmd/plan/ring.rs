@@ -1,4 +1,4 @@
-//! `weft plan ring`: an order of servers, and rings through them.
+//! `weft plan ring`: plans an order of servers, and rings through them.
 
 use std::path::PathBuf;
 
@@ -17,10 +17,10 @@ use weft_units::Seed;
 use super::cluster_file::ClusterArgs;
 use weft_report::terminal::{Output, render, write_file};
 
-/// Random orders that the comparison takes the mean of, as many as Astral's figure 7(b) has.
+/// Number of random orders over which the comparison takes the mean, as in Astral's figure 7(b).
 const PLACEMENTS: u64 = 200;
 
-/// What is asked.
+/// Options of `weft plan ring`.
 #[derive(Debug, clap::Args)]
 pub(super) struct RingArgs {
     #[command(flatten)]
@@ -36,7 +36,7 @@ pub(super) struct RingArgs {
     graph: Option<PathBuf>,
 }
 
-/// One way to connect the servers, and what its transfers cross.
+/// A way to connect the servers, and the links that its transfers cross.
 struct Way {
     name: &'static str,
     key: &'static str,

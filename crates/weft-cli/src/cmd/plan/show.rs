@@ -1,4 +1,4 @@
-//! `weft plan show`: a cluster as it was understood.
+//! `weft plan show`: prints a cluster as the planner reads it.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -9,7 +9,7 @@ use weft_report::{Cell, Column, Table};
 use super::cluster_file::ClusterArgs;
 use weft_report::terminal::{Output, render};
 
-/// What is asked.
+/// Options of `weft plan show`.
 #[derive(Debug, clap::Args)]
 pub(super) struct ShowArgs {
     #[command(flatten)]
@@ -105,7 +105,7 @@ fn text(cluster: &Cluster) -> String {
     text + "\n" + &render(&inside(cluster))
 }
 
-/// How each rail's NIC reaches each GPU.
+/// Returns the path from each rail's NIC to each GPU.
 fn inside(cluster: &Cluster) -> Table {
     let machine = cluster.machine();
     let (reach, gpus, nics) = (Reach::new(machine), machine.gpus(), machine.nics());

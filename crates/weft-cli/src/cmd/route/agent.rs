@@ -1,4 +1,4 @@
-//! `weft route agent`.
+//! `weft route agent`: samples the packets of Linux routers, and sends sFlow.
 
 use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
@@ -25,23 +25,23 @@ Examples:
 Needs CAP_NET_RAW. Packets are drawn by the kernel, coming in and leaving; what is not drawn costs a few instructions. \
 Any collector of sFlow version 5 understands what is sent.")]
 pub(super) struct Agent {
-    /// The address that the router calls itself by
+    /// The router's own address in sFlow
     #[arg(long, value_name = "ADDRESS", required_unless_present = "lab")]
     address: Option<IpAddr>,
     /// Sample all routers of this lab
     #[arg(long, value_name = "NAME", visible_alias = "from-lab", conflicts_with = "address")]
     lab: Option<String>,
-    /// Where sFlow goes
+    /// The address that sFlow is sent to
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:6343")]
     collector: SocketAddr,
-    /// The address of this host that datagrams come from; the controller takes them from the router's `agent` alone, or
+    /// The address of this host that datagrams come from; the controller accepts them from the router's `agent` alone, or
     /// from its `sources` [default: --address]
     #[arg(long, value_name = "ADDRESS")]
     source: Option<IpAddr>,
-    /// Draw one packet in so many
+    /// Sample one of this number of packets
     #[arg(long, default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..))]
     rate: u32,
-    /// How often counters are sent
+    /// Time between two reports of the counters
     #[arg(long, value_name = "INTERVAL", default_value = "2s")]
     counters: Duration,
 }

@@ -1,4 +1,4 @@
-//! `weft route announce` and `weft route withdraw`: a job's beginning and end, told to a running controller.
+//! `weft route announce` and `weft route withdraw`: report a job's beginning and end to a running controller.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -20,7 +20,7 @@ use weft_report::terminal::{Output, write_file};
 /// A running controller.
 #[derive(Debug, clap::Args)]
 pub(super) struct At {
-    /// Where `weft route serve` shows its page; https://HOST:PORT where it has a certificate
+    /// The address of `weft route serve`'s page; https://HOST:PORT if it has a certificate
     #[arg(long, value_name = "HOST:PORT", default_value = "127.0.0.1:7490")]
     controller: String,
     #[command(flatten)]
@@ -28,16 +28,16 @@ pub(super) struct At {
 }
 
 impl At {
-    /// Asks it; a table takes as long as its flows are many.
+    /// Sends a request. The time limit allows for large tables, whose planning takes time in proportion to their flows.
     pub(super) fn ask(&self, path: &str, body: Option<Vec<u8>>) -> Result<Vec<u8>> {
         let credentials = self.client.read()?;
-        let patience = Duration::from_secs(60);
-        let server = Server { host: &self.controller, command: "weft route serve", patience };
+        let timeout = Duration::from_secs(60);
+        let server = Server { host: &self.controller, command: "weft route serve", timeout };
         block_on(server.fetch(path, body, &credentials))?
     }
 
-    /// What is wrong with its answer.
-    pub(super) fn strange(&self, error: &serde_json::Error) -> anyhow::Error {
+    /// Returns the error for a response that is not a controller's.
+    pub(super) fn malformed(&self, error: &serde_json::Error) -> anyhow::Error {
         anyhow!("{} is no controller of `weft route serve`: {error}", self.controller)
     }
 }
@@ -58,7 +58,7 @@ pub(super) struct Announce {
     job: String,
     /// Its table of ports, as `weft plan ports` writes it, CSV or JSON; the columns source and destination are enough
     table: PathBuf,
-    /// What a queue pair sends; if not given, an equal part of the cable that it leaves by
+    /// Rate of a queue pair; if not given, an equal part of its cable's rate
     #[arg(long)]
     rate: Option<BitRate>,
     /// Transport protocol
@@ -67,7 +67,7 @@ pub(super) struct Announce {
     /// Destination port
     #[arg(long, default_value_t = 4791)]
     to_port: u16,
-    /// Another of the plans that are as good
+    /// The seed that selects one of the equally good plans
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Write the port table, a line a queue pair
@@ -96,7 +96,7 @@ pub(super) fn run(arguments: &Announce, output: Output) -> Result<ExitCode> {
     let Announce { job, table, to_port, seed, .. } = arguments;
     let file = table.display();
     let body = std::fs::read(table).with_context(|| format!("cannot read {file}"))?;
-    // Here it can be said which file it is.
+    // The table is checked here, where the error can name its file.
     read_job_table(&body).map_err(|error| anyhow!("{file}: {error}"))?;
     Job::check_name(job)?;
     let protocol = arguments.protocol.number();
@@ -106,7 +106,7 @@ pub(super) fn run(arguments: &Announce, output: Output) -> Result<ExitCode> {
     }
     let answer = arguments.at.ask(&path, Some(body))?;
     let planned: PlannedJob =
-        serde_json::from_slice(&answer).map_err(|error| arguments.at.strange(&error))?;
+        serde_json::from_slice(&answer).map_err(|error| arguments.at.malformed(&error))?;
     if let Some(path) = &arguments.csv {
         write_file(path, &port_csv(&planned.queue_pairs))?;
     }
@@ -133,7 +133,7 @@ pub(super) fn withdraw(arguments: &Withdraw, output: Output) -> Result<ExitCode>
     let path = format!("/v1/withdraw?job={job}");
     let answer = arguments.at.ask(&path, Some(vec![]))?;
     let Withdrawn { flows } =
-        serde_json::from_slice(&answer).map_err(|error| arguments.at.strange(&error))?;
+        serde_json::from_slice(&answer).map_err(|error| arguments.at.malformed(&error))?;
     output.value(&json!({ "job": job, "flows": flows }), || {
         format!("{job}: {flows} flows no longer count")
     })?;

@@ -1,4 +1,4 @@
-//! `weft route explain`.
+//! `weft route explain`: prints the path of a flow, and its reasons.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -38,7 +38,7 @@ pub(super) fn run(arguments: &Explain, output: Output) -> Result<ExitCode> {
     Ok(if arrives { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Where the flow begins: at the router that was named, or on the only link of its host.
+/// Returns the start of the flow: the router that was named, or the only link of its host.
 fn start(fabric: &Fabric, arguments: &Explain) -> Result<Start> {
     if let Some(name) = &arguments.at {
         let Some(router) = fabric.find(name) else { bail!("no router {name:?} in these tables") };

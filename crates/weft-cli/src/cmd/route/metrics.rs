@@ -1,11 +1,11 @@
-//! A route controller as OpenMetrics.
+//! A route controller's state as OpenMetrics.
 
 use prometheus_client::registry::Registry;
 use weft_steer::Picture;
 
 use crate::openmetrics::{self, counters, gauges};
 
-/// The picture as one text.
+/// Returns the picture as one text.
 pub(crate) fn text(picture: &Picture) -> String {
     let mut registry = Registry::with_prefix("weft_route");
     let steers = gauges(&mut registry, "steers", "Whether this controller has the lease");

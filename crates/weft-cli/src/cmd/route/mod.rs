@@ -1,4 +1,4 @@
-//! `weft route`: which way flows take, and how they are steered.
+//! `weft route`: explains the paths of flows, and steers them.
 
 use std::process::ExitCode;
 
@@ -19,7 +19,7 @@ mod status;
 mod steer;
 mod tables;
 
-/// Follow flows through what routers have installed, and steer them where links are crowded
+/// Follow flows through the tables that routers have installed, and move flows off congested links
 #[derive(Debug, clap::Args)]
 #[command(
     arg_required_else_help = true,
@@ -42,23 +42,23 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Say which way a flow takes, and what decides it at every router
+    /// Explain the path of a flow, and the choice at every router
     Explain(explain::Explain),
-    /// Read what routers have installed, and print it as a file that `--installed` takes
+    /// Read the tables that routers have installed, and print them as a file for `--installed`
     Tables(tables::Tables),
-    /// Move a destination to other ports of a router, or take that back
+    /// Move a destination to other ports of a router, or undo such a move
     Move(steer::Move),
     /// Sample the packets of Linux routers and send sFlow
     Agent(agent::Agent),
     /// Watch a fabric and steer it until interrupted
     Serve(serve::Serve),
-    /// Have a running controller plan a job's ports, on what is installed and carried now
+    /// Have a running controller plan a job's ports, on the installed tables and the measured load
     Announce(announce::Announce),
-    /// Tell a running controller that a job has ended
+    /// Report to a running controller that a job has ended
     Withdraw(announce::Withdraw),
-    /// Say who steers, which jobs there are, what was moved, and where there are alarms
+    /// Show which controller steers, the jobs, the moves and the alarms
     Status(status::Status),
-    /// Run a whole cluster at the level of flows, with the controller and without
+    /// Simulate a whole cluster at the level of flows, with the controller and without
     Simulate(simulate::Simulate),
 }
 

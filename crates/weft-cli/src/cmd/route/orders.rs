@@ -1,4 +1,4 @@
-//! What is posted to a running controller: jobs, and their ends.
+//! Handles the requests posted to a running controller: jobs, and their ends.
 
 use std::str::FromStr;
 
@@ -10,10 +10,11 @@ use weft_units::Seed;
 
 use crate::http::{Access, Reply, Request};
 
-/// Bytes of a job's table: some 600,000 queue pairs.
-pub(super) const LONGEST_TABLE: usize = 64 << 20;
+/// The largest table of a job, bytes: some 600,000 queue pairs.
+pub(super) const MAX_TABLE: usize = 64 << 20;
 
-/// `POST /v1/jobs?job=NAME&…` with a table of ports plans a job, `POST /v1/withdraw?job=NAME` ends one.
+/// Carries out `POST /v1/jobs?job=NAME&…` with a table of ports, which plans a job, and `POST /v1/withdraw?job=NAME`,
+/// which ends one.
 pub(super) fn carry_out(request: &Request, access: &Access, door: &Door) -> Reply {
     if let Err(refusal) = access.check_order(&request.shown, "`weft route serve`") {
         return refusal;
@@ -64,7 +65,7 @@ fn number<T: FromStr>(query: &str, name: &str) -> Result<Option<T>, String> {
     named(query, name).map(|text| text.parse().map_err(|_| wrong(text))).transpose()
 }
 
-/// The value of `name=VALUE` in a query.
+/// Returns the value of `name=VALUE` in a query.
 fn named<'a>(query: &'a str, name: &str) -> Option<&'a str> {
     let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
     pairs.into_iter().find_map(|(it, value)| (it == name).then_some(value))

@@ -1,4 +1,4 @@
-//! `weft route serve`.
+//! `weft route serve`: runs the controller, its page and its metrics.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -48,7 +48,7 @@ pub(super) struct Serve {
     page: SocketAddr,
     #[command(flatten)]
     access: AccessOptions,
-    /// Decide and say what would be done, and do nothing
+    /// Decide and log the moves, but install none
     #[arg(long)]
     dry_run: bool,
     /// Write the log as JSON, a line an event
@@ -56,7 +56,7 @@ pub(super) struct Serve {
     log_json: bool,
 }
 
-/// The page, as it is in this binary: it needs nothing from anywhere else.
+/// The page, compiled into this binary: it loads nothing from other servers.
 const PAGE: [(&str, &str, &str); 4] = [
     ("/", HTML, include_str!("page/index.html")),
     ("/style.css", CSS, include_str!("page/style.css")),
@@ -71,7 +71,7 @@ pub(super) fn run(arguments: Serve, output: Output) -> Result<ExitCode> {
     };
     config.dry_run |= arguments.dry_run;
     let access = arguments.access.at(arguments.page, config.tls.as_ref())?;
-    let access = access.with_longest(orders::LONGEST_TABLE);
+    let access = access.with_max_body(orders::MAX_TABLE);
     let scheme = access.scheme();
     log::start(arguments.log_json);
     let mut daemon = Daemon::open(config)?;
@@ -85,7 +85,7 @@ pub(super) fn run(arguments: Serve, output: Output) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Answers browsers and Prometheus on a thread of its own; gives where.
+/// Answers browsers and Prometheus on a thread of its own; returns the address.
 fn serve_page(
     at: SocketAddr,
     access: Access,

@@ -1,4 +1,4 @@
-//! `weft route simulate`: a whole cluster with the controller and without.
+//! `weft route simulate`: simulates a whole cluster with the controller and without.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -28,19 +28,19 @@ pub(super) struct Simulate {
     /// GPUs, each with a NIC, eight in a server
     #[arg(long, default_value_t = 4096)]
     gpus: u32,
-    /// What jobs do
+    /// The traffic of jobs
     #[arg(long, value_enum, default_value_t = Which::AllReduce)]
     collective: Which,
-    /// Sizes that are reported, doubled from the first to the last
+    /// Sizes to report, doubled from the first to the last
     #[arg(long, default_value = "64MiB..1GiB", value_name = "FROM..TO")]
     size: String,
-    /// Without the controller, with it, or one after the other
+    /// Runs without the controller, with it, or both
     #[arg(long, value_enum, default_value_t = Steered::Both)]
     controller: Steered,
     /// Servers of a job; 32 for all-reduce, 16 for all-to-all
     #[arg(long)]
     job_servers: Option<u32>,
-    /// Servers of a job that stand side by side
+    /// Servers of a job that are placed side by side
     #[arg(long)]
     side_by_side: Option<u32>,
     /// Servers that have a job, in percent
@@ -52,16 +52,16 @@ pub(super) struct Simulate {
     /// Cables between switches that are down, in thousandths
     #[arg(long)]
     failed: Option<u32>,
-    /// Windows of ten seconds
+    /// Number of windows of ten seconds
     #[arg(long)]
     windows: Option<u64>,
-    /// Windows after which a quarter of the jobs end and others begin; 0 for never
+    /// Number of windows after which a quarter of the jobs end and others begin; 0 for never
     #[arg(long)]
     change_every: Option<u64>,
-    /// How switches hash (`weft list hashes`)
+    /// The hash of switches (`weft list hashes`)
     #[arg(long, default_value = "crc32")]
     hash: HashAlgorithm,
-    /// Another of the clusters that are as likely
+    /// The seed that selects one of the equally likely clusters
     #[arg(long, default_value_t = 1)]
     seed: u64,
 }
@@ -93,7 +93,7 @@ pub(super) fn run(arguments: &Simulate, output: Output) -> Result<ExitCode> {
         let mut simulation = Simulation::new(Setup { controller, ..setup.clone() })?;
         for _ in 0..windows {
             simulation.step()?;
-            // What it says is for the page of `weft route serve`.
+            // The controller's messages are for the page of `weft route serve`.
             drop(simulation.take_events());
             progress.inc(1);
         }
@@ -127,7 +127,7 @@ fn setup(arguments: &Simulate) -> Result<Setup> {
     Ok(setup)
 }
 
-/// `64MiB..1GiB` as five sizes; one size as itself.
+/// Parses `64MiB..1GiB` as five sizes, and one size as itself.
 fn sizes(text: &str) -> Result<Vec<ByteCount>> {
     let (from, to) = text.split_once("..").unwrap_or((text, text));
     let (from, to): (ByteCount, ByteCount) = (from.parse()?, to.parse()?);

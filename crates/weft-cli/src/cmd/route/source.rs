@@ -1,4 +1,4 @@
-//! Where tables come from: a running lab, the routers of a configuration, a file.
+//! Sources of tables: a running lab, the routers of a configuration, a file.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use weft_lab::Lab;
 use weft_route::{Fabric, Installed};
 use weft_steer::{Inventory, SteerConfig};
 
-/// One of three.
+/// A source of tables, one of three.
 #[derive(Debug, clap::Args)]
 pub(super) struct Source {
     /// A running lab
@@ -23,7 +23,7 @@ pub(super) struct Source {
 }
 
 impl Source {
-    /// The routers, where they can be asked.
+    /// Returns the routers, if the source has running ones.
     pub(super) fn inventory(&self) -> Result<Inventory> {
         match (&self.lab, &self.config) {
             (Some(lab), _) => Ok(Inventory::of_lab(&Lab::open(lab)?)),
@@ -32,7 +32,7 @@ impl Source {
         }
     }
 
-    /// What is installed.
+    /// Returns the installed tables.
     pub(super) fn installed(&self) -> Result<Installed> {
         let Some(path) = &self.installed else {
             if self.lab.is_none() && self.config.is_none() {
@@ -50,7 +50,7 @@ impl Source {
         }
     }
 
-    /// The fabric that the tables make.
+    /// Returns the fabric that the tables describe.
     pub(super) fn fabric(&self) -> Result<Fabric> {
         Ok(Fabric::new(self.installed()?)?)
     }

@@ -1,4 +1,4 @@
-//! `weft route status`: what a running controller knows.
+//! `weft route status`: prints a running controller's state.
 
 use std::process::ExitCode;
 
@@ -25,7 +25,7 @@ pub(super) struct Status {
 pub(super) fn run(arguments: &Status, output: Output) -> Result<ExitCode> {
     let answer = arguments.at.ask("/v1/picture", None)?;
     let picture: Picture =
-        serde_json::from_slice(&answer).map_err(|error| arguments.at.strange(&error))?;
+        serde_json::from_slice(&answer).map_err(|error| arguments.at.malformed(&error))?;
     output.value(&picture, || text(&picture))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -50,7 +50,7 @@ fn text(picture: &Picture) -> String {
     )
 }
 
-/// Returns what was heard and what was not believed, in two lines at most.
+/// Returns the counts of accepted and refused sFlow, in two lines at most.
 fn sflow(picture: &Picture) -> String {
     let it = &picture.heard;
     let heard = format!(

@@ -1,4 +1,4 @@
-//! `weft route move`: one move by hand.
+//! `weft route move`: installs one move by hand.
 
 use std::net::IpAddr;
 use std::process::ExitCode;
@@ -25,22 +25,22 @@ pub(super) struct Move {
     router: String,
     /// The destination's address
     destination: IpAddr,
-    /// The ports that shall lead there
+    /// The ports that lead there after the move
     #[arg(long, value_name = "PORTS", value_delimiter = ',', required_unless_present = "back")]
     by: Vec<String>,
-    /// As it was without any move
+    /// Undo the move
     #[arg(long, conflicts_with = "by")]
     back: bool,
-    /// Say what would be done, and do nothing
+    /// Print the commands, but run none
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
     source: Source,
 }
 
-/// How long the router may take to have it in its kernel.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// A move by hand holds the router's lease for as long as it takes.
+/// The time limit for the router's kernel to show the change.
+const APPLY_TIMEOUT: Duration = Duration::from_secs(10);
+/// The duration of the router's lease that a move by hand holds until it is done.
 const LEASE: Duration = Duration::from_secs(30);
 
 pub(super) fn run(arguments: &Move, output: Output) -> Result<ExitCode> {
@@ -57,7 +57,7 @@ pub(super) fn run(arguments: &Move, output: Output) -> Result<ExitCode> {
         let holder = format!("by-hand/{}/{}", std::process::id(), since.as_nanos());
         let lease = Lease::new(holder, LEASE);
         router.carry_out(&plan, &lease)?;
-        let seen = router.await_change(&change, PATIENCE);
+        let seen = router.await_change(&change, APPLY_TIMEOUT);
         lease.release(router)?;
         if let Err(error) = seen {
             bail!("it was told, and its kernel does not show it: {error}");

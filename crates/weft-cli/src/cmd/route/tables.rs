@@ -1,4 +1,4 @@
-//! `weft route tables`.
+//! `weft route tables`: prints the installed tables.
 
 use std::process::ExitCode;
 

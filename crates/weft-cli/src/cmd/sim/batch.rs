@@ -1,10 +1,10 @@
-//! What commands that do many runs have in common.
+//! Options that all commands with many runs have in common.
 
 use std::num::NonZeroUsize;
 
 use super::workers;
 
-/// Runs, side by side.
+/// Options of concurrent runs.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Batch {
     /// Runs at a time [default: one for each processor]
@@ -21,13 +21,13 @@ impl Batch {
     }
 }
 
-/// With which seeds everything is run.
+/// Options of the seeds of the runs.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Seeds {
     /// The first seed
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// How many runs, each with the next seed
+    /// Number of runs, each with the next seed
     #[arg(long, default_value_t = NonZeroUsize::MIN)]
     seeds: NonZeroUsize,
 }

@@ -1,4 +1,4 @@
-//! `weft sim compare`.
+//! `weft sim compare`: runs several balancers on the same arrivals.
 
 use std::path::{Path, PathBuf};
 
@@ -18,12 +18,12 @@ mod frames;
 mod page;
 mod table;
 
-/// What to compare and how to report it.
+/// Options of the comparison and of its report.
 #[derive(Debug, clap::Args)]
 pub(super) struct CompareArgs {
     /// The scenario file; of an experiment, the scenario its runs start from
     scenario: PathBuf,
-    /// Balancers, the first being what the others are held against: variants of the scenario, path
+    /// Balancers, of which the first is the baseline: variants of the scenario, path
     /// policies, switch models, congestion controls, or several of these joined by `+`
     /// [default: the scenario's variants]
     #[arg(long, value_name = "NAME,…", value_delimiter = ',')]
@@ -52,7 +52,7 @@ pub(super) struct CompareArgs {
     flows: Option<PathBuf>,
 }
 
-/// A comparison that was made.
+/// The results of a comparison.
 #[derive(Debug)]
 struct Made {
     plan: Plan,
@@ -141,7 +141,7 @@ fn text(made: &Made, arguments: &CompareArgs) -> String {
     text
 }
 
-/// `hopper-fig3: 4 balancers, 2 loads, 5 seeds`.
+/// Returns the headline, such as `hopper-fig3: 4 balancers, 2 loads, 5 seeds`.
 fn headline(made: &Made) -> String {
     let Plan { variants, loads, topologies, seeds, .. } = &made.plan;
     let counted = [
@@ -162,7 +162,7 @@ fn headline(made: &Made) -> String {
     format!("{name}: {}", parts.collect::<Vec<_>>().join(", "))
 }
 
-/// A file of rows for programs, in the form that its name says.
+/// A file of rows, in the format of its extension.
 #[derive(Debug)]
 struct FrameFile {
     destination: Destination,

@@ -1,4 +1,4 @@
-//! Scenario files and what they show.
+//! Lists scenario files with their titles.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +15,7 @@ pub(super) fn list(folders: &[PathBuf], output: Output) -> Result<()> {
         Column::text("shows", "about"),
     ]);
     for file in folders.iter().flat_map(|folder| toml_files(folder)) {
-        // A figure that a bench measures, or that cannot be had here, has no scenario.
+        // A figure that a bench measures, or that cannot be reproduced here, has no scenario.
         if read_experiment(&file).is_ok_and(|experiment| experiment.scenario.is_empty()) {
             continue;
         }
@@ -37,7 +37,7 @@ pub(super) fn list(folders: &[PathBuf], output: Output) -> Result<()> {
     output.table(&table)
 }
 
-/// What an experiment measures; nothing for a plain scenario.
+/// Returns the title of an experiment; empty for a plain scenario.
 fn title(file: &Path) -> String {
     read_experiment(file).map(|experiment| experiment.title).unwrap_or_default()
 }

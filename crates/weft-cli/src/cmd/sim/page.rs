@@ -1,4 +1,4 @@
-//! The page of a run.
+//! The HTML page of a run.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use weft_sim::{Report, Scenario};
 
 use super::run::headline;
 
-/// Tables and plots of one run, and the scenario to repeat it.
+/// Returns the tables and plots of one run, and the scenario with which to repeat it.
 pub(super) fn page(scenario: &Scenario, expanded: &str, report: &Report) -> Page {
     let section = |heading: &str, text: &str, body| Section {
         heading: heading.into(),
@@ -16,7 +16,7 @@ pub(super) fn page(scenario: &Scenario, expanded: &str, report: &Report) -> Page
         body,
     };
     let mut sections: Vec<Section> = vec![];
-    // What people look at first is on top, what explains it below.
+    // The results come first, their explanation below.
     let (counters, tables): (Vec<_>, Vec<_>) =
         report.tables().into_iter().partition(|(heading, _)| *heading == "Counters");
     let table_section = |(heading, table)| section(heading, "", Body::Table(table));

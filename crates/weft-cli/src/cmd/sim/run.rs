@@ -1,4 +1,4 @@
-//! `weft sim run`.
+//! `weft sim run`: runs a scenario.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use crate::progress;
 use weft_report::terminal::Destination;
 use weft_report::terminal::{Output, render, write_file};
 
-/// What to run and how to report it.
+/// Options of the run and of its report.
 #[derive(Debug, clap::Args)]
 pub(super) struct RunArgs {
     /// The scenario file; of an experiment, the scenario its runs start from
@@ -37,7 +37,7 @@ pub(super) struct RunArgs {
     /// Write the packets of hosts to a file for Wireshark, without payloads
     #[arg(long, value_name = "FILE", conflicts_with = "seeds")]
     capture: Option<PathBuf>,
-    /// How many packets to write at most; they are kept in memory until the run ends
+    /// Maximum number of packets to write; they are kept in memory until the run ends
     #[arg(long, value_name = "COUNT", default_value_t = 1_000_000, requires = "capture")]
     capture_packets: usize,
 }
@@ -74,7 +74,7 @@ fn run_seeds(scenario: &Scenario, arguments: &RunArgs) -> Result<Vec<Report>> {
     results.map_err(|error| in_scenario(&arguments.scenario, error))
 }
 
-/// One run, its packets in `file`.
+/// Runs one seed, and writes its packets to `file`.
 fn run_captured(scenario: &Scenario, arguments: &RunArgs, file: &Path) -> Result<Report> {
     let destination = Destination::open(file)?;
     let seed = arguments.seeds.each().next().expect("at least one");

@@ -1,4 +1,4 @@
-//! `weft sim swarm`.
+//! `weft sim swarm`: runs random worlds with random faults.
 
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
@@ -11,13 +11,13 @@ use super::workers;
 use crate::progress;
 use weft_report::terminal::Output;
 
-/// What CI runs.
+/// Number of seeds that CI runs.
 const DEFAULT_SEEDS: NonZeroUsize = NonZeroUsize::new(2000).expect("not zero");
 
-/// Which cases.
+/// Options of the cases.
 #[derive(Debug, clap::Args)]
 pub(super) struct SwarmArgs {
-    /// How many random worlds
+    /// Number of random worlds
     #[arg(long, default_value_t = DEFAULT_SEEDS)]
     seeds: NonZeroUsize,
     /// Seed of the first
@@ -26,10 +26,10 @@ pub(super) struct SwarmArgs {
     /// Cases at a time [default: one for each processor]
     #[arg(long)]
     threads: Option<NonZeroUsize>,
-    /// Work requests between RDMA devices instead of messages, about a thousand a world
+    /// Run work requests between RDMA devices instead of messages, about a thousand in each world
     #[arg(long)]
     rdma: bool,
-    /// Hosts that encrypt, most of them with an attacker between them who replays, changes and makes up packets
+    /// Run hosts that encrypt, most of them with an attacker between them who replays, changes and forges packets
     #[arg(long, conflicts_with = "rdma")]
     sealed: bool,
 }

@@ -1,4 +1,4 @@
-//! `weft vpc capture`.
+//! `weft vpc capture`: writes a port's packets to a file.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -29,7 +29,7 @@ pub(super) struct Capture {
     /// The file, which must not exist
     #[arg(long, value_name = "FILE")]
     to: PathBuf,
-    /// Stop after so long
+    /// Stop after this time
     #[arg(long)]
     seconds: Option<u64>,
 }

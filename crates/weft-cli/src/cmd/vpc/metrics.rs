@@ -1,4 +1,4 @@
-//! A daemon's status as OpenMetrics.
+//! The overlay daemon's status as OpenMetrics.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use weft_vswitch::{EncryptionStatus, Status};
 
 use crate::openmetrics::{self, Counters, counters, gauges};
 
-/// The status as one text.
+/// Returns the status as one text.
 pub(crate) fn text(status: &Status) -> String {
     let mut registry = Registry::with_prefix("weft_vpc");
     encryption(&status.encryption, &mut registry);

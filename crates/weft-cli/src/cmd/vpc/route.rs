@@ -1,4 +1,4 @@
-//! `weft vpc route`.
+//! `weft vpc route`: adds, lists and removes locations of machines and prefixes.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ use weft_report::terminal::Output;
 
 #[derive(Debug, Subcommand)]
 pub(super) enum Route {
-    /// Say which host a machine is on, or which machine the gateway sends the packets of a prefix to
+    /// Set the host of a machine, or the machine to which the gateway sends the packets of a prefix
     #[command(after_help = "\
 Examples:
   weft vpc route add 100 02:00:00:00:07:02 10.0.2.2                         a machine, and the host that has it
@@ -26,12 +26,12 @@ Examples:
 What was said of the same destination before is replaced. The gateway's own addresses are `gateways` of the network, in \
 the configuration; it knows the addresses of this host's ports, those given here, and those that were heard.")]
     Add(Add),
-    /// List what was said, and what was heard
+    /// List static and learned locations
     #[command(after_help = "\
 Example:
   weft vpc route list --json")]
     List,
-    /// Take back what was said of a destination
+    /// Remove the static location of a destination
     #[command(after_help = "\
 Examples:
   weft vpc route del 100 02:00:00:00:07:02
@@ -61,7 +61,7 @@ pub(super) struct Del {
 }
 
 impl Add {
-    /// What the daemon is to do, and how that is said when it is done.
+    /// Returns the request for the daemon, and the message after its success.
     pub(super) fn request(self) -> Result<(Request, String)> {
         let Self { vni, destination, to, addresses } = self;
         let (row, done) = match destination {
@@ -88,7 +88,7 @@ impl Del {
     }
 }
 
-/// Everything that is known of where something is.
+/// Lists all known locations.
 pub(super) fn list(status: &Status, output: Output) -> Result<()> {
     let mut table = Table::new(vec![
         Column::number("network", "vni"),

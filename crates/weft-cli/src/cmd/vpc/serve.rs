@@ -1,4 +1,4 @@
-//! `weft vpc serve`.
+//! `weft vpc serve`: runs the overlay's daemon.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -62,7 +62,7 @@ pub(super) fn run(arguments: Serve, output: Output) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Answers Prometheus on a thread of its own, which asks the daemon as anybody does.
+/// Answers Prometheus on a thread of its own, which queries the daemon over its control socket.
 fn serve_metrics(at: SocketAddr, access: Access, control: PathBuf) -> Result<()> {
     let handler: Handler = Arc::new(move |request| {
         if request.path != "/metrics" {

@@ -1,4 +1,4 @@
-//! A daemon's status for people.
+//! The overlay daemon's status as text.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ use weft_vswitch::{EncryptionStatus, PairStatus, PathStatus, PortStatus, Status,
 
 use weft_report::terminal::{Output, render};
 
-/// Everything, or as JSON.
+/// Prints the whole status, as text or as JSON.
 pub(super) fn status(status: &Status, output: Output) -> Result<()> {
     output.value(status, || {
         let mut text = format!("host {}, tenants' MTU {}\n", status.address, status.tenant_mtu);
@@ -56,7 +56,7 @@ pub(super) fn status(status: &Status, output: Output) -> Result<()> {
     })
 }
 
-/// The ports alone.
+/// Prints the ports alone.
 pub(super) fn ports(ports: &[PortStatus], output: Output) -> Result<()> {
     output.value(&ports, || match ports.is_empty() {
         true => "no ports (`weft vpc port add`)".into(),
@@ -64,7 +64,7 @@ pub(super) fn ports(ports: &[PortStatus], output: Output) -> Result<()> {
     })
 }
 
-/// Mode, connections, and what was refused.
+/// Returns the encryption mode, the connections, and the counts of refused ones.
 fn encryption(status: &EncryptionStatus) -> String {
     let EncryptionStatus { mode, authenticates, connections: (sealed, clear), .. } = status;
     if mode == "off" {
@@ -107,7 +107,7 @@ fn state(up: bool) -> Cell {
     text(if up { "up" } else { "down" })
 }
 
-/// Nothing where there is only one.
+/// Returns a row for each thread; an empty table if there is only one.
 fn thread_table(threads: &[ThreadStatus]) -> Table {
     let mut table = Table::new(vec![
         Column::number("thread", "thread"),

@@ -1,4 +1,4 @@
-//! `weft vpc try`: the overlay on this machine, in one command.
+//! `weft vpc try`: runs the overlay on this machine, in one command.
 
 use std::io::{IsTerminal, stdin};
 use std::process::{Command, ExitCode};
@@ -24,13 +24,13 @@ Examples:
 Inside, `ip netns exec weft-try.red1 redis-server` starts a program in red's other half, and `weft vpc status \
 --control /tmp/weft-try-h0.sock` shows the paths.")]
 pub(super) struct Try {
-    /// Packets that every path loses
+    /// Share of packets that every path loses
     #[arg(long, value_name = "PERCENT", default_value = "1%")]
     loss: Loss,
     /// Disjoint paths between the hosts
     #[arg(long, default_value_t = 4)]
     paths: usize,
-    /// Without reliability: a plain VXLAN, to compare
+    /// Run without reliability: a plain VXLAN, for comparison
     #[arg(long)]
     plain: bool,
     /// A program for tenant red on host 0, instead of a shell
@@ -89,7 +89,7 @@ fn explain(trial: &Trial, options: &Try, output: Output) -> Result<()> {
     })
 }
 
-/// The command's exit code as ours.
+/// Runs the command, and returns its exit code as this command's.
 fn execute(command: &mut Command) -> Result<ExitCode> {
     let status = command.status().context("cannot enter the tenant's namespace")?;
     Ok(status

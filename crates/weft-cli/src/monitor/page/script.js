@@ -1,4 +1,4 @@
-// Draws what /v1/picture says, once a second. Texts come from programs that are watched: they are set as text, never as HTML.
+// Draws /v1/picture once a second. Texts come from programs that are watched: they are set as text, never as HTML.
 
 const EVERY = 1000;
 const STEPS = [10e3, 20e3, 50e3, 100e3, 200e3, 500e3, 1e6, 10e6]; // ns: the upper ends of all colours but the last

@@ -1,4 +1,4 @@
-//! Long messages, several under way on each channel; each is answered when it is there.
+//! Long messages, several in flight on each channel; each is acknowledged by a response.
 
 use weft_units::{Duration, Rng};
 
@@ -8,7 +8,7 @@ const SIZE: u32 = 1 << 20;
 
 pub(super) struct Model {
     size: u32,
-    /// Places on channels where another message may go.
+    /// Free places on channels, each for one more message.
     free: Vec<u32>,
 }
 

@@ -1,5 +1,5 @@
-//! Elephants and mice: long messages without pause on the first channel, and short calls that come by themselves
-//! on the others, or on the same one where there is no other.
+//! Elephants and mice: long messages without pause on the first channel, and open-loop short calls on the others, or
+//! on the same one if there is no other.
 
 use weft_units::{Duration, Rng};
 

@@ -1,4 +1,4 @@
-//! Incast: all channels are asked at once, and their answers meet. A round is over with the last of them.
+//! Incast: requests go out on all channels at once, and the responses meet. A round ends with the last of them.
 
 use weft_units::{Duration, Rng};
 
@@ -11,7 +11,7 @@ pub(super) struct Model {
     answer: u32,
     channels: u32,
     begun: Duration,
-    /// Channels that are still to be asked, and answers that are still to come.
+    /// Channels whose request is still to be sent, and responses that are still to come.
     to_ask: u32,
     to_come: u32,
 }

@@ -1,5 +1,5 @@
-//! Flow models: what clients ask for, when, and of whom (X-RDMA's XR-Perf, section VI.B). A model knows no
-//! channel, clock or socket; it is asked what comes next, and told what was answered.
+//! Flow models: each decides which calls a client makes, when, and on which channel (X-RDMA's XR-Perf, section VI.B).
+//! A model knows no channel, clock or socket: the client polls it for calls, and reports each response to it.
 
 use weft_sim::workload::sizes::Sizes;
 use weft_units::{Duration, Rng};
@@ -13,52 +13,52 @@ mod rpc_mix;
 /// A call to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Call {
-    /// When it is due, since the run began. How long it took counts from then: what waits for a busy channel
-    /// waits.
+    /// The due time, since the run began. The duration of a call counts from it, so that time spent waiting for a
+    /// busy channel is included.
     pub(super) due: Duration,
-    /// On which of the channels.
+    /// The index of the channel.
     pub(super) channel: u32,
     /// Bytes of the request.
     pub(super) request: u32,
     /// Bytes of the response.
     pub(super) response: u32,
-    /// Which of the model's classes it is counted with.
+    /// The index of the model's class that it is counted in.
     pub(super) class: usize,
 }
 
-/// Decides what is asked for.
+/// A source of calls.
 pub(super) trait Model {
-    /// What calls are counted as.
+    /// Returns the classes that calls are counted in.
     fn classes(&self) -> &'static [&'static str];
 
-    /// The next call that is due by `at`.
+    /// Returns the next call that is due by `at`.
     fn next(&mut self, at: Duration, rng: &mut Rng) -> Option<Call>;
 
-    /// When the next call is due, if that does not depend on answers.
+    /// Returns the due time of the next call, if that does not depend on responses.
     fn due(&self) -> Option<Duration> {
         None
     }
 
-    /// A call was answered at this time. A model may have measured something longer that ends with it: its
-    /// class, and how long it took.
+    /// Records a call's response at this time. If the model measures something longer that ends with it, returns its
+    /// class and its duration.
     fn answered(&mut self, call: &Call, at: Duration) -> Option<(usize, Duration)>;
 }
 
-/// What the command line says of a model.
+/// Parameters of a model from the command line.
 #[derive(Clone, Debug)]
 pub(super) struct Shape {
-    /// Bytes of a message, or the model's own choice.
+    /// Bytes of a message; `None` for the model's own choice.
     pub(super) size: Option<u32>,
-    /// Where sizes are drawn from.
+    /// The distribution that sizes are drawn from.
     pub(super) sizes: Sizes,
-    /// Calls a second of what comes by itself.
+    /// Calls per second of open-loop arrivals.
     pub(super) rate: f64,
-    /// Calls under way on each channel of what waits for answers.
+    /// Calls in flight on each channel of closed-loop models.
     pub(super) outstanding: u32,
     pub(super) channels: u32,
 }
 
-/// Declares every model: its file, its name, and what it does.
+/// Declares every model: its file, its name, and its description.
 macro_rules! models {
     ($($kind:ident => $module:ident, $name:literal, $about:literal;)+) => {
         /// A flow model.
@@ -73,7 +73,7 @@ macro_rules! models {
                 match self { $(Self::$kind => $name),+ }
             }
 
-            /// The model, of this shape.
+            /// Returns the model of this shape.
             pub(super) fn build(self, shape: &Shape) -> Box<dyn Model> {
                 match self { $(Self::$kind => Box::new($module::Model::new(shape))),+ }
             }
@@ -84,12 +84,12 @@ macro_rules! models {
 models! {
     PingPong => ping_pong, "ping-pong", "one message there and back at a time";
     Bulk => bulk, "bulk", "long messages, several under way on each channel";
-    ElephantsMice => elephants_mice, "elephants-mice", "long messages on one channel, short ones that come by themselves on the others";
-    Incast => incast, "incast", "all channels asked for an answer at once, again when all have answered";
-    RpcMix => rpc_mix, "rpc-mix", "reads and writes of drawn sizes that come by themselves";
+    ElephantsMice => elephants_mice, "elephants-mice", "long messages on one channel, short open-loop calls on the others";
+    Incast => incast, "incast", "one request on every channel at once, again when all responses are there";
+    RpcMix => rpc_mix, "rpc-mix", "open-loop reads and writes of sizes drawn from a distribution";
 }
 
-/// Arrivals that know nothing of each other: a Poisson process.
+/// A Poisson process of independent arrivals.
 #[derive(Clone, Copy, Debug)]
 struct Arrivals {
     rate: f64,
@@ -101,10 +101,10 @@ impl Arrivals {
         Self { rate, next: Duration::ZERO }
     }
 
-    /// When the next one came, if that was by `at`.
+    /// Returns the time of the next arrival, if that was by `at`.
     fn take(&mut self, at: Duration, rng: &mut Rng) -> Option<Duration> {
         let due = (self.next <= at).then_some(self.next)?;
-        // Never the logarithm of zero.
+        // The logarithm of zero is never taken.
         let seconds = -(1.0 - rng.unit()).ln() / self.rate;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates")]
         let gap = Duration::from_nanos((seconds * 1e9) as u64);

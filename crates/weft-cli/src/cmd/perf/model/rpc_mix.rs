@@ -1,5 +1,5 @@
-//! A mix of remote procedure calls that come by themselves: as many reads as writes, of sizes drawn from a
-//! distribution; classes are by size. What the other direction carries is short.
+//! A mix of open-loop remote procedure calls: as many reads as writes, of sizes drawn from a distribution; classes are
+//! by size. The message of the other direction is short.
 
 use weft_sim::workload::sizes::Sizes;
 use weft_units::{Duration, Rng};
@@ -7,9 +7,9 @@ use weft_units::{Duration, Rng};
 use super::{Arrivals, Call, Shape};
 
 const SHORT: u32 = 64;
-/// The longest; the tail of some distributions is longer than a message.
-const LONGEST: u32 = 16 << 20;
-/// What travels in its frame, and what one READ fetches, with the defaults.
+/// The longest message, bytes; some distributions have a longer tail.
+const MAX_SIZE: u32 = 16 << 20;
+/// The longest message that fits its frame, and the longest that one READ fetches, with the defaults, bytes.
 const BOUNDS: [u32; 2] = [4 << 10, 64 << 10];
 
 pub(super) struct Model {
@@ -32,7 +32,7 @@ impl super::Model for Model {
 
     fn next(&mut self, at: Duration, rng: &mut Rng) -> Option<Call> {
         let due = self.arrivals.take(at, rng)?;
-        let size = self.sizes.draw(rng).clamp(1, LONGEST);
+        let size = self.sizes.draw(rng).clamp(1, MAX_SIZE);
         let channel = u32::try_from(rng.below(self.channels.into())).expect("a channel");
         let class = BOUNDS.iter().filter(|&&bound| size > bound).count();
         let (request, response) = if rng.chance(1, 2) { (size, SHORT) } else { (SHORT, size) };

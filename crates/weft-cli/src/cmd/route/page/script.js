@@ -1,4 +1,4 @@
-// Draws what /v1/picture says, twice a second. Names come from routers and files: they are set as text, never as HTML.
+// Draws /v1/picture twice a second. Names come from routers and files: they are set as text, never as HTML.
 
 const EVERY = 500;
 const STEPS = [0.25, 0.5, 0.75, 0.9]; // upper ends of all colours but the last

@@ -1,4 +1,4 @@
-//! What `--loads` and `--topologies` say.
+//! Parses `--loads` and `--topologies`.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use toml::{Table, Value};
 use weft_topo::build::TopologyKind;
 use weft_units::unknown_name;
 
-/// A load: `0.5` or `50%`. What fits is for the workload to say.
+/// Parses a load: `0.5` or `50%`. The workload checks its range.
 pub(super) fn load(text: &str) -> Result<f64, String> {
     let (digits, scale) = match text.strip_suffix('%') {
         Some(digits) => (digits, 100.0),
@@ -17,10 +17,10 @@ pub(super) fn load(text: &str) -> Result<f64, String> {
     load.map(|load| load / scale).map_err(|_| "expected a load such as 0.5 or 50%".to_owned())
 }
 
-/// A network and its name: a shape with what differs from its defaults, or a file.
+/// Parses a network, and returns it with its name: a shape with the values that differ from its defaults, or a file.
 ///
 /// # Errors
-/// It is neither.
+/// The text is neither.
 pub(super) fn topology(text: &str) -> Result<(String, Table)> {
     let mut parts = text.split(':');
     let kind = parts.next().unwrap_or_default();
@@ -39,7 +39,7 @@ pub(super) fn topology(text: &str) -> Result<(String, Table)> {
         let known: Vec<&str> = TopologyKind::ALL.iter().map(|kind| kind.name()).collect();
         bail!("--topologies {text}: no such file, and {}", unknown_name("topology", kind, &known));
     }
-    // Named from here, not from the scenario's folder.
+    // The path is relative to the current folder, not to the scenario's.
     let file = std::path::absolute(text).with_context(|| text.to_owned())?;
     table.insert("kind".into(), "file".into());
     table.insert("file".into(), file.display().to_string().into());

@@ -1,4 +1,4 @@
-//! A comparison for programs: JSON, and rows for CSV and Parquet.
+//! A comparison as JSON, and as rows for CSV and Parquet.
 
 use serde_json::{Value, json};
 use weft_report::{Frame, Values};
@@ -7,7 +7,7 @@ use weft_sim::report::FlowLine;
 
 use super::Made;
 
-/// Everything but the flows.
+/// Returns the whole comparison except the flows.
 pub(super) fn value(made: &Made) -> Value {
     let Made { plan, rows, .. } = made;
     json!({
@@ -19,7 +19,7 @@ pub(super) fn value(made: &Made) -> Value {
     })
 }
 
-/// One row for each cell: each metric's mean over the seeds and half its confidence interval.
+/// Returns one row for each cell: each metric's mean over the seeds and half its confidence interval.
 pub(super) fn rows(rows: &[Row]) -> Frame {
     let mut columns = places(rows, |_| 1);
     let estimates = |value: &dyn Fn(&Row) -> Option<weft_sim::compare::Estimate>, key: &str| {
@@ -42,7 +42,7 @@ pub(super) fn rows(rows: &[Row]) -> Frame {
     Frame::new(columns)
 }
 
-/// One row for each run.
+/// Returns one row for each run.
 pub(super) fn runs(rows: &[Row]) -> Frame {
     let mut columns = places(rows, |row| row.runs.len());
     let runs = || rows.iter().flat_map(|row| &row.runs);
@@ -54,7 +54,7 @@ pub(super) fn runs(rows: &[Row]) -> Frame {
     Frame::new(columns)
 }
 
-/// One row for each flow.
+/// Returns one row for each flow.
 pub(super) fn flows(rows: &[Row]) -> Frame {
     let count = |row: &Row| row.runs.iter().map(|run| run.flows.len()).sum();
     let mut columns = places(rows, count);
@@ -80,7 +80,7 @@ pub(super) fn flows(rows: &[Row]) -> Frame {
     Frame::new(columns)
 }
 
-/// The columns that say where a row belongs, each row's as often as `times`.
+/// Returns the columns that identify a row's cell, each row's repeated `times`.
 fn places(rows: &[Row], times: impl Fn(&Row) -> usize) -> Vec<(String, Values)> {
     let repeated = || rows.iter().flat_map(|row| std::iter::repeat_n(&row.cell, times(row)));
     let topologies = repeated().map(|cell| cell.topology.clone().unwrap_or_default());
@@ -93,7 +93,7 @@ fn places(rows: &[Row], times: impl Fn(&Row) -> usize) -> Vec<(String, Values)> 
     ]
 }
 
-/// Seeds and tags are any 64 bits; a program sees the same ones.
+/// Returns the same 64 bits as a signed number: seeds and tags use all of them.
 fn whole(number: u64) -> i64 {
     number.cast_signed()
 }

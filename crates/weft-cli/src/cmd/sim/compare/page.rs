@@ -1,4 +1,4 @@
-//! The page of a comparison.
+//! The HTML page of a comparison.
 
 use weft_report::{
     Axis, Body, CdfPlot, Column, OrdinalPlot, PercentilePlot, Report, Section, Series, Table, Unit,
@@ -43,7 +43,7 @@ fn interval(made: &Made) -> &'static str {
     if made.plan.seeds.len() > 1 { table::INTERVAL } else { "" }
 }
 
-/// Slowdown over the load, for each network.
+/// Returns the plots of slowdown over load, one for each network.
 fn by_load(made: &Made) -> Vec<Section> {
     let loads = made.plan.loads.len();
     if loads < 2 {
@@ -65,13 +65,13 @@ fn by_load(made: &Made) -> Vec<Section> {
     plots.collect()
 }
 
-/// One balancer's metric at each load, in the order they were asked for.
+/// Returns one balancer's metric at each load, in the order of the options.
 fn over_loads(rows: &[Row], balancer: &str, key: &'static str) -> Vec<(f64, f64)> {
     let rows = rows.iter().filter(|row| row.cell.balancer == balancer);
     rows.map(|row| point(row.metrics.get(key).copied())).collect()
 }
 
-/// A value and its whisker.
+/// Returns a value and its whisker.
 fn point(estimate: Option<Estimate>) -> (f64, f64) {
     estimate.map_or((f64::NAN, 0.0), |estimate| (estimate.mean, estimate.half_width.unwrap_or(0.0)))
 }
@@ -82,7 +82,7 @@ fn on(row: &Row) -> String {
     row.cell.topology.as_ref().map_or_else(String::new, |topology| format!(", {topology}"))
 }
 
-/// The plots of one load on one network.
+/// Returns the plots of one load on one network.
 fn of_place(rows: &[&Row]) -> Vec<Section> {
     let load = rows[0].cell.load.map_or_else(String::new, |load| format!(", load {load}"));
     let place = format!("{load}{}", on(rows[0]));

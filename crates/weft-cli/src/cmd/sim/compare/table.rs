@@ -1,16 +1,16 @@
-//! The table of a comparison, for people.
+//! The table of a comparison, as text.
 
 use weft_report::{Cell, Column, Table};
 use weft_sim::compare::{Estimate, METRICS, Metric, Row, Show, Shown};
 
 use super::Made;
 
-/// What stands behind ±.
+/// The explanation of ± and of "over".
 pub(super) const INTERVAL: &str = "± is half of the 95 % confidence interval of the mean over the \
                                    seeds (Student's t). \"over\" is the mean slowdown over the \
                                    first balancer's, seed by seed.";
 
-/// One row for each balancer at each load on each network.
+/// Returns one row for each balancer at each load on each network.
 pub(super) fn rows(made: &Made) -> Table {
     let shown: Vec<&Metric> =
         METRICS.iter().filter(|metric| is_shown(metric, &made.rows)).collect();
@@ -31,7 +31,7 @@ pub(super) fn rows(made: &Made) -> Table {
         let mut cells: Vec<Cell> = places.iter().map(|(_, place)| place(row).into()).collect();
         cells.push(row.cell.balancer.clone().into());
         for metric in &shown {
-            // Of counts and shares the mean is enough for people.
+            // For counts and shares the table shows only the mean.
             let narrow = matches!(metric.show, Show::Percent | Show::Decimals(0));
             let estimate = row.metrics.get(metric.key).copied();
             let estimate = estimate.map(|estimate| Estimate {
@@ -50,7 +50,7 @@ pub(super) fn rows(made: &Made) -> Table {
 
 type Place = (&'static str, fn(&Row) -> String);
 
-/// What varies beside the balancer.
+/// Returns the columns of the axes that vary, besides the balancer.
 fn places(made: &Made) -> Vec<Place> {
     let topology: Place = ("topology", |row| row.cell.topology.clone().unwrap_or_default());
     let load: Place =
@@ -65,7 +65,7 @@ fn places(made: &Made) -> Vec<Place> {
     places
 }
 
-/// Whether anybody would miss the column.
+/// Returns `true` if the metric's column carries information.
 fn is_shown(metric: &Metric, rows: &[Row]) -> bool {
     let mut values = rows.iter().filter_map(|row| row.metrics.get(metric.key));
     match metric.shown {
@@ -85,7 +85,7 @@ fn cell(estimate: Option<&Estimate>, text: impl Fn(f64) -> String) -> Cell {
     }
 }
 
-/// Slowdown by size, mean and 99th percentile, one row for each balancer.
+/// Returns slowdown by size, mean and 99th percentile, one row for each balancer.
 pub(super) fn by_size(rows: &[&Row]) -> Table {
     let mut columns = vec![Column::text("balancer", "balancer")];
     let bins = rows.first().map_or(&[][..], |row| &row.by_size);
@@ -103,7 +103,7 @@ pub(super) fn by_size(rows: &[&Row]) -> Table {
     table
 }
 
-/// The name of a size bin by its end.
+/// Returns the name of a size bin, from its upper end.
 pub(super) fn bin_name(up_to_bytes: Option<u64>) -> String {
     #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
     let text = |bytes: u64| weft_report::Unit::Bytes.format(bytes as f64);
