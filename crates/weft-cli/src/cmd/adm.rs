@@ -20,16 +20,16 @@ use weft_report::terminal::{Output, render};
     arg_required_else_help = true,
     after_help = "\
 Examples:
-  weft adm list                                     every parameter of every program of this user's
-  weft adm get keepalive                            one, of all of them
-  weft adm set trace_every 100 --node kv_server     trace one call in a hundred of that program's
+  weft adm list                                     every parameter of every program of this user
+  weft adm get keepalive                            one parameter of all programs
+  weft adm set trace_every 100 --node kv_server     trace one call in a hundred of that program
   weft adm set keepalive 200ms --all
   weft adm set keepalive 200ms --all --hosts 10.0.0.1:7475,10.0.0.2:7475 --token-file token
   weft adm list --hosts https://10.0.0.1:7475 --ca ca.pem --certificate me.pem --key me.key
   weft adm token token                              a new token, in a file that only this user reads
 
-A program obeys when it next looks at its sockets: at once when it sleeps, within a millisecond when it polls. Off-line \
-parameters are decided when a program starts. Other hosts are reached through their `weft monitor agent`, which must \
+A program applies a change when it next polls its sockets: at once when it sleeps, within a millisecond when it polls. Off-line \
+parameters are fixed when a program starts. Other hosts are reached through their `weft monitor agent`, which must \
 have been given the same token, or the authority of this client's certificate."
 )]
 pub(crate) struct Args {

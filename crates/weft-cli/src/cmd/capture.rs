@@ -33,8 +33,8 @@ Examples:
   sudo weft lab exec h0 -- weft capture -w h0.pcapng -i eth0 --duration 5s
   weft sim run mine.toml --capture sim.pcapng            what simulated hosts sent
 
-A program's capture takes no privileges: Weft in the program writes what it gives to its sockets and takes \
-from them. An interface's takes root or CAP_NET_RAW, and has what arrived there. Both have each datagram \
+A program's capture needs no privileges: Weft in the program writes what it gives to its sockets and takes \
+from them. An interface's needs root or CAP_NET_RAW, and has the packets that arrived there. Both have each datagram \
 as it is on the wire, where the kernel hands out whole batches.
 
   tshark -X lua_script:dissector/weft.lua -o weft.keys:keys -r perf.pcapng

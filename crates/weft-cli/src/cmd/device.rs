@@ -28,7 +28,7 @@ Examples:
   weft device delete tenant-a
 
 Without a daemon, `weft run` puts the device into each program. With one, the programs of a host share one \
-port and one engine, are kept apart by it, and what one leaves behind when it dies is reclaimed. The daemon \
+port and one engine, are isolated from each other, and the daemon reclaims the resources of a program that dies. The daemon \
 listens at /run/weft/device.sock where it is root's, else below XDG_RUNTIME_DIR; --socket and \
 WEFT_DEVICE_SOCKET name another place."
 )]
@@ -52,7 +52,7 @@ Examples:
 
 The file has lines such as `profile = \"stellar\"`; its keys are profile, policy, congestion, paths, rto, mtu, \
 line-rate, held-bytes, held-bytes-per-peer, and quotas such as queue-pairs-per-user (docs/device.md). Variables of \
-those names, WEFT_PROFILE to WEFT_HELD_BYTES_PER_PEER, go before it; quotas have none. Programs find the addresses that the daemon's host, or network namespace, has when it starts. Devices are \
+those names, WEFT_PROFILE to WEFT_HELD_BYTES_PER_PEER, take precedence; quotas have none. Programs find the addresses that the daemon's host, or network namespace, has when it starts. Devices are \
 not kept from one daemon to the next.")]
     Serve {
         /// Settings of the daemon and of its devices' transport, a TOML file

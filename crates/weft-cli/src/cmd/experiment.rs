@@ -44,11 +44,11 @@ Examples:
   weft experiment run stellar-fig12
   weft experiment run stellar-fig9 --html out/fig9.html
   weft experiment run stellar-fig10                             its parts, 10a and 10b
-  weft experiment run astral                                    all of a paper
+  weft experiment run astral                                    all figures of a paper
   weft experiment run stellar-fig9 --set run.limit=500us        a shorter run
   weft experiment run --all --record --html out/figures.html    everything, also in the docs
 
-Standard error has each figure's verdict as it ends, and in the end the seconds of all.
+Standard error has each figure's verdict as it ends, and at the end the total seconds.
 Exit code 1 when a claim does not hold, or holds though the file says that it differs, or a figure cannot be run.")]
     Run(RunArgs),
     /// Write the pages of the docs that are made from the recorded results

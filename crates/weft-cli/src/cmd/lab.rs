@@ -27,7 +27,7 @@ Examples:
   sudo weft lab exec h1 -- iperf3 -s                 a program on a host
   sudo weft lab exec h0 -- iperf3 -c 10.2.0.2        another one, across the fabric
   sudo weft lab set l0-s1 --loss 1%                  one path loses packets
-  sudo weft lab set l0-s2 --silent                   another swallows everything, unnoticed
+  sudo weft lab set l0-s2 --silent                   another drops every packet silently
   sudo weft lab run experiments/hopper-fig6.toml     a scenario of the simulator on real packets
   sudo weft lab down
 
@@ -69,7 +69,7 @@ loads. The simulator's switches must do ecmp, as a lab's do. Needs root.")]
     #[command(after_help = "\
 Examples:
   sudo weft lab down
-  sudo weft lab down --all    every lab, also what a crash has left")]
+  sudo weft lab down --all    every lab, also those that a crash has left")]
     Down {
         /// Every lab on this machine
         #[arg(long)]

@@ -38,7 +38,7 @@ Colours follow NO_COLOR; progress bars appear on a terminal only.";
 
 const EXAMPLES: &str = "\
 Examples:
-  sudo weft demo                             why one wants several paths, in half a minute
+  sudo weft demo                             the use of several paths, in half a minute
   weft doctor                                what this machine can do, and what to install
   sudo weft lab up --spines 4                a leaf–spine fabric of network namespaces
   sudo weft lab set l0-s1 --loss 1%          one of its four paths loses packets

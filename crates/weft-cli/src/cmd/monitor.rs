@@ -41,9 +41,9 @@ Examples:
   weft monitor agent --listen 10.0.0.1:7475 --tls-certificate me.pem --tls-key me.key --tls-clients ca.pem
   curl -H \"Authorization: Bearer $(cat token)\" http://10.0.0.1:7475/v1/report
 
-Who shows the token may read and, by `weft adm --hosts`, change parameters of this host's programs; this host's users may \
+Clients that show the token may read and, by `weft adm --hosts`, change parameters of this host's programs; this host's users may \
 read without it. With --tls-certificate and --tls-key it speaks HTTPS, and with --tls-clients a client's certificate is \
-as good as the token. Without them nothing is encrypted: listen on a network that is yours.")]
+as good as the token. Without them nothing is encrypted: listen only on a network that you trust.")]
     Agent {
         /// The address to listen at; port 0 is any
         #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7475")]
@@ -66,7 +66,7 @@ Examples:
   weft monitor serve --file hosts --every 5s --keep 3600s
   ssh -L 7480:127.0.0.1:7480 HOST                        its page, from another host
 
-A file has a host and port on each line; what follows a # is left out.")]
+A file has a host and port on each line; text after a # is ignored.")]
     Serve {
         /// The address to listen at; port 0 is any
         #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7480")]

@@ -44,9 +44,9 @@ hosts.toml:
   leaf0 = [\"10.0.0.1\", \"10.0.0.2\"]
   leaf1 = [\"10.0.1.1\", \"storage-7:4793\"]
 
-A row is who pings, a column who answers; a cell has the median and the 99th percentile of round trips, and the
-share of pings that were lost. RDMA repeats what a network loses: a bad path shows as time, a dead one as loss. \
-What stands out is coloured, and marked with !. This command exits with 1 when somebody could not be reached."
+A row is the host that pings, a column the host that answers; a cell has the median and the 99th percentile of round trips, and the
+share of pings that were lost. RDMA retransmits lost packets: a bad path shows as time, a dead one as loss. \
+Outliers are coloured, and marked with !. The exit code is 1 if a host could not be reached."
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -83,7 +83,7 @@ Examples:
   weft adm token token; weft ping serve --token-file token
   weft ping serve --listen 10.0.0.1:4793 --token-file token --device weft
 
-Pings are answered to everybody. Without a token, other hosts' orders to ping are refused.")]
+Every host may ping this one. Without a token, other hosts' orders to ping are refused.")]
     Serve(ServeArgs),
 }
 

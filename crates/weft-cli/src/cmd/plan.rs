@@ -20,7 +20,7 @@ pub(super) use self::ports::Protocol;
     arg_required_else_help = true,
     after_help = "\
 Examples:
-  weft plan show plans/astral.toml                        what the file says: servers, blocks, rails, switches
+  weft plan show plans/astral.toml                        the contents of the file: servers, blocks, rails, switches
   weft plan ring plans/astral.toml --shuffle 1            a ring in rank order and a planned one
   weft plan ring cluster.toml --hostfile hosts --rankfile ranks --graph graph.xml
   weft plan ports plans/astral.toml --csv ports.csv       a source port for every queue pair
@@ -44,7 +44,7 @@ Examples:
     /// Plan the order of servers, and the rings through their GPUs and NICs
     #[command(after_help = "\
 Examples:
-  weft plan ring plans/by-name.toml                       the order, and what it spares
+  weft plan ring plans/by-name.toml                       the order, and the transfers that it saves
   weft plan ring plans/astral.toml --servers 140 --shuffle 7
   weft plan ring cluster.toml --hostfile hosts --rankfile ranks     for mpirun --rankfile ranks
   weft plan ring cluster.toml --graph graph.xml           for NCCL_GRAPH_FILE=graph.xml on every server
@@ -64,7 +64,7 @@ Examples:
   weft plan ports cluster.toml --total 16777216           look longer where hashes cannot be solved
 
 The table gives for each queue pair the UDP source port (mlx5dv_modify_qp_udp_sport) and the flow label with
-which kernel drivers send from it. The bound is what the busiest link carries at least, whatever the ports.")]
+which kernel drivers send from it. The bound is the least load of the busiest link, for any choice of ports.")]
     Ports(ports::PortsArgs),
 }
 

@@ -32,7 +32,7 @@ Examples:
   weft capture -w lat.pcapng -- weft run -- ib_send_lat
 
 The program and its children load libibverbs and librdmacm of `cargo xtask verbs`, and find one device, \
-weft0 or the one of --device, with every address of this host. What comes out of the program, its exit code too, is its own. \
+weft0 or the one of --device, with every address of this host. The program's output and exit code are passed on unchanged. \
 Programs that are linked statically, or that run as another user (setuid), do not see the device."
 )]
 pub(crate) struct Args {

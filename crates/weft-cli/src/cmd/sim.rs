@@ -27,7 +27,7 @@ pub(crate) use batch::{Batch, Seeds};
     after_help = "\
 Examples:
   weft sim list                                           scenarios in this folder
-  weft sim run experiments/stellar-fig9.toml              tables of what happened
+  weft sim run experiments/stellar-fig9.toml              tables of the results
   weft sim run mine.toml --set transport.paths=16 --html out/mine.html
   weft sim compare mine.toml --balancers ecmp,oblivious --seeds 5
   weft sim show mine.toml                                 with every default filled in
@@ -64,7 +64,7 @@ Examples:
 
 A balancer is a [[variant]] of the scenario, a path policy (weft list policies), a switch model
 (weft list switches; hosts then keep each connection on one path), a congestion control
-(weft list congestion), or several joined by `+`. Everything else is the same for all: with the same
+(weft list congestion), or several joined by `+`. All other settings are the same for all balancers: with the same
 seed each carries the same flows. With several seeds, ± is half of the 95 % confidence interval of
 the mean over them (Student's t).")]
     Compare(compare::CompareArgs),

@@ -13,16 +13,16 @@ use weft_report::terminal::Output;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  weft stat                        every channel of every program of this user's; root's shows all users'
+  weft stat                        every channel of every program of this user; for root, of all users
   weft stat --watch                the same, again every second, until interrupted
-  weft stat nodes                  a row a program: memory, queue pairs, slow calls and polls
+  weft stat nodes                  a row for each program: memory, queue pairs, slow calls and polls
   weft stat paths                  round trip and losses of each path, on Weft's own device
   weft stat events                 channels that opened and closed, slow calls, changed parameters
   weft stat channels kv_server     one program's, by name or process number
   weft stat --json | jq '.nodes[].channels[].in_flight'
 
-Programs show themselves in files below XDG_RUNTIME_DIR/weft, or in /dev/shm/weft-UID; WEFT_STAT names another folder \
-for them and for this command, and WEFT_STAT=off keeps a program from it. Reading costs them nothing. Retransmissions, \
+Programs publish their state in files below XDG_RUNTIME_DIR/weft, or in /dev/shm/weft-UID; WEFT_STAT names another folder \
+for them and for this command, and WEFT_STAT=off keeps a program from it. Reading does not slow the programs. Retransmissions, \
 paths and round trips are known of Weft's own device; where the device is other hardware they are `-`.")]
 pub(crate) struct Args {
     /// The table to show

@@ -37,7 +37,7 @@ Examples:
   weft vpc acl web 'deny ingress tcp to any port 22'
 
 Tenants are network namespaces, containers and bare hosts (TAP), QEMU guests and DPDK programs (vhost-user). Peers \
-that speak only VXLAN are spoken to in VXLAN. docs/overlay.md has the configuration."
+that support only VXLAN are sent VXLAN. docs/overlay.md has the configuration."
 )]
 pub(crate) struct Args {
     /// The daemon's control socket
@@ -71,7 +71,7 @@ Examples:
 Examples:
   weft vpc acl web 'deny ingress tcp to any port 22' 'allow ingress any'
   weft vpc acl web --deny 'allow ingress tcp to any port 80' 'allow egress any'
-  weft vpc acl web                                          no list any more
+  weft vpc acl web                                          remove the list
 
 A rule is: [PRIORITY] allow|deny ingress|egress [PROTOCOL] [from NET [port PORTS]] [to NET [port PORTS]]. What the \
 receiver's list drops is acknowledged, and not sent again.")]
@@ -88,7 +88,7 @@ receiver's list drops is acknowledged, and not sent again.")]
     #[command(after_help = "\
 Examples:
   weft vpc limit web --ingress 1Gbps --egress 500Mbps
-  weft vpc limit web                                    no limits any more")]
+  weft vpc limit web                                    remove the limits")]
     Limit {
         /// The port
         port: String,

@@ -111,7 +111,7 @@ impl Reports {
     fn hosts(&self, out: &mut Families<'_>) -> fmt::Result {
         let up = self.reports.iter().map(|report| (vec![("host", report.host.clone())], 1.0));
         let down = self.silent.iter().map(|host| (vec![("host", host.clone())], 0.0));
-        out.gauges(("weft_host_up", "Whether the host's agent answers"), None, up.chain(down))
+        out.gauges(("weft_host_up", "1 if the host's agent answers"), None, up.chain(down))
     }
 
     fn each_node(&self) -> impl Iterator<Item = (Labels, &NodeView)> {
@@ -144,7 +144,7 @@ impl Reports {
             cached,
         )?;
         let counters: [Gauge; 6] = [
-            ("weft_channels_begun", "Channels that were begun", |it| it.channels_begun),
+            ("weft_channels_begun", "Channels that were opened", |it| it.channels_begun),
             ("weft_channels_closed", "Channels that ended", |it| it.channels_closed),
             ("weft_queue_pairs_created", "Queue pairs made", |it| it.qps_created),
             ("weft_queue_pairs_reused", "Queue pairs taken from the cache", |it| it.qps_reused),
@@ -183,13 +183,13 @@ impl Reports {
             let named = count.into_iter();
             states.extend(named.map(|(state, n)| (with(labels.clone(), "state", state), float(n))));
         }
-        out.gauges(("weft_channels", "Channels there are"), None, states.into_iter())?;
+        out.gauges(("weft_channels", "Channels, by state"), None, states.into_iter())?;
         type Gauge = (&'static str, &'static str, fn(&ChannelView) -> u64);
         let gauges: [Gauge; 4] = [
-            ("weft_frames_in_flight", "Frames under way", |it| it.record.in_flight),
+            ("weft_frames_in_flight", "Frames in flight", |it| it.record.in_flight),
             ("weft_messages_waiting", "Messages that wait for a window", |it| it.record.backlog),
-            ("weft_calls_waiting", "Calls that wait for their answer", |it| it.record.asked),
-            ("weft_channels_on_tcp", "Channels on a TCP stream in place of RDMA", |it| {
+            ("weft_calls_waiting", "Calls that wait for their response", |it| it.record.asked),
+            ("weft_channels_on_tcp", "Channels on a TCP stream instead of RDMA", |it| {
                 u64::from(it.record.carrier == weft_stat::Carrier::Stream)
             }),
         ];
@@ -233,7 +233,7 @@ impl Reports {
     }
 
     fn calls(&self, out: &mut Families<'_>) -> fmt::Result {
-        let about = ("weft_call", "How long answered calls took");
+        let about = ("weft_call", "Time of answered calls");
         out.family(about, Some(&Unit::Seconds), MetricType::Histogram, |metric| {
             for report in &self.reports {
                 for total in &report.totals {
@@ -267,7 +267,7 @@ impl Reports {
         };
         let sent = all().map(|(labels, of)| (labels, of.data_sent));
         out.counters(
-            ("weft_packets_sent", "Data packets of Weft's device, repeats included"),
+            ("weft_packets_sent", "Data packets of Weft's device, retransmissions included"),
             None,
             sent,
         )?;
@@ -279,14 +279,14 @@ impl Reports {
             ];
             causes.map(|(cause, count)| (with(labels.clone(), "cause", cause), count))
         });
-        out.counters(("weft_retransmits", "Data packets sent again, and why"), None, repeats)?;
+        out.counters(("weft_retransmits", "Data packets retransmitted, by reason"), None, repeats)?;
         let sealed = all().map(|(labels, of)| (labels, of.sealed));
         out.counters(("weft_packets_sealed", "Packets encrypted"), None, sealed)?;
         let not_opened = all().map(|(labels, of)| (labels, of.not_opened));
         let about = "Packets not opened: forged, changed, received before, or in the clear where that may not be";
         out.counters(("weft_packets_not_opened", about), None, not_opened)?;
         let not_admitted = all().map(|(labels, of)| (labels, of.not_admitted));
-        let about = "Connections refused for want of encryption or of the right key";
+        let about = "Connections refused because they had no encryption or the wrong key";
         out.counters(("weft_connections_not_admitted", about), None, not_admitted)?;
         let connections = all().flat_map(|(labels, of)| {
             let kinds = [("yes", of.encrypted), ("no", of.in_the_clear)];

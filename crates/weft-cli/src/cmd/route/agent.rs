@@ -22,8 +22,8 @@ Examples:
   sudo weft route agent --lab lab                                       all routers of a lab
   sudo weft route agent --lab lab --rate 8 --counters 200ms             more, and sooner
 
-Needs CAP_NET_RAW. Packets are drawn by the kernel, coming in and leaving; what is not drawn costs a few instructions. \
-Any collector of sFlow version 5 understands what is sent.")]
+Needs CAP_NET_RAW. The kernel samples packets in both directions; a packet that is not sampled costs a few instructions. \
+Any collector of sFlow version 5 understands the datagrams.")]
 pub(super) struct Agent {
     /// The router's own address in sFlow
     #[arg(long, value_name = "ADDRESS", required_unless_present = "lab")]

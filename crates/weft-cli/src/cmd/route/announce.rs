@@ -46,12 +46,12 @@ impl At {
 #[command(after_help = "\
 Examples:
   weft plan ports cluster.toml --hostfile hosts --csv ports.csv          a plan made beforehand
-  weft route announce job-7 ports.csv --token-file token --csv ports.csv  made again on what is carried now
+  weft route announce job-7 ports.csv --token-file token --csv ports.csv  planned again on the measured load
   weft route announce job-8 pairs.csv --token-file token --json          of a table with source and destination alone
   weft route withdraw job-7 --token-file token                           when it has ended
 
 A queue pair keeps the port it has where all links of its path stay below three quarters full. Until a job is \
-withdrawn what it sends counts where ports are planned for others, measured or not. Announced again under its name, a \
+withdrawn, its traffic counts when ports are planned for other jobs, measured or not. Announced again under its name, a \
 job is planned anew.")]
 pub(super) struct Announce {
     /// The job's name
@@ -84,7 +84,7 @@ Examples:
   weft route withdraw job-7 --token-file token --controller 10.9.0.1:7490
   weft route withdraw job-7 --controller https://10.9.0.1:7490 --ca ca.pem --certificate me.pem --key me.key
 
-A job that is never withdrawn is forgotten when nothing of it was sampled for long (`forget` in the controller's file).")]
+A job that is never withdrawn is removed when none of its packets was sampled for a time (`forget` in the controller's file).")]
 pub(super) struct Withdraw {
     /// The job's name
     job: String,

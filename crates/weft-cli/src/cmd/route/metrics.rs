@@ -8,23 +8,26 @@ use crate::openmetrics::{self, counters, gauges};
 /// Returns the picture as one text.
 pub(crate) fn text(picture: &Picture) -> String {
     let mut registry = Registry::with_prefix("weft_route");
-    let steers = gauges(&mut registry, "steers", "Whether this controller has the lease");
+    let steers = gauges(&mut registry, "steers", "1 if this controller has the lease");
     steers.get_or_create(&vec![]).set(f64::from(u8::from(picture.steers)));
     links(picture, &mut registry);
-    let moves =
-        gauges(&mut registry, "moves", "Moves that are installed or on their way, by stage");
+    let moves = gauges(&mut registry, "moves", "Moves that are installed or in progress, by stage");
     for it in &picture.moves {
         let stage = it.stage.split(':').next().unwrap_or_default().to_owned();
         moves.get_or_create(&vec![("stage", stage)]).inc();
     }
     let jobs = gauges(&mut registry, "jobs", "Announced jobs, by whether they have begun");
-    let flows = gauges(&mut registry, "job_flows", "Flows of announced jobs, likewise");
+    let flows = gauges(
+        &mut registry,
+        "job_flows",
+        "Flows of announced jobs, by whether the jobs have begun",
+    );
     for job in &picture.jobs {
         let labels = vec![("begun", job.begun.to_string())];
         jobs.get_or_create(&labels).inc();
         flows.get_or_create(&labels).inc_by(job.flows as f64);
     }
-    let events = counters(&mut registry, "events", "What happened, by kind, since the start");
+    let events = counters(&mut registry, "events", "Events since the start, by kind");
     for (what, &count) in &picture.happened {
         events.get_or_create(&vec![("what", what.clone())]).inc_by(count);
     }
@@ -51,9 +54,13 @@ pub(crate) fn text(picture: &Picture) -> String {
 }
 
 fn links(picture: &Picture, registry: &mut Registry) {
-    let load = gauges(registry, "link_load", "Load of a link in the last window, of 1");
+    let load = gauges(
+        registry,
+        "link_load",
+        "Load of a link in the last window, as a share of its capacity",
+    );
     let marks = gauges(registry, "link_marks", "Packets marked by a link in the last window");
-    let up = gauges(registry, "link_up", "Whether packets pass a link");
+    let up = gauges(registry, "link_up", "1 if packets pass a link");
     let alarm =
         gauges(registry, "link_alarm", "The alarm's level: 0 none, 1 low, 2 medium, 3 high");
     for link in picture.links.iter().filter(|link| !link.port.is_empty()) {

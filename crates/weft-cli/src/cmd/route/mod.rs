@@ -26,10 +26,10 @@ mod tables;
     after_help = "\
 Examples:
   sudo weft route explain '10.1.0.2:49152>10.2.0.2' --lab lab   hop by hop, with hashes and shares
-  sudo weft route tables --lab lab > installed.toml             what all routers have installed
+  sudo weft route tables --lab lab > installed.toml             the tables of all routers
   sudo weft route agent --lab lab                               sFlow of a lab's routers
   sudo weft route serve --config route.toml                     the controller, with a page
-  weft route announce job-7 ports.csv --token-file token        ports for a job, on what is carried now
+  weft route announce job-7 ports.csv --token-file token        ports for a job, on the measured load
   sudo weft route move l0 10.2.0.2 --by s1 --lab lab --dry-run  one move by hand
   weft route simulate --gpus 4096                               a cluster with the controller and without
 

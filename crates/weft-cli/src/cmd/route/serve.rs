@@ -23,9 +23,9 @@ use weft_report::terminal::Output;
 #[command(after_help = "\
 Examples:
   sudo weft route serve --config /etc/weft/route.toml
-  sudo weft route serve --lab lab                    a lab's routers; `weft route agent --lab lab` tells of them
-  sudo weft route serve --lab lab --dry-run          decide and say, and do nothing
-  sudo weft route serve --lab lab --token-file token   take `weft route announce`
+  sudo weft route serve --lab lab                    a lab's routers; `weft route agent --lab lab` sends their samples
+  sudo weft route serve --lab lab --dry-run          decide and log, and install nothing
+  sudo weft route serve --lab lab --token-file token   accept `weft route announce`
   sudo weft route serve --config route.toml --page 10.9.0.1:7490 --tls-certificate me.pem --tls-key me.key \
 --tls-clients ca.pem
   curl http://127.0.0.1:7490/metrics                 for Prometheus; /v1/picture has everything as JSON
@@ -35,7 +35,7 @@ This host's users may read the page; other hosts with the token, with a certific
 --tls-certificate nothing is encrypted. `tls = { certificate, key, clients }` in the configuration is the same.
 
 Of several controllers of a fabric one steers: the others watch, and take over when its lease has run out. Moves stay \
-when it ends; the next one knows them.")]
+when it ends; the next controller knows them.")]
 pub(super) struct Serve {
     /// The configuration, a TOML file
     #[arg(long, value_name = "FILE", required_unless_present = "lab")]

@@ -14,7 +14,7 @@ use weft_report::terminal::Output;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Examples:
-  sudo weft route move l0 10.2.0.2 --by s1 --lab lab --dry-run    say what would be done
+  sudo weft route move l0 10.2.0.2 --by s1 --lab lab --dry-run    print the commands, run none
   sudo weft route move l0 10.2.0.2 --by s1,s2 --lab lab
   sudo weft route move l0 10.2.0.2 --back --lab lab
   sudo weft route move l0 fd00:2::2 --by s1 --lab lab

@@ -14,9 +14,10 @@ pub(crate) fn text(status: &Status) -> String {
     threads(status, &mut registry);
     ports(status, &mut registry);
     pairs(status, &mut registry);
-    let transport = counters(&mut registry, "transport", "What the transport did, by name");
+    let transport = counters(&mut registry, "transport", "Events of the transport, by name");
     by_name(&transport, "event", &status.transport);
-    let dropped = counters(&mut registry, "dropped", "Dropped, and no port to blame, by cause");
+    let dropped =
+        counters(&mut registry, "dropped", "Frames dropped that belong to no port, by cause");
     by_name(&dropped, "cause", &status.dropped);
     openmetrics::text(&registry)
 }
@@ -35,7 +36,7 @@ fn encryption(status: &EncryptionStatus, registry: &mut Registry) {
         connections.get_or_create(&labels).set(count as f64);
     }
     let counted =
-        counters(registry, "encryption", "Packets sealed, opened and refused, by what happened");
+        counters(registry, "encryption", "Packets sealed, opened and refused, by outcome");
     by_name(&counted, "event", &status.counters);
 }
 
@@ -47,7 +48,7 @@ fn threads(status: &Status, registry: &mut Registry) {
     let redirected = counters(
         registry,
         "thread_redirected",
-        "What arrived at a thread and belongs to another, by what it is",
+        "Packets and frames that arrived at a thread and belong to another, by kind",
     );
     for (number, thread) in status.threads.iter().enumerate() {
         let with = |more: Option<(&'static str, &str)>| {
@@ -69,14 +70,18 @@ fn threads(status: &Status, registry: &mut Registry) {
 }
 
 fn ports(status: &Status, registry: &mut Registry) {
-    let up = gauges(registry, "port_up", "Whether a tenant is at the port");
+    let up = gauges(registry, "port_up", "1 if a tenant is attached to the port");
     let frames = counters(registry, "port_frames", "Frames of a port, by direction");
     let bytes = counters(registry, "port_bytes", "Bytes of a port's frames, by direction");
-    let carried =
-        counters(registry, "port_carried", "Frames a port's tenant sent, by how they went on");
+    let carried = counters(
+        registry,
+        "port_carried",
+        "Frames that a port's tenant sent, by the way they were forwarded",
+    );
     let dropped =
         counters(registry, "port_dropped", "Frames of a port that were dropped, by cause");
-    let declined = counters(registry, "port_declined", "Packets that came again for want of room");
+    let declined =
+        counters(registry, "port_declined", "Packets declined for lack of room, and retransmitted");
     let held = gauges(registry, "port_held", "Frames held for a port, by direction");
     for port in &status.ports {
         let with = |more: Option<(&'static str, &str)>| {
@@ -105,11 +110,12 @@ fn ports(status: &Status, registry: &mut Registry) {
 }
 
 fn pairs(status: &Status, registry: &mut Registry) {
-    let up = gauges(registry, "pair_up", "Whether a pair's connection is set up");
-    let packets = counters(registry, "pair_packets", "Packets sent for a pair, repeats included");
-    let repeats = counters(registry, "pair_repeats", "Packets sent again for a pair");
+    let up = gauges(registry, "pair_up", "1 if a pair's connection is set up");
+    let packets =
+        counters(registry, "pair_packets", "Packets sent for a pair, retransmissions included");
+    let repeats = counters(registry, "pair_repeats", "Packets retransmitted for a pair");
     let waiting = gauges(registry, "pair_waiting_frames", "Frames of a pair not acknowledged");
-    let path_up = gauges(registry, "path_up", "Whether a path carries anything");
+    let path_up = gauges(registry, "path_up", "1 if a path is usable");
     let rtt = gauges(registry, "path_rtt_seconds", "Smoothed round trip of a path");
     let lost = counters(registry, "path_lost_packets", "Packets lost on a path");
     for pair in &status.pairs {

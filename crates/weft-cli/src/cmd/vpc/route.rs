@@ -23,8 +23,8 @@ Examples:
   weft vpc route add 100 10.9.0.0/16 192.168.8.2                            a prefix, and a machine of the network
   weft vpc route add 100 0.0.0.0/0 192.168.8.2                              everything else
 
-What was said of the same destination before is replaced. The gateway's own addresses are `gateways` of the network, in \
-the configuration; it knows the addresses of this host's ports, those given here, and those that were heard.")]
+A location replaces the earlier one of the same destination. The gateway's own addresses are `gateways` of the network, in \
+the configuration; it knows the addresses of this host's ports, those given here, and those that it learned.")]
     Add(Add),
     /// List static and learned locations
     #[command(after_help = "\
