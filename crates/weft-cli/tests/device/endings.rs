@@ -5,7 +5,7 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use crate::daemon::{Daemon, Program};
-use crate::pair::{alone, next_port, said, until_listening};
+use crate::pair::{alone, next_port, output, until_listening};
 
 /// Returns when a condition holds, or fails when the program ends or half a minute has passed.
 fn until(program: &mut Child, mut is_so: impl FnMut() -> bool) {
@@ -24,7 +24,7 @@ fn until_its_end(program: &mut Child) -> String {
         assert!(began.elapsed() < Duration::from_secs(30), "it does not end");
         std::thread::yield_now();
     }
-    said(program)
+    output(program)
 }
 
 /// Starts two ends that write without pause, until they are killed or have written `times` messages. It returns when
