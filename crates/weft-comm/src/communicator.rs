@@ -298,7 +298,7 @@ impl<B: AsMut<[u8]>> Communicator<B> {
                 self.take_hello(channel, message);
                 return None;
             }
-            let from = self.lanes.ingest(
+            let from = self.lanes.take_in(
                 now,
                 self.node.context(),
                 weft_msg::Event::Message { channel, message },
@@ -311,7 +311,7 @@ impl<B: AsMut<[u8]>> Communicator<B> {
             }
             return None;
         }
-        match self.lanes.ingest(now, self.node.context(), event) {
+        match self.lanes.take_in(now, self.node.context(), event) {
             Some(Heard::Left { rank }) => Some(rank),
             Some(Heard::Gone { rank, why }) => {
                 self.group.peer_gone(rank, why.to_string());
