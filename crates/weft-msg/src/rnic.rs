@@ -12,7 +12,7 @@ use weft_rnic::{
     State, Status, Transmit, VerbsError,
 };
 use weft_units::Instant;
-use weft_wire::{ChannelOffer, Packet, RdmaHeader};
+use weft_wire::{AtomicOperation, ChannelOffer, Packet, RdmaHeader};
 
 use crate::verbs::{
     Completion, Qp, QpSizes, Refused, Region, Registrar, Slice, Verbs, Work, rnr_retry,
@@ -179,17 +179,9 @@ impl Memory for Arena {
         self.write_at(place, bytes);
     }
 
-    fn fetch_add(&mut self, place: Place, add: u64) -> u64 {
+    fn atomic(&mut self, place: Place, operation: AtomicOperation) -> u64 {
         let before = self.word(&place);
-        self.write_at(place, &before.wrapping_add(add).to_ne_bytes());
-        before
-    }
-
-    fn compare_swap(&mut self, place: Place, compare: u64, swap: u64) -> u64 {
-        let before = self.word(&place);
-        if before == compare {
-            self.write_at(place, &swap.to_ne_bytes());
-        }
+        self.write_at(place, &operation.apply(before).to_ne_bytes());
         before
     }
 }

@@ -2,6 +2,8 @@
 
 use alloc::collections::VecDeque;
 
+use weft_wire::AtomicKind;
+
 use crate::{Context, QueuePairNumber, VerbsError};
 
 /// Names a completion queue.
@@ -58,10 +60,8 @@ pub enum WorkKind {
     Write,
     /// An RDMA READ.
     Read,
-    /// A compare-and-swap.
-    CompareSwap,
-    /// A fetch-and-add.
-    FetchAdd,
+    /// An atomic operation.
+    Atomic(AtomicKind),
     /// A bind of a memory window.
     BindWindow,
     /// A local invalidate.

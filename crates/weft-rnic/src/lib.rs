@@ -52,8 +52,7 @@
 //!     fn hold(&mut self, _: Held) -> Result<(), PayloadLost> { unreachable!() }
 //!     fn place_held(&mut self, _: Held, _: Place, _: u16) { unreachable!() }
 //!     fn release(&mut self, _: Held) { unreachable!() }
-//!     fn fetch_add(&mut self, _: Place, _: u64) -> u64 { unreachable!() }
-//!     fn compare_swap(&mut self, _: Place, _: u64, _: u64) -> u64 { unreachable!() }
+//!     fn atomic(&mut self, _: Place, _: AtomicOperation) -> u64 { unreachable!() }
 //! }
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -202,4 +201,5 @@ pub use memory::{
 pub use queue_pair::{Attributes, QueuePairNumber, QueuePairRequest, Service, State};
 pub use receive_queue::SharedReceiveQueue;
 pub use weft_transport::Arrival;
+pub use weft_wire::{AtomicKind, AtomicOperation};
 pub use work::{Data, Datagram, Operation, ReceiveRequest, Remote, SendRequest, Sge};

@@ -4,6 +4,8 @@ use alloc::boxed::Box;
 use core::net::SocketAddr;
 use core::ops::Deref;
 
+use weft_wire::AtomicOperation;
+
 use crate::{Bind, QueuePairNumber};
 
 /// A piece of local memory.
@@ -56,21 +58,12 @@ pub enum Operation {
     WriteWithImmediate(Remote, u32),
     /// RDMA READ.
     Read(Remote),
-    /// Adds to eight bytes of the peer.
-    FetchAdd {
-        /// Which.
+    /// An atomic operation on eight bytes of the peer.
+    Atomic {
+        /// The eight bytes.
         remote: Remote,
-        /// What to add.
-        add: u64,
-    },
-    /// Swaps eight bytes of the peer if they are as expected.
-    CompareSwap {
-        /// Which.
-        remote: Remote,
-        /// What they must be.
-        compare: u64,
-        /// What they become.
-        swap: u64,
+        /// What happens to them.
+        operation: AtomicOperation,
     },
     /// Invalidates an own key.
     LocalInvalidate(u32),

@@ -80,7 +80,10 @@ pub use ipv6::Ipv6Header;
 pub use message::MessageHeader;
 pub use offer::ChannelOffer;
 pub use packet::{PACKET_TYPES, Packet};
-pub use rdma::{AtomicOperands, RdmaHeader, RdmaOperation};
+pub use rdma::{
+    AtomicKind, AtomicOperands, AtomicOperation, MissingOperands, RdmaHeader, RdmaOpcode,
+    RdmaOperation, RdmaRemote, RdmaService, SendExtension,
+};
 pub use sealed::{Cipher, Content, SealedHeader};
 pub use setup::{SetupHeader, SetupKind, Terms};
 pub use udp::UdpHeader;

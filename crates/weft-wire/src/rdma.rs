@@ -1,9 +1,18 @@
 //! The RDMA extension header: the queue pair and the memory that a message is for. 24 bytes after the
 //! message header, and 16 more with an atomic's operands.
 
+mod opcode;
+mod operation;
+
 use crate::ParseError;
 use crate::bits::U24;
-use crate::spec::{self, Field, Number, split_rows, write_rows};
+use crate::spec::{self, Field, split_rows, write_rows};
+
+pub(crate) use opcode::OPCODES;
+pub use opcode::{RdmaOpcode, RdmaService};
+pub use operation::{
+    AtomicKind, AtomicOperation, MissingOperands, RdmaOperation, RdmaRemote, SendExtension,
+};
 
 mod field {
     use super::Field;
@@ -79,56 +88,6 @@ pub(crate) const OPERANDS_SPEC: spec::Header = spec::Header {
 const ROWS: usize = 6;
 const OPERAND_ROWS: usize = 4;
 
-macro_rules! operations {
-    ($($operation:ident = $value:literal, $name:literal, $meaning:literal;)+) => {
-        /// The operation of a message, by the opcode of IBTA's base transport header for a message of one
-        /// packet (volume 1, chapter 9). The three high bits are the service.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        #[repr(u8)]
-        pub enum RdmaOperation { $(#[doc = $meaning] $operation = $value),+ }
-
-        impl RdmaOperation {
-            /// All operations.
-            pub const ALL: &[Self] = &[$(Self::$operation),+];
-
-            /// Returns the operation with this number.
-            #[inline]
-            pub const fn from_number(number: u8) -> Option<Self> {
-                match number { $($value => Some(Self::$operation),)+ _ => None }
-            }
-
-            /// Returns the operation's name.
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$operation => $name),+ }
-            }
-        }
-
-        /// All RDMA operations, for the reference page.
-        pub(crate) const OPERATIONS: &[Number] =
-            &[$(Number { value: $value, name: $name, meaning: $meaning }),+];
-    };
-}
-
-operations! {
-    RcSend = 0x04, "RC SEND", "payload for the next receive request";
-    RcSendWithImmediate = 0x05, "RC SEND with immediate", "the same, with immediate data for the completion";
-    RcWrite = 0x0a, "RC RDMA WRITE", "payload for remote memory";
-    RcWriteWithImmediate = 0x0b, "RC RDMA WRITE with immediate", "the same, with immediate data for a completion";
-    RcReadRequest = 0x0c, "RC RDMA READ request", "requests remote memory";
-    RcReadResponse = 0x10, "RC RDMA READ response", "the requested memory";
-    RcAcknowledge = 0x11, "RC acknowledge", "a request was refused, or the queue pair is ready";
-    RcAtomicAcknowledge = 0x12, "RC atomic acknowledge", "the value that an atomic found";
-    RcCompareSwap = 0x13, "RC CmpSwap", "stores eight bytes if the memory equals the compare data";
-    RcFetchAdd = 0x14, "RC FetchAdd", "adds to eight bytes";
-    RcSendWithInvalidate = 0x17, "RC SEND with invalidate", "a SEND that invalidates an R_Key";
-    UcSend = 0x24, "UC SEND", "payload for the next receive request";
-    UcSendWithImmediate = 0x25, "UC SEND with immediate", "the same, with immediate data for the completion";
-    UcWrite = 0x2a, "UC RDMA WRITE", "payload for remote memory";
-    UcWriteWithImmediate = 0x2b, "UC RDMA WRITE with immediate", "the same, with immediate data for a completion";
-    UdSend = 0x64, "UD SEND", "a datagram for the next receive request";
-    UdSendWithImmediate = 0x65, "UD SEND with immediate", "the same, with immediate data for the completion";
-}
-
 /// The operands of an atomic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct AtomicOperands {
@@ -138,7 +97,8 @@ pub struct AtomicOperands {
     pub compare: u64,
 }
 
-/// The header that names the queue pair and the memory that a message is for.
+/// The header that names the queue pair and the memory that a message is for. What `address`, `key` and `immediate` mean
+/// depends on the message's opcode: [`RdmaOperation::decode`] tells, and [`RdmaOperation::header`] fills them in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub struct RdmaHeader {
     /// `true` if the receiver's completion is solicited.
@@ -289,20 +249,5 @@ mod tests {
         bytes[0] = 0x3f;
         bytes[4] = 0xff;
         assert_eq!(RdmaHeader::parse(&bytes), Ok((RdmaHeader::default(), &[][..])));
-    }
-
-    #[test]
-    fn an_operation_is_found_by_its_number_and_its_service_is_in_the_high_bits() {
-        for &operation in RdmaOperation::ALL {
-            assert_eq!(RdmaOperation::from_number(operation as u8), Some(operation));
-            let service = match operation as u8 >> 5 {
-                0 => "RC ",
-                1 => "UC ",
-                3 => "UD ",
-                other => panic!("service {other}"),
-            };
-            assert!(operation.name().starts_with(service), "{operation:?}");
-        }
-        assert_eq!(RdmaOperation::from_number(0), None);
     }
 }

@@ -74,7 +74,7 @@ pub const NUMBERS: &[(&str, &[Number])] = &[
     ("Packet types", crate::PACKET_TYPES),
     ("Sealed contents", crate::sealed::CONTENTS),
     ("ACK types", crate::ack::ACK_TYPES),
-    ("RDMA operations", crate::rdma::OPERATIONS),
+    ("RDMA operations", crate::rdma::OPCODES),
     ("Frame kinds", crate::frame::FRAME_KINDS),
     ("VXLAN next protocols", crate::vxlan::NEXT_PROTOCOLS),
 ];

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use weft_wire::{
     AckHeader, AckType, AtomicOperands, Bitmap, Call, ChannelOffer, Cipher, Content, DataHeader,
     Ecn, EtherType, EthernetHeader, FrameHeader, FrameKind, GsoType, Ipv4Header, Ipv4Options,
-    Ipv6Header, MacAddr, MessageHeader, Next, Packet, RdmaHeader, RdmaOperation, RemoteBody,
+    Ipv6Header, MacAddr, MessageHeader, Next, Packet, RdmaHeader, RdmaOpcode, RemoteBody,
     SealedHeader, SetupHeader, SetupKind, Terms, Trace, U3, U4, U5, U6, U11, U13, U20, U24,
     UdpHeader, VirtioNetHeader, VxlanHeader, VxlanNext,
 };
@@ -110,7 +110,7 @@ fn data_packet_with_rdma() {
         timestamp: 42,
         ..DataHeader::default()
     };
-    let opcode = RdmaOperation::RcFetchAdd as u8;
+    let opcode = RdmaOpcode::RcFetchAdd as u8;
     let message = MessageHeader { opcode, tag: 0, id: 3, offset: 0, length: 0 };
     let rdma = RdmaHeader {
         solicited: true,

@@ -2,12 +2,12 @@
 
 use weft_transport::Message;
 use weft_units::Instant;
-use weft_wire::{RdmaHeader, RdmaOperation};
+use weft_wire::{AtomicOperation, RdmaOpcode, RdmaRemote, RdmaService, U24};
 
 use super::Device;
 use crate::QueuePairNumber;
 use crate::memory::{Access, Accessor, Memory, Right};
-use crate::queue_pair::{ATOMIC, Answer, Incoming, QueuePair, Refusal, Role, Syndrome, Token};
+use crate::queue_pair::{ATOMIC, Answer, QueuePair, Refusal, Role, Syndrome, Token};
 
 /// Answers under way on one queue pair at most. The requester's own limit is lower; what it knows to be
 /// answered may still wait to be acknowledged here, so that limit cannot be held to the number.
@@ -18,9 +18,10 @@ impl Device {
         &mut self,
         now: Instant,
         qp: QueuePairNumber,
-        header: &RdmaHeader,
+        psn: U24,
+        RdmaRemote { address, rkey: key }: RdmaRemote,
+        length: u32,
     ) -> Result<(), Refusal> {
-        let RdmaHeader { key, address, immediate: length, .. } = *header;
         let pair = self.qps.get_mut(qp.0).expect("the caller found it");
         let who = Accessor { domain: pair.request.domain, qp: qp.0 };
         if length > self.limits.message_bytes {
@@ -33,21 +34,20 @@ impl Device {
         if length > 0 {
             self.lend(qp, key);
         }
-        let psn = header.psn.get();
-        self.answer(now, qp, Answer::Read { psn, key, address }, length)
+        self.answer(now, qp, Answer::Read { psn: psn.get(), key, address }, length)
     }
 
     pub(super) fn answer_atomic(
         &mut self,
         now: Instant,
         qp: QueuePairNumber,
-        incoming: &Incoming,
+        psn: U24,
+        RdmaRemote { address, rkey: key }: RdmaRemote,
+        operation: AtomicOperation,
         memory: &mut impl Memory,
     ) -> Result<(), Refusal> {
-        let RdmaHeader { key, address, operands, psn, .. } = incoming.header;
         let pair = self.qps.get_mut(qp.0).expect("the caller found it");
         let who = Accessor { domain: pair.request.domain, qp: qp.0 };
-        let operands = operands.ok_or(Refusal::InvalidRequest)?;
         if !address.is_multiple_of(ATOMIC.into()) {
             return Err(Refusal::InvalidRequest);
         }
@@ -57,11 +57,7 @@ impl Device {
         if !has_room(pair) {
             return Err(Refusal::InvalidRequest);
         }
-        let value = if incoming.operation == RdmaOperation::RcFetchAdd {
-            memory.fetch_add(place, operands.swap_or_add)
-        } else {
-            memory.compare_swap(place, operands.compare, operands.swap_or_add)
-        };
+        let value = memory.atomic(place, operation);
         self.answer(now, qp, Answer::Atomic { psn: psn.get(), value }, 0)
     }
 
@@ -82,10 +78,7 @@ impl Device {
         let number = responder.first_answer.wrapping_add(waiting);
         responder.answers.push_back(answer);
         let connection = responder.flow.as_ref().expect("its turn came on it").connection;
-        let opcode = match answer {
-            Answer::Read { .. } => RdmaOperation::RcReadResponse,
-            Answer::Atomic { .. } => RdmaOperation::RcAtomicAcknowledge,
-        };
+        let opcode = answer.wire().opcode(RdmaService::Rc).expect("RC has all responses");
         let token = Token::Answer { qp, number }.pack();
         let message = Message { token, opcode: opcode as u8, tag: 0, length };
         self.carriers.submit(now, connection, message).map_err(|_| Refusal::InvalidRequest)
@@ -105,7 +98,7 @@ impl Device {
         let Some(flow) = pair.responder.flow.as_ref() else { return };
         let connection = flow.connection;
         let token = Token::Acknowledge { qp, psn, syndrome }.pack();
-        let opcode = RdmaOperation::RcAcknowledge as u8;
+        let opcode = RdmaOpcode::RcAcknowledge as u8;
         let message = Message { token, opcode, tag: 0, length: 0 };
         if self.carriers.submit(now, connection, message).is_ok() {
             pair.responder.acknowledgements.push_back(withheld);

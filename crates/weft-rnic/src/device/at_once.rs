@@ -28,13 +28,17 @@ impl Device {
         }
         let latest = queue.latest().map(Wqe::only_reaches);
         let Some((number, wqe)) = queue.only_upcoming() else { return false };
-        let pushes = matches!(
-            wqe.operation,
+        let pushes = match wqe.operation {
             Operation::Send
-                | Operation::SendWithImmediate(_)
-                | Operation::Write(_)
-                | Operation::WriteWithImmediate(..)
-        );
+            | Operation::SendWithImmediate(_)
+            | Operation::Write(_)
+            | Operation::WriteWithImmediate(..) => true,
+            Operation::SendWithInvalidate(_)
+            | Operation::Read(_)
+            | Operation::Atomic { .. }
+            | Operation::LocalInvalidate(_)
+            | Operation::BindWindow { .. } => false,
+        };
         let by_lease = requester.goes_by_lease(now, wqe, latest);
         if !pushes || by_lease || wqe.fence || wqe.length > self.limits.message_bytes.into() {
             return false;

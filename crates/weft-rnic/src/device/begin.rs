@@ -87,8 +87,7 @@ fn begin(
         return Next::Go;
     }
     let travels = wqe.operation.travels();
-    let failure = if !travels {
-        let status = carry_out(emtt, who, &wqe.operation);
+    let failure = if let Some(status) = execute_locally(emtt, who, &wqe.operation) {
         wqe.outcome = Some(status);
         (status != Status::Success).then_some(status)
     } else if wqe.operation.is_answered() && at_most == 0 {
@@ -155,14 +154,20 @@ pub(super) fn check_memory(emtt: &Emtt, who: Accessor, wqe: &Wqe, most: u32) -> 
     (!allowed).then_some(Status::LocalProtection)
 }
 
-/// Carries out what does not travel.
-fn carry_out(emtt: &mut Emtt, who: Accessor, operation: &Operation) -> Status {
+/// Executes a request that sends no message and returns its status; `None` for one that does.
+fn execute_locally(emtt: &mut Emtt, who: Accessor, operation: &Operation) -> Option<Status> {
     let done = match operation {
         Operation::LocalInvalidate(key) => emtt.invalidate(who, *key),
         Operation::BindWindow { window, key, bind } => {
             emtt.bind(who, *window, *key, bind).map(|_| ())
         }
-        _ => unreachable!("it travels"),
+        Operation::Send
+        | Operation::SendWithImmediate(_)
+        | Operation::SendWithInvalidate(_)
+        | Operation::Write(_)
+        | Operation::WriteWithImmediate(..)
+        | Operation::Read(_)
+        | Operation::Atomic { .. } => return None,
     };
-    if done.is_ok() { Status::Success } else { Status::MwBind }
+    Some(if done.is_ok() { Status::Success } else { Status::MwBind })
 }

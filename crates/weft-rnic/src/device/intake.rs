@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use weft_transport::Placement;
-use weft_wire::{RdmaHeader, RdmaOperation};
+use weft_wire::{MissingOperands, RdmaHeader, RdmaOpcode, RdmaOperation, RdmaRemote, U24};
 
 use super::Device;
 use super::requester::{is_request, locate_answer, scatter};
@@ -12,24 +12,49 @@ use crate::queue_pair::{Flow, Incoming, Intake, QueuePair, Refusal, Role};
 use crate::receive_queue::Receive;
 use crate::{Event, QueuePairNumber};
 
-pub(super) const fn is_send(operation: RdmaOperation) -> bool {
-    matches!(
-        operation,
-        RdmaOperation::RcSend
-            | RdmaOperation::RcSendWithImmediate
-            | RdmaOperation::RcSendWithInvalidate
-            | RdmaOperation::UcSend
-            | RdmaOperation::UcSendWithImmediate
-    )
+/// Where the payload of a message goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Destination {
+    /// The memory of a receive request, to which the peer gives this number.
+    Receive { number: u64 },
+    /// Memory that the request names.
+    Remote(RdmaRemote),
+    /// The memory of the request that a response answers.
+    Request,
+    /// The message has no payload.
+    Nowhere,
 }
 
-pub(super) const fn is_write(operation: RdmaOperation) -> bool {
-    is_write_with_immediate(operation)
-        || matches!(operation, RdmaOperation::RcWrite | RdmaOperation::UcWrite)
-}
+impl Destination {
+    /// Returns where the payload of an operation goes.
+    #[inline]
+    pub(super) const fn of(operation: &Result<RdmaOperation, MissingOperands>) -> Self {
+        match operation {
+            Ok(RdmaOperation::Send { receive, .. }) => Self::Receive { number: *receive },
+            Ok(RdmaOperation::Write { remote, .. }) => Self::Remote(*remote),
+            Ok(RdmaOperation::ReadResponse) => Self::Request,
+            Ok(
+                RdmaOperation::Datagram { .. }
+                | RdmaOperation::Read { .. }
+                | RdmaOperation::Atomic { .. }
+                | RdmaOperation::AtomicAcknowledge { .. }
+                | RdmaOperation::Acknowledge { .. },
+            )
+            | Err(MissingOperands) => Self::Nowhere,
+        }
+    }
 
-pub(super) const fn is_write_with_immediate(operation: RdmaOperation) -> bool {
-    matches!(operation, RdmaOperation::RcWriteWithImmediate | RdmaOperation::UcWriteWithImmediate)
+    /// Returns `true` if the payload goes to the memory of a receive request.
+    #[inline]
+    pub(super) const fn is_receive(self) -> bool {
+        matches!(self, Self::Receive { .. })
+    }
+
+    /// Returns `true` if the payload goes to memory that the request names.
+    #[inline]
+    pub(super) const fn is_remote(self) -> bool {
+        matches!(self, Self::Remote(_))
+    }
 }
 
 /// The outcome of a packet's payload.
@@ -52,8 +77,8 @@ impl Put {
 /// A piece of a message that arrived.
 #[derive(Clone, Copy)]
 pub(super) struct Piece<'a> {
-    pub(super) header: &'a RdmaHeader,
-    pub(super) operation: RdmaOperation,
+    pub(super) psn: U24,
+    pub(super) destination: Destination,
     /// The receive request it takes, if that is from a shared queue.
     pub(super) receive: Option<&'a Receive>,
     pub(super) offset: u32,
@@ -94,23 +119,24 @@ impl Device {
         role: Role,
         placement: &Placement,
         header: &RdmaHeader,
-    ) -> Option<RdmaOperation> {
-        let operation = RdmaOperation::from_number(placement.opcode)?;
+    ) -> Option<Destination> {
+        let opcode = RdmaOpcode::from_number(placement.opcode)?;
+        let destination = Destination::of(&RdmaOperation::decode(opcode, header));
         let pair = self.qps.get_mut(qp.0)?;
         let known = pair.flow(role)?.inbox.knows(placement, header);
         if known.ok()? {
-            return Some(operation);
+            return Some(destination);
         }
         let incoming = match role {
             Role::Requester => {
                 let length = placement.length;
-                let intake = Self::expects(pair, header, operation, length);
-                Incoming::new(*header, operation, length, intake, None)
+                let intake = Self::expects(pair, header, opcode, length);
+                Incoming::new(*header, opcode, length, intake, None)
             }
             Role::Responder => self.begin_request(qp, placement, header)?,
         };
         self.qps.get_mut(qp.0)?.flow(role)?.inbox.begin(placement.message, incoming);
-        Some(operation)
+        Some(destination)
     }
 
     /// A request of which the first packet came; `None` for nonsense.
@@ -121,13 +147,16 @@ impl Device {
         placement: &Placement,
         header: &RdmaHeader,
     ) -> Option<Incoming> {
-        let operation = RdmaOperation::from_number(placement.opcode)?;
+        let opcode = RdmaOpcode::from_number(placement.opcode)?;
         let length = placement.length;
-        if !is_request(operation, self.qps.get(qp.0)?.request.service) {
+        if !is_request(opcode, self.qps.get(qp.0)?.request.service) {
             return None;
         }
-        let (intake, receive, target) = self.admit(qp, header, operation, length);
-        Some(Incoming::new(*header, operation, length, intake, receive).into(target))
+        let (intake, receive, target) = match RdmaOperation::decode(opcode, header) {
+            Ok(operation) => self.admit(qp, &operation, length),
+            Err(MissingOperands) => (Intake::Refuse(Refusal::InvalidRequest), None, None),
+        };
+        Some(Incoming::new(*header, opcode, length, intake, receive).into(target))
     }
 
     /// Whether a packet is all of a request, and nothing goes before that.
@@ -153,22 +182,23 @@ impl Device {
         incoming: &mut Incoming,
         memory: &mut impl Memory,
     ) -> Option<()> {
-        let Incoming { header, operation, length, .. } = *incoming;
+        let Incoming { header, length, .. } = *incoming;
+        let destination = Destination::of(&incoming.operation());
         let len = u16::try_from(length).expect("one packet");
         let mut outcome = Ok(());
-        if self.waits_for_turn(qp, operation) {
-            outcome = self.place_waiting(qp, &header, operation, length, Vec::new(), memory);
+        if self.waits_for_turn(qp, destination) {
+            outcome = self.place_waiting(qp, &header, destination, length, Vec::new(), memory);
         }
         let receive = incoming.receive.as_ref();
-        let piece = Piece { header: &header, operation, receive, offset: 0, len };
+        let piece = Piece { psn: header.psn, destination, receive, offset: 0, len };
         match outcome.and_then(|()| self.locate(qp, Role::Responder, &piece)) {
             Ok(()) => {
                 if let [only] = self.places[..]
-                    && is_send(operation)
+                    && destination.is_receive()
                 {
                     return memory.place(only, 0).ok();
                 }
-                self.lay_out(qp, Role::Responder, message, operation);
+                self.lay_out(qp, Role::Responder, message, destination);
                 let mut parts = self.parts.iter();
                 parts.try_for_each(|&(place, from)| memory.place(place, from)).ok()
             }
@@ -184,14 +214,23 @@ impl Device {
     fn admit(
         &mut self,
         qp: QueuePairNumber,
-        header: &RdmaHeader,
-        operation: RdmaOperation,
+        operation: &RdmaOperation,
         length: u32,
     ) -> (Intake, Option<Receive>, Option<Place>) {
-        if is_send(operation) {
-            let (intake, receive) = self.admit_send(qp, header, length);
-            return (intake, receive, None);
-        }
+        let remote = match *operation {
+            RdmaOperation::Send { receive: number, .. } => {
+                let (intake, receive) = self.admit_send(qp, number, length);
+                return (intake, receive, None);
+            }
+            RdmaOperation::Write { remote, .. } => Some(remote),
+            RdmaOperation::Read { .. } | RdmaOperation::Atomic { .. } => None,
+            RdmaOperation::Datagram { .. }
+            | RdmaOperation::ReadResponse
+            | RdmaOperation::AtomicAcknowledge { .. }
+            | RdmaOperation::Acknowledge { .. } => {
+                unreachable!("no request of a connected service")
+            }
+        };
         let Some(pair) = self.qps.get_mut(qp.0) else {
             return (Intake::Refuse(Refusal::InvalidRequest), None, None);
         };
@@ -199,8 +238,7 @@ impl Device {
         let who = Accessor { domain: pair.request.domain, qp: qp.0 };
         let refusal = if length > self.limits.message_bytes {
             Some(Refusal::InvalidRequest)
-        } else if is_write(operation) {
-            let (key, address) = (header.key, header.address);
+        } else if let Some(RdmaRemote { rkey: key, address }) = remote {
             target = self.emtt.translate(who, key, address, length, Right::RemoteWrite).ok();
             let allowed = pair.allows(Access::REMOTE_WRITE) && (length == 0 || target.is_some());
             if allowed && length > 0 {
@@ -216,12 +254,12 @@ impl Device {
     fn admit_send(
         &mut self,
         qp: QueuePairNumber,
-        header: &RdmaHeader,
+        number: u64,
         length: u32,
     ) -> (Intake, Option<Receive>) {
         let pair = self.qps.get_mut(qp.0).expect("the caller found it");
         let Some(srq) = pair.request.srq else {
-            let refusal = match pair.receive.numbered(header.address) {
+            let refusal = match pair.receive.numbered(number) {
                 // What is not counted for certain finds its place in its turn.
                 _ if !pair.is_reliable() => None,
                 None => Some(Refusal::NotReady),
@@ -247,7 +285,7 @@ impl Device {
         role: Role,
         incoming: &Piece<'_>,
     ) -> Result<(), Refusal> {
-        let Piece { header, operation, receive, offset, len } = *incoming;
+        let Piece { psn, destination, receive, offset, len } = *incoming;
         self.places.clear();
         if len == 0 {
             return Ok(());
@@ -255,17 +293,22 @@ impl Device {
         let pair = self.qps.get_mut(qp.0).ok_or(Refusal::InvalidRequest)?;
         let (piece, places) = ((offset, u32::from(len)), &mut self.places);
         if role == Role::Requester {
-            return locate_answer(&self.emtt, qp, pair, header.psn.get(), piece, places);
+            return locate_answer(&self.emtt, qp, pair, psn.get(), piece, places);
         }
         let who = Accessor { domain: pair.request.domain, qp: qp.0 };
-        if is_write(operation) {
-            let address = header.address.wrapping_add(offset.into());
-            let right = Right::RemoteWrite;
-            let place = self.emtt.translate(who, header.key, address, len.into(), right);
-            places.push(place.map_err(|_| Refusal::Access)?);
-            return Ok(());
-        }
-        let own = || pair.own_receive(header.address);
+        let number = match destination {
+            Destination::Receive { number } => number,
+            Destination::Remote(RdmaRemote { address, rkey }) => {
+                let address = address.wrapping_add(offset.into());
+                let right = Right::RemoteWrite;
+                let place = self.emtt.translate(who, rkey, address, len.into(), right);
+                places.push(place.map_err(|_| Refusal::Access)?);
+                return Ok(());
+            }
+            // Their payload was refused when the message began.
+            Destination::Request | Destination::Nowhere => return Err(Refusal::InvalidRequest),
+        };
+        let own = || pair.own_receive(number);
         let receive = receive.or_else(own).ok_or(Refusal::NotReady)?;
         scatter(&self.emtt, who, &receive.sges, piece, Right::LocalWrite, places)
             .map_err(|_| Refusal::LocalProtection)
@@ -277,7 +320,7 @@ impl Device {
         qp: QueuePairNumber,
         role: Role,
         placement: &Placement,
-        operation: RdmaOperation,
+        destination: Destination,
         memory: &mut impl Memory,
     ) -> Option<Put> {
         let Placement { message, offset, len, length, .. } = *placement;
@@ -292,13 +335,13 @@ impl Device {
         if intake != Intake::Place {
             return Some(Put::turn(first && completes));
         }
-        if self.waits_for_turn(qp, operation) {
+        if self.waits_for_turn(qp, destination) {
             if !first {
                 return self.put_aside(qp, role, placement, false, memory);
             }
             let incoming = self.qps.get_mut(qp.0)?.flow(role)?.inbox.message(message);
             let held = core::mem::take(&mut incoming.held);
-            let placed = self.place_waiting(qp, &header, operation, length, held, memory);
+            let placed = self.place_waiting(qp, &header, destination, length, held, memory);
             if let Err(refusal) = placed {
                 let incoming = self.qps.get_mut(qp.0)?.flow(role)?.inbox.message(message);
                 incoming.intake = Intake::Refuse(refusal);
@@ -306,7 +349,7 @@ impl Device {
             }
         }
         let last = offset + u32::from(len) == length;
-        if is_write(operation) && last && len > 0 {
+        if destination.is_remote() && last && len > 0 {
             // Of a relaxed region only the message's own bytes must come before its last.
             let in_order = completes && (first || self.emtt.is_relaxed(header.key));
             if !in_order {
@@ -314,16 +357,16 @@ impl Device {
             }
         }
         let receive = self.qps.get_mut(qp.0)?.flow(role)?.inbox.message(message).receive.take();
-        let piece = Piece { header: &header, operation, receive: receive.as_ref(), offset, len };
+        let piece = Piece { psn: header.psn, destination, receive: receive.as_ref(), offset, len };
         let located = self.locate(qp, role, &piece);
         let incoming = self.qps.get_mut(qp.0)?.flow(role)?.inbox.message(message);
         incoming.receive = receive;
         match located {
             Ok(()) => {
-                self.lay_out(qp, role, message, operation);
+                self.lay_out(qp, role, message, destination);
                 let mut parts = self.parts.iter();
                 parts.try_for_each(|&(place, from)| memory.place(place, from)).ok()?;
-                if is_write(operation) && !first {
+                if destination.is_remote() && !first {
                     self.qps.get_mut(qp.0)?.flow(role)?.inbox.note_early(message, offset, len);
                 }
             }
@@ -341,7 +384,7 @@ impl Device {
         qp: QueuePairNumber,
         role: Role,
         message: u32,
-        operation: RdmaOperation,
+        destination: Destination,
     ) {
         self.parts.clear();
         let mut from = 0;
@@ -350,7 +393,7 @@ impl Device {
             from += u16::try_from(place.len).expect("a part of a packet");
         }
         let flow = self.qps.get_mut(qp.0).and_then(|pair| pair.flow(role));
-        if let Some(flow) = flow.filter(|_| is_write(operation)) {
+        if let Some(flow) = flow.filter(|_| destination.is_remote()) {
             flow.inbox.cut_newer(message, &mut self.parts);
         }
     }

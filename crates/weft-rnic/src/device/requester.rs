@@ -5,18 +5,18 @@ use alloc::vec::Vec;
 
 use weft_transport::CloseReason;
 use weft_units::{Duration, Instant};
-use weft_wire::RdmaOperation;
+use weft_wire::{MissingOperands, RdmaOpcode, RdmaOperation};
 
 use super::Device;
 use super::queue_pairs::failed;
-use crate::completion::{Completion, Status};
+use crate::completion::{Completion, Status, WorkKind};
 use crate::memory::{Accessor, Emtt, Memory, Place, Right};
 use crate::queue_pair::{
     ATOMIC, Done, Flow, Incoming, Intake, LONGEST_PATIENCE, QueuePair, Refusal, Role, Service,
     State, Syndrome, Token, rnr_delay,
 };
 use crate::work::parts;
-use crate::{Event, Operation, QueuePairNumber, Sge};
+use crate::{Event, QueuePairNumber, Sge};
 
 impl Device {
     /// Nobody is there to be asked.
@@ -167,19 +167,26 @@ impl Device {
     pub(super) fn expects(
         pair: &mut QueuePair,
         header: &weft_wire::RdmaHeader,
-        operation: RdmaOperation,
+        opcode: RdmaOpcode,
         length: u32,
     ) -> Intake {
         let wqe = pair.send.with_psn(header.psn.get()).filter(|wqe| wqe.outcome.is_none());
-        let fits = match operation {
-            RdmaOperation::RcReadResponse => wqe.is_some_and(|wqe| {
-                matches!(wqe.operation, Operation::Read(_)) && wqe.length == u64::from(length)
+        let fits = match RdmaOperation::decode(opcode, header) {
+            Ok(RdmaOperation::ReadResponse) => wqe.is_some_and(|wqe| {
+                wqe.operation.kind() == WorkKind::Read && wqe.length == u64::from(length)
             }),
-            RdmaOperation::RcAtomicAcknowledge => {
+            Ok(RdmaOperation::AtomicAcknowledge { .. }) => {
                 wqe.is_some_and(|wqe| wqe.operation.is_atomic()) && length == 0
             }
-            RdmaOperation::RcAcknowledge => length == 0,
-            _ => false,
+            Ok(RdmaOperation::Acknowledge { .. }) => length == 0,
+            Ok(
+                RdmaOperation::Send { .. }
+                | RdmaOperation::Datagram { .. }
+                | RdmaOperation::Write { .. }
+                | RdmaOperation::Read { .. }
+                | RdmaOperation::Atomic { .. },
+            )
+            | Err(MissingOperands) => false,
         };
         if fits { Intake::Place } else { Intake::Refuse(Refusal::InvalidRequest) }
     }
@@ -199,18 +206,29 @@ impl Device {
             Intake::Refuse(_) => Status::BadResponse,
             Intake::Place => Status::Success,
         };
-        if answer.operation == RdmaOperation::RcAcknowledge && status == Status::Success {
-            let syndrome = Syndrome::from_byte(answer.header.immediate.to_be_bytes()[0]);
-            return self.on_acknowledge(now, qp, psn, syndrome);
-        }
         if status != Status::Success {
             pair.send.finish_first(status);
-        } else {
-            let stored = answer.operation == RdmaOperation::RcReadResponse
-                || store(&self.emtt, qp, pair, &answer.header, &mut self.places, memory);
-            let status = if stored { Status::Success } else { Status::LocalProtection };
-            pair.send.finish_psn(psn, status);
+            return self.pump(now, qp);
         }
+        let stored = match answer.operation() {
+            Ok(RdmaOperation::Acknowledge { syndrome }) => {
+                return self.on_acknowledge(now, qp, psn, Syndrome::from_byte(syndrome));
+            }
+            Ok(RdmaOperation::ReadResponse) => true,
+            Ok(RdmaOperation::AtomicAcknowledge { value }) => {
+                store(&self.emtt, qp, pair, (psn, value), &mut self.places, memory)
+            }
+            Ok(
+                RdmaOperation::Send { .. }
+                | RdmaOperation::Datagram { .. }
+                | RdmaOperation::Write { .. }
+                | RdmaOperation::Read { .. }
+                | RdmaOperation::Atomic { .. },
+            )
+            | Err(MissingOperands) => unreachable!("refused when it began"),
+        };
+        let status = if stored { Status::Success } else { Status::LocalProtection };
+        pair.send.finish_psn(psn, status);
         self.pump(now, qp);
     }
 
@@ -267,15 +285,14 @@ fn store(
     emtt: &Emtt,
     qp: QueuePairNumber,
     pair: &mut QueuePair,
-    header: &weft_wire::RdmaHeader,
+    (psn, value): (u32, u64),
     places: &mut Vec<Place>,
     memory: &mut impl Memory,
 ) -> bool {
-    let psn = header.psn.get();
     if locate_answer(emtt, qp, pair, psn, (0, ATOMIC), places).is_err() {
         return false;
     }
-    write_parts(places, &header.address.to_ne_bytes(), memory);
+    write_parts(places, &value.to_ne_bytes(), memory);
     true
 }
 
@@ -326,25 +343,8 @@ fn succeeded(qp: QueuePairNumber, done: &Done) -> Completion {
     }
 }
 
-/// Whether an operation on the wire is one that a responder of this service answers.
-pub(super) fn is_request(operation: RdmaOperation, service: Service) -> bool {
-    use RdmaOperation as Op;
-    match service {
-        Service::ReliableConnected => matches!(
-            operation,
-            Op::RcSend
-                | Op::RcSendWithImmediate
-                | Op::RcSendWithInvalidate
-                | Op::RcWrite
-                | Op::RcWriteWithImmediate
-                | Op::RcReadRequest
-                | Op::RcFetchAdd
-                | Op::RcCompareSwap
-        ),
-        Service::UnreliableConnected => matches!(
-            operation,
-            Op::UcSend | Op::UcSendWithImmediate | Op::UcWrite | Op::UcWriteWithImmediate
-        ),
-        Service::UnreliableDatagram => matches!(operation, Op::UdSend | Op::UdSendWithImmediate),
-    }
+/// Returns `true` if a responder of this service answers messages with this opcode.
+#[inline]
+pub(super) fn is_request(opcode: RdmaOpcode, service: Service) -> bool {
+    opcode.is_request() && opcode.service() == service.on_the_wire()
 }

@@ -3,10 +3,10 @@
 
 use weft_transport::Placement;
 use weft_units::Instant;
-use weft_wire::{RdmaHeader, RdmaOperation};
+use weft_wire::{MissingOperands, RdmaHeader, RdmaOperation, SendExtension};
 
 use super::Device;
-use super::intake::{Put, is_send, is_write, is_write_with_immediate};
+use super::intake::{Destination, Put};
 use super::queue_pairs::failed;
 use crate::completion::{Completion, Extra, Status, WorkKind};
 use crate::memory::{Accessor, Memory};
@@ -68,8 +68,8 @@ impl Device {
         gate: &mut Option<u32>,
         memory: &mut impl Memory,
     ) -> Option<()> {
-        let operation = self.begin_message(qp, role, placement, header)?;
-        match self.put_payload(qp, role, placement, operation, memory)? {
+        let destination = self.begin_message(qp, role, placement, header)?;
+        match self.put_payload(qp, role, placement, destination, memory)? {
             Put::Next => self.take_turns(now, qp, role, gate, memory),
             Put::Waits => {}
             Put::Declined => {
@@ -224,19 +224,41 @@ impl Device {
         if let Intake::Refuse(refusal) = incoming.intake {
             return Turn::Refused(refusal);
         }
-        let operation = incoming.operation;
-        let done = if is_send(operation) {
-            self.receive_send(qp, incoming, memory)
-        } else if is_write(operation) {
-            self.finish_write(qp, incoming, memory)
-        } else if operation == RdmaOperation::RcReadRequest {
-            self.answer_read(now, qp, &incoming.header)
-        } else {
-            self.answer_atomic(now, qp, incoming, memory)
-        };
-        match done {
+        match self.execute(now, qp, incoming, memory) {
             Ok(()) => Turn::Done,
             Err(refusal) => Turn::Refused(refusal),
+        }
+    }
+
+    /// Executes a request.
+    fn execute(
+        &mut self,
+        now: Instant,
+        qp: QueuePairNumber,
+        incoming: &mut Incoming,
+        memory: &mut impl Memory,
+    ) -> Result<(), Refusal> {
+        let psn = incoming.header.psn;
+        match incoming.operation() {
+            Ok(RdmaOperation::Send { receive, extension }) => {
+                self.receive_send(qp, incoming, receive, extension, memory)
+            }
+            Ok(RdmaOperation::Write { immediate, .. }) => {
+                self.finish_write(qp, incoming, immediate, memory)
+            }
+            Ok(RdmaOperation::Read { remote, length }) => {
+                self.answer_read(now, qp, psn, remote, length)
+            }
+            Ok(RdmaOperation::Atomic { remote, operation }) => {
+                self.answer_atomic(now, qp, psn, remote, operation, memory)
+            }
+            Ok(
+                RdmaOperation::Datagram { .. }
+                | RdmaOperation::ReadResponse
+                | RdmaOperation::AtomicAcknowledge { .. }
+                | RdmaOperation::Acknowledge { .. },
+            )
+            | Err(MissingOperands) => Err(Refusal::InvalidRequest),
         }
     }
 
@@ -244,29 +266,28 @@ impl Device {
         &mut self,
         qp: QueuePairNumber,
         incoming: &mut Incoming,
+        number: u64,
+        extension: SendExtension,
         memory: &mut impl Memory,
     ) -> Result<(), Refusal> {
-        let Incoming { header, operation, length, .. } = *incoming;
+        let Incoming { header, length, .. } = *incoming;
         let pair = self.qps.get_mut(qp.0).expect("the caller found it");
         let who = Accessor { domain: pair.request.domain, qp: qp.0 };
         let numbered = pair.is_reliable() && pair.request.srq.is_none();
-        if numbered && header.address != pair.receive.head() {
+        if numbered && number != pair.receive.head() {
             return Err(Refusal::InvalidRequest);
         }
         if pair.drops_messages() {
             let held = core::mem::take(&mut incoming.held);
-            self.place_waiting(qp, &header, operation, length, held, memory)?;
+            self.place_waiting(qp, &header, Destination::Receive { number }, length, held, memory)?;
         }
-        let extra = match operation {
-            RdmaOperation::RcSendWithInvalidate => {
-                let gone = self.emtt.invalidate(who, header.immediate);
-                gone.map_err(|_| Refusal::Access)?;
-                Some(Extra::Invalidated(header.immediate))
+        let extra = match extension {
+            SendExtension::None => None,
+            SendExtension::Immediate(word) => Some(Extra::Immediate(word)),
+            SendExtension::Invalidate(key) => {
+                self.emtt.invalidate(who, key).map_err(|_| Refusal::Access)?;
+                Some(Extra::Invalidated(key))
             }
-            RdmaOperation::RcSendWithImmediate | RdmaOperation::UcSendWithImmediate => {
-                Some(Extra::Immediate(header.immediate))
-            }
-            _ => None,
         };
         let pair = self.qps.get_mut(qp.0).expect("the caller found it");
         let receive = incoming.receive.take().or_else(|| pair.receive.take());
@@ -294,28 +315,28 @@ impl Device {
         &mut self,
         qp: QueuePairNumber,
         incoming: &mut Incoming,
+        immediate: Option<u32>,
         memory: &mut impl Memory,
     ) -> Result<(), Refusal> {
-        let Incoming { header, operation, length, .. } = *incoming;
-        let immediate = is_write_with_immediate(operation);
+        let Incoming { header, length, .. } = *incoming;
         let pair = self.qps.get_mut(qp.0).expect("the caller found it");
         let srq = pair.request.srq;
         let available = match srq {
             Some(srq) => self.srqs.get(srq.0).map_or(0, |queue| queue.queue.len()),
             None => pair.receive.len(),
         };
-        if immediate && available == 0 {
+        if immediate.is_some() && available == 0 {
             return Err(Refusal::NotReady);
         }
         if let Some(part) = incoming.held.pop() {
             let flow = self.qps.get(qp.0).and_then(|pair| pair.responder.flow.as_ref());
             let message = flow.expect("its turn came on it").inbox.last_taken();
-            self.release(qp, message, &header, operation, part, memory)?;
+            let destination = Destination::of(&incoming.operation());
+            self.release(qp, message, &header, destination, part, memory)?;
         }
-        if immediate {
+        if let Some(word) = immediate {
             let receive = self.take_receive(qp).ok_or(Refusal::NotReady)?;
-            let (kind, extra) =
-                (WorkKind::ReceiveWriteWithImmediate, Some(Extra::Immediate(header.immediate)));
+            let (kind, extra) = (WorkKind::ReceiveWriteWithImmediate, Some(Extra::Immediate(word)));
             self.complete_receive(qp, &receive, kind, length, extra, header.solicited);
         }
         Ok(())
@@ -370,7 +391,7 @@ impl Device {
         incoming: &mut Incoming,
         refusal: Refusal,
     ) {
-        if is_send(incoming.operation) {
+        if Destination::of(&incoming.operation()).is_receive() {
             self.fail_receive(qp, incoming, refusal);
         }
         self.put_back(qp, incoming);

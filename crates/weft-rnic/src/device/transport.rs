@@ -6,7 +6,7 @@ use weft_transport::{
     Payload, Verdict,
 };
 use weft_units::Instant;
-use weft_wire::{Packet, RdmaHeader, U24};
+use weft_wire::{Packet, RdmaHeader, RdmaOperation, U24};
 
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -301,14 +301,13 @@ impl Device {
             Token::Request { qp, number, .. } => self.load_request(qp, number, payload),
             Token::Answer { qp, number } => self.load_answer(qp, number, payload),
             Token::Acknowledge { qp, psn, syndrome } => {
-                let said = u32::from(syndrome.to_byte()) << 24;
+                let said = RdmaOperation::Acknowledge { syndrome: syndrome.to_byte() };
                 let pair = self.qps.get(qp.0);
                 let Some(pair) = pair else { return Load::Gone(qp, Role::Responder) };
                 Load::Memory(RdmaHeader {
                     destination_qp: U24::truncate(pair.dest_qp()),
                     psn: U24::truncate(psn),
-                    immediate: said,
-                    ..RdmaHeader::default()
+                    ..said.header()
                 })
             }
         }
@@ -346,10 +345,10 @@ impl Device {
         let index = number.wrapping_sub(pair.responder.first_answer) as usize;
         let Some(&answer) = pair.responder.answers.get(index) else { return gone };
         let destination_qp = U24::truncate(pair.dest_qp());
-        let common = RdmaHeader { destination_qp, ..RdmaHeader::default() };
+        let common = RdmaHeader { destination_qp, ..answer.wire().header() };
         match answer {
-            Answer::Atomic { psn, value } => {
-                Load::Memory(RdmaHeader { psn: U24::truncate(psn), address: value, ..common })
+            Answer::Atomic { psn, .. } => {
+                Load::Memory(RdmaHeader { psn: U24::truncate(psn), ..common })
             }
             Answer::Read { psn, key, address } => {
                 let who = Accessor { domain: pair.request.domain, qp: qp.0 };

@@ -4,11 +4,11 @@
 use alloc::vec::Vec;
 
 use weft_transport::Placement;
-use weft_wire::{RdmaHeader, RdmaOperation};
+use weft_wire::RdmaHeader;
 
 use super::Device;
 use super::holding::NotHeld;
-use super::intake::{Piece, Put, is_send};
+use super::intake::{Destination, Piece, Put};
 use crate::QueuePairNumber;
 use crate::memory::Memory;
 use crate::queue_pair::{HeldPart, Intake, QueuePair, Refusal, Role};
@@ -50,8 +50,8 @@ impl Device {
 
     /// Whether it is known only in a message's turn which receive request it takes: where messages may be
     /// dropped, the peer's count is not ours.
-    pub(super) fn waits_for_turn(&self, qp: QueuePairNumber, operation: RdmaOperation) -> bool {
-        is_send(operation) && self.qps.get(qp.0).is_some_and(QueuePair::drops_messages)
+    pub(super) fn waits_for_turn(&self, qp: QueuePairNumber, destination: Destination) -> bool {
+        destination.is_receive() && self.qps.get(qp.0).is_some_and(QueuePair::drops_messages)
     }
 
     /// Places what is held of a message that waited for its turn.
@@ -59,7 +59,7 @@ impl Device {
         &mut self,
         qp: QueuePairNumber,
         header: &RdmaHeader,
-        operation: RdmaOperation,
+        destination: Destination,
         length: u32,
         held: Vec<HeldPart>,
         memory: &mut impl Memory,
@@ -72,7 +72,7 @@ impl Device {
         };
         for part in held {
             if outcome.is_ok() {
-                outcome = self.release(qp, 0, header, operation, part, memory);
+                outcome = self.release(qp, 0, header, destination, part, memory);
             } else {
                 self.let_go(part, memory);
             }
@@ -90,10 +90,11 @@ impl Device {
     ) {
         let Some(flow) = self.qps.get_mut(qp.0).and_then(|pair| pair.flow(role)) else { return };
         let incoming = flow.inbox.message(message);
-        let (header, operation) = (incoming.header, incoming.operation);
+        let header = incoming.header;
+        let destination = Destination::of(&incoming.operation());
         let Some(part) = incoming.held.pop() else { return };
         let HeldPart { offset, len, .. } = part;
-        let released = self.release(qp, message, &header, operation, part, memory);
+        let released = self.release(qp, message, &header, destination, part, memory);
         let Some(flow) = self.qps.get_mut(qp.0).and_then(|pair| pair.flow(role)) else { return };
         match released {
             // Earlier messages must not write over it.
@@ -111,15 +112,15 @@ impl Device {
         qp: QueuePairNumber,
         message: u32,
         header: &RdmaHeader,
-        operation: RdmaOperation,
+        destination: Destination,
         part: HeldPart,
         memory: &mut impl Memory,
     ) -> Result<(), Refusal> {
         let HeldPart { packet, offset, len, .. } = part;
-        let piece = Piece { header, operation, receive: None, offset, len };
+        let piece = Piece { psn: header.psn, destination, receive: None, offset, len };
         let located = self.locate(qp, Role::Responder, &piece);
         if located.is_ok() {
-            self.lay_out(qp, Role::Responder, message, operation);
+            self.lay_out(qp, Role::Responder, message, destination);
             self.parts.iter().for_each(|&(place, from)| memory.place_held(packet, place, from));
         }
         self.let_go(part, memory);

@@ -4,6 +4,7 @@
 use core::net::SocketAddr;
 
 use weft_transport::ConnectionId;
+use weft_wire::AtomicOperation;
 
 mod access;
 mod emtt;
@@ -108,10 +109,7 @@ pub trait Memory {
         [0; 40]
     }
 
-    /// Adds to the eight bytes at `place`, at once for everybody who looks; gives what was there.
-    fn fetch_add(&mut self, place: Place, add: u64) -> u64;
-
-    /// Stores `swap` in the eight bytes at `place` if `compare` is there, at once for everybody who
-    /// looks; gives what was there.
-    fn compare_swap(&mut self, place: Place, compare: u64, swap: u64) -> u64;
+    /// Applies `operation` to the eight bytes at `place`, atomically for every observer, and returns the value before it
+    /// (see [`AtomicOperation::apply`]).
+    fn atomic(&mut self, place: Place, operation: AtomicOperation) -> u64;
 }

@@ -36,14 +36,14 @@ impl QueuePairRequest {
         if !operation.travels() && is_datagram {
             return Err(VerbsError::Invalid("datagram queue pairs bind and invalidate nothing"));
         }
-        if operation.travels() && operation.on_the_wire(self.service).is_none() {
+        if operation.travels() && operation.opcode(self.service).is_none() {
             return Err(VerbsError::Invalid("the queue pair's service has no such operation"));
         }
         if operation.travels() && request.datagram.is_some() != is_datagram {
             return Err(VerbsError::Invalid("a datagram has a destination, and nothing else has"));
         }
         let inline = matches!(request.data, Data::Inline(bytes) if !bytes.is_empty());
-        if inline && !takes_inline(operation) {
+        if inline && !operation.sends_payload() {
             return Err(VerbsError::Invalid("the operation carries no inline data"));
         }
         if let Operation::BindWindow { bind, .. } = operation
@@ -74,17 +74,6 @@ impl QueuePairRequest {
         }
         at_most("num_sge", request.sges.len(), self.max_receive_sge)
     }
-}
-
-const fn takes_inline(operation: &Operation) -> bool {
-    matches!(
-        operation,
-        Operation::Send
-            | Operation::SendWithImmediate(_)
-            | Operation::SendWithInvalidate(_)
-            | Operation::Write(_)
-            | Operation::WriteWithImmediate(..)
-    )
 }
 
 /// Whether a bind asks for something that a window can show.

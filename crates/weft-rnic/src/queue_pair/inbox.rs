@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::net::IpAddr;
 
 use weft_transport::Placement;
-use weft_wire::{RdmaHeader, RdmaOperation};
+use weft_wire::{MissingOperands, RdmaHeader, RdmaOpcode, RdmaOperation};
 
 use crate::memory::{Held, Place};
 use crate::receive_queue::Receive;
@@ -53,7 +53,7 @@ pub(crate) struct HeldPart {
 #[derive(Debug)]
 pub(crate) struct Incoming {
     pub(crate) header: RdmaHeader,
-    pub(crate) operation: RdmaOperation,
+    pub(crate) opcode: RdmaOpcode,
     pub(crate) length: u32,
     /// Bytes that have arrived.
     arrived: u32,
@@ -71,14 +71,14 @@ pub(crate) struct Incoming {
 impl Incoming {
     pub(crate) const fn new(
         header: RdmaHeader,
-        operation: RdmaOperation,
+        opcode: RdmaOpcode,
         length: u32,
         intake: Intake,
         receive: Option<Receive>,
     ) -> Self {
         Self {
             header,
-            operation,
+            opcode,
             length,
             arrived: 0,
             whole: false,
@@ -88,6 +88,15 @@ impl Incoming {
             target: None,
             early: Vec::new(),
         }
+    }
+
+    /// Returns what the message does.
+    ///
+    /// # Errors
+    /// It is an atomic without operands.
+    #[inline]
+    pub(crate) fn operation(&self) -> Result<RdmaOperation, MissingOperands> {
+        RdmaOperation::decode(self.opcode, &self.header)
     }
 
     /// The same, of a WRITE that goes there.
@@ -200,7 +209,7 @@ impl Inbox {
     ) -> Result<bool, Nonsense> {
         match self.messages.get(self.index(placement.message)?) {
             Some(Some(known)) => {
-                let (length, opcode) = (known.length, known.operation as u8);
+                let (length, opcode) = (known.length, known.opcode as u8);
                 let same = known.header == *header
                     && (length, opcode) == (placement.length, placement.opcode);
                 if same { Ok(true) } else { Err(Nonsense) }
@@ -302,7 +311,7 @@ mod tests {
     use crate::Owner;
 
     fn placement(message: u32, offset: u32, len: u16, length: u32) -> Placement {
-        let opcode = RdmaOperation::RcWrite as u8;
+        let opcode = RdmaOpcode::RcWrite as u8;
         Placement {
             connection: ConnectionId(1),
             psn: 0,
@@ -316,8 +325,8 @@ mod tests {
     }
 
     fn incoming(length: u32) -> Incoming {
-        let operation = RdmaOperation::RcWrite;
-        Incoming::new(RdmaHeader::default(), operation, length, Intake::Place, None)
+        let opcode = RdmaOpcode::RcWrite;
+        Incoming::new(RdmaHeader::default(), opcode, length, Intake::Place, None)
     }
 
     #[test]

@@ -63,7 +63,13 @@ impl Operation {
         match *self {
             Self::Write(remote) => Some((remote, true)),
             Self::Read(remote) => Some((remote, false)),
-            _ => None,
+            Self::Send
+            | Self::SendWithImmediate(_)
+            | Self::SendWithInvalidate(_)
+            | Self::WriteWithImmediate(..)
+            | Self::Atomic { .. }
+            | Self::LocalInvalidate(_)
+            | Self::BindWindow { .. } => None,
         }
     }
 }

@@ -5,6 +5,7 @@ use core::net::SocketAddr;
 
 use weft_transport::ConnectionId;
 use weft_units::{Duration, Instant};
+use weft_wire::RdmaOperation;
 
 use crate::memory::Access;
 use crate::receive_queue::{Receive, ReceiveQueue};
@@ -94,6 +95,16 @@ pub(crate) enum Answer {
     Read { psn: u32, key: u32, address: u64 },
     /// To an atomic: what was there.
     Atomic { psn: u32, value: u64 },
+}
+
+impl Answer {
+    /// Returns the operation that the response's message has on the wire.
+    pub(crate) const fn wire(self) -> RdmaOperation {
+        match self {
+            Self::Read { .. } => RdmaOperation::ReadResponse,
+            Self::Atomic { value, .. } => RdmaOperation::AtomicAcknowledge { value },
+        }
+    }
 }
 
 /// The half that sends requests.

@@ -3,6 +3,8 @@
 
 use core::net::SocketAddr;
 
+use weft_wire::RdmaService;
+
 use crate::{Access, VerbsError};
 
 /// What a queue pair offers (IBTA volume 1, chapter 9).
@@ -15,6 +17,18 @@ pub enum Service {
     UnreliableConnected,
     /// UD: SENDs of one packet to anybody.
     UnreliableDatagram,
+}
+
+impl Service {
+    /// Returns the service as opcodes name it.
+    #[inline]
+    pub(crate) const fn on_the_wire(self) -> RdmaService {
+        match self {
+            Self::ReliableConnected => RdmaService::Rc,
+            Self::UnreliableConnected => RdmaService::Uc,
+            Self::UnreliableDatagram => RdmaService::Ud,
+        }
+    }
 }
 
 /// States of a queue pair (IBTA volume 1, chapter 10).

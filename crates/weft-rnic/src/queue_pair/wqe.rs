@@ -1,7 +1,7 @@
 //! A send request as it waits in its queue, and what it is on the wire.
 
 use weft_transport::Message;
-use weft_wire::{AtomicOperands, RdmaHeader, RdmaOperation, U24};
+use weft_wire::{RdmaHeader, RdmaOpcode, RdmaOperation, RdmaRemote, SendExtension, U24};
 
 use super::{Service, Token};
 use crate::completion::WorkKind;
@@ -55,78 +55,128 @@ impl Done {
 }
 
 impl Operation {
-    /// Whether it goes to the peer.
-    pub(crate) const fn travels(&self) -> bool {
-        !matches!(self, Self::LocalInvalidate(_) | Self::BindWindow { .. })
-    }
-
-    /// Whether the peer answers with data.
-    pub(crate) const fn is_answered(&self) -> bool {
-        matches!(self, Self::Read(_) | Self::FetchAdd { .. } | Self::CompareSwap { .. })
-    }
-
-    pub(crate) const fn is_atomic(&self) -> bool {
-        matches!(self, Self::FetchAdd { .. } | Self::CompareSwap { .. })
-    }
-
-    /// Whether it takes one of the peer's receive requests.
-    pub(super) const fn takes_receive(&self) -> bool {
-        matches!(
-            self,
-            Self::Send
-                | Self::SendWithImmediate(_)
-                | Self::SendWithInvalidate(_)
-                | Self::WriteWithImmediate(..)
-        )
-    }
-
-    /// What it is on the wire; `None` where the service does not have it.
-    pub(crate) const fn on_the_wire(&self, service: Service) -> Option<RdmaOperation> {
-        use Service::{
-            ReliableConnected as Rc, UnreliableConnected as Uc, UnreliableDatagram as Ud,
+    /// Returns the operation that the request's message has on the wire; `None` for a request that sends no message.
+    /// `receive` is the number of the receive request that a SEND consumes, `length` the length of a READ in bytes.
+    #[inline]
+    pub(crate) const fn wire(&self, receive: u64, length: u32) -> Option<RdmaOperation> {
+        let extension = match *self {
+            Self::Send => SendExtension::None,
+            Self::SendWithImmediate(word) => SendExtension::Immediate(word),
+            Self::SendWithInvalidate(key) => SendExtension::Invalidate(key),
+            Self::Write(at) => return Some(write(at, None)),
+            Self::WriteWithImmediate(at, word) => return Some(write(at, Some(word))),
+            Self::Read(at) => return Some(RdmaOperation::Read { remote: remote(at), length }),
+            Self::Atomic { remote: at, operation } => {
+                return Some(RdmaOperation::Atomic { remote: remote(at), operation });
+            }
+            Self::LocalInvalidate(_) | Self::BindWindow { .. } => return None,
         };
-        Some(match (self, service) {
-            (Self::Send, Rc) => RdmaOperation::RcSend,
-            (Self::Send, Uc) => RdmaOperation::UcSend,
-            (Self::Send, Ud) => RdmaOperation::UdSend,
-            (Self::SendWithImmediate(_), Rc) => RdmaOperation::RcSendWithImmediate,
-            (Self::SendWithImmediate(_), Uc) => RdmaOperation::UcSendWithImmediate,
-            (Self::SendWithImmediate(_), Ud) => RdmaOperation::UdSendWithImmediate,
-            (Self::SendWithInvalidate(_), Rc) => RdmaOperation::RcSendWithInvalidate,
-            (Self::Write(_), Rc) => RdmaOperation::RcWrite,
-            (Self::Write(_), Uc) => RdmaOperation::UcWrite,
-            (Self::WriteWithImmediate(..), Rc) => RdmaOperation::RcWriteWithImmediate,
-            (Self::WriteWithImmediate(..), Uc) => RdmaOperation::UcWriteWithImmediate,
-            (Self::Read(_), Rc) => RdmaOperation::RcReadRequest,
-            (Self::FetchAdd { .. }, Rc) => RdmaOperation::RcFetchAdd,
-            (Self::CompareSwap { .. }, Rc) => RdmaOperation::RcCompareSwap,
-            _ => return None,
-        })
+        Some(RdmaOperation::Send { receive, extension })
     }
 
-    /// What its completion says it was.
+    /// Returns the operation of a datagram's message; `None` where datagrams do not have it.
+    #[inline]
+    pub(crate) const fn datagram(&self, source_qp: U24, qkey: u32) -> Option<RdmaOperation> {
+        let immediate = match *self {
+            Self::Send => None,
+            Self::SendWithImmediate(word) => Some(word),
+            Self::SendWithInvalidate(_)
+            | Self::Write(_)
+            | Self::WriteWithImmediate(..)
+            | Self::Read(_)
+            | Self::Atomic { .. }
+            | Self::LocalInvalidate(_)
+            | Self::BindWindow { .. } => return None,
+        };
+        Some(RdmaOperation::Datagram { source_qp, qkey, immediate })
+    }
+
+    /// Returns the opcode of the request's message; `None` where the service does not have the operation.
+    #[inline]
+    pub(crate) fn opcode(&self, service: Service) -> Option<RdmaOpcode> {
+        let operation = match service {
+            Service::ReliableConnected | Service::UnreliableConnected => self.wire(0, 0),
+            Service::UnreliableDatagram => self.datagram(U24::default(), 0),
+        };
+        operation?.opcode(service.on_the_wire())
+    }
+
+    /// Returns what the request's completion says it was.
     pub(crate) const fn kind(&self) -> WorkKind {
         match self {
             Self::Send | Self::SendWithImmediate(_) | Self::SendWithInvalidate(_) => WorkKind::Send,
             Self::Write(_) | Self::WriteWithImmediate(..) => WorkKind::Write,
             Self::Read(_) => WorkKind::Read,
-            Self::FetchAdd { .. } => WorkKind::FetchAdd,
-            Self::CompareSwap { .. } => WorkKind::CompareSwap,
+            Self::Atomic { operation, .. } => WorkKind::Atomic(operation.kind()),
             Self::LocalInvalidate(_) => WorkKind::LocalInvalidate,
             Self::BindWindow { .. } => WorkKind::BindWindow,
         }
     }
 
-    const fn remote(&self) -> Option<Remote> {
+    /// Returns how the request's bytes move.
+    #[inline]
+    pub(crate) const fn transfer(&self) -> Transfer {
         match self {
-            Self::Write(remote)
-            | Self::WriteWithImmediate(remote, _)
-            | Self::Read(remote)
-            | Self::FetchAdd { remote, .. }
-            | Self::CompareSwap { remote, .. } => Some(*remote),
-            _ => None,
+            Self::Send | Self::SendWithImmediate(_) | Self::SendWithInvalidate(_) => {
+                Transfer::Payload { takes_receive: true }
+            }
+            Self::Write(_) => Transfer::Payload { takes_receive: false },
+            Self::WriteWithImmediate(..) => Transfer::Payload { takes_receive: true },
+            Self::Read(_) => Transfer::Response,
+            Self::Atomic { .. } => Transfer::Word,
+            Self::LocalInvalidate(_) | Self::BindWindow { .. } => Transfer::Local,
         }
     }
+
+    /// Returns `true` if the request sends a message to the peer.
+    #[inline]
+    pub(crate) const fn travels(&self) -> bool {
+        !matches!(self.transfer(), Transfer::Local)
+    }
+
+    /// Returns `true` if the peer's response carries data.
+    #[inline]
+    pub(crate) const fn is_answered(&self) -> bool {
+        matches!(self.transfer(), Transfer::Response | Transfer::Word)
+    }
+
+    /// Returns `true` for an atomic.
+    #[inline]
+    pub(crate) const fn is_atomic(&self) -> bool {
+        matches!(self.transfer(), Transfer::Word)
+    }
+
+    /// Returns `true` if the request's own bytes go to the peer.
+    #[inline]
+    pub(crate) const fn sends_payload(&self) -> bool {
+        matches!(self.transfer(), Transfer::Payload { .. })
+    }
+
+    /// Returns `true` if it consumes one of the peer's receive requests.
+    pub(super) const fn takes_receive(&self) -> bool {
+        matches!(self.transfer(), Transfer::Payload { takes_receive: true })
+    }
+}
+
+/// How the bytes of a send request move.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transfer {
+    /// With the request; the peer may need a receive request for it.
+    Payload { takes_receive: bool },
+    /// With the response, as many as the request names.
+    Response,
+    /// With the response, eight.
+    Word,
+    /// Not at all: the request is executed by this device.
+    Local,
+}
+
+const fn remote(Remote { address, rkey }: Remote) -> RdmaRemote {
+    RdmaRemote { address, rkey }
+}
+
+const fn write(at: Remote, immediate: Option<u32>) -> RdmaOperation {
+    RdmaOperation::Write { remote: remote(at), immediate }
 }
 
 impl Wqe {
@@ -138,38 +188,21 @@ impl Wqe {
     /// The message that carries it.
     #[inline]
     pub(crate) fn message(&self, token: Token, service: Service) -> Message {
-        let operation = self.operation.on_the_wire(service).expect("checked when it was posted");
+        let opcode = self.operation.opcode(service).expect("checked when it was posted");
         let length = u32::try_from(self.payload()).expect("checked when it was begun");
-        Message { token: token.pack(), opcode: operation as u8, tag: 0, length }
+        Message { token: token.pack(), opcode: opcode as u8, tag: 0, length }
     }
 
-    /// What its packets say beside their place in the message.
+    /// Returns the RDMA header of the request's packets.
+    #[inline]
     pub(crate) fn header(&self, destination_qp: u32) -> RdmaHeader {
-        let operands = match self.operation {
-            Operation::FetchAdd { add, .. } => {
-                Some(AtomicOperands { swap_or_add: add, compare: 0 })
-            }
-            Operation::CompareSwap { compare, swap, .. } => {
-                Some(AtomicOperands { swap_or_add: swap, compare })
-            }
-            _ => None,
-        };
-        let immediate = match self.operation {
-            Operation::SendWithImmediate(word)
-            | Operation::SendWithInvalidate(word)
-            | Operation::WriteWithImmediate(_, word) => word,
-            Operation::Read(_) => u32::try_from(self.length).expect("checked when it was begun"),
-            _ => 0,
-        };
-        let remote = self.operation.remote();
+        let length = u32::try_from(self.length).expect("checked when it was begun");
+        let operation = self.operation.wire(self.receive, length);
         RdmaHeader {
             solicited: self.solicited,
             destination_qp: U24::truncate(destination_qp),
             psn: U24::truncate(self.psn),
-            address: remote.map_or(self.receive, |remote| remote.address),
-            key: remote.map_or(0, |remote| remote.rkey),
-            immediate,
-            operands,
+            ..operation.expect("only requests with a message have packets").header()
         }
     }
 }

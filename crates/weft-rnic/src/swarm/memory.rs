@@ -85,16 +85,11 @@ impl Memory for HostMemory {
         [u8::try_from(from.port() % 251).unwrap(); 40]
     }
 
-    fn fetch_add(&mut self, place: Place, add: u64) -> u64 {
+    fn atomic(&mut self, place: Place, operation: AtomicOperation) -> u64 {
         let before = self.word(&place);
-        self.put(place, &before.wrapping_add(add).to_ne_bytes());
-        before
-    }
-
-    fn compare_swap(&mut self, place: Place, compare: u64, swap: u64) -> u64 {
-        let before = self.word(&place);
-        if before == compare {
-            self.put(place, &swap.to_ne_bytes());
+        let after = operation.apply(before);
+        if after != before {
+            self.put(place, &after.to_ne_bytes());
         }
         before
     }

@@ -10,7 +10,9 @@ use super::count;
 use super::pool::{Pool, memory_of};
 use super::side::{Coming, MOST, Posted, RESULT_SLOT, SOURCE, TARGET, cut, result_slot};
 use super::windows::{Life, Use};
-use crate::{Access, Data, Extra, Operation, Remote, SendRequest, Sge, WorkKind};
+use crate::{
+    Access, AtomicKind, AtomicOperation, Data, Extra, Operation, Remote, SendRequest, Sge, WorkKind,
+};
 
 /// A request as it was drawn, and what must come of it.
 pub(super) struct Draft {
@@ -44,8 +46,7 @@ fn name(operation: &Operation, unreliable: bool) -> &'static str {
         (Operation::Write(_), true) => "WRITE (UC)",
         (Operation::WriteWithImmediate(..), true) => "WRITE_WITH_IMM (UC)",
         (Operation::Read(_), _) => "READ",
-        (Operation::FetchAdd { .. }, _) => "FETCH_ADD",
-        (Operation::CompareSwap { .. }, _) => "CMP_SWAP",
+        (Operation::Atomic { operation, .. }, _) => operation.opcode().name(),
         (Operation::LocalInvalidate(_), _) => "LOCAL_INV",
         (Operation::BindWindow { .. }, _) => "BIND_MW",
     }
@@ -212,7 +213,11 @@ impl Case {
 
     fn draft_atomic(&mut self, at: usize) -> Draft {
         let adds = self.rng.chance(1, 2);
-        let kind = if adds { WorkKind::FetchAdd } else { WorkKind::CompareSwap };
+        let kind = if adds {
+            WorkKind::Atomic(AtomicKind::FetchAdd)
+        } else {
+            WorkKind::Atomic(AtomicKind::CompareSwap)
+        };
         let mut posted = self.next(at, kind);
         let word = self.rng.index(TARGET.end / 8) * 8;
         let target = word..word + 8;
@@ -224,11 +229,20 @@ impl Case {
         let before = u64::from_ne_bytes(found);
         let (operand, expected) = (self.rng.next_u64(), self.rng.chance(1, 2));
         let (operation, after) = if adds {
-            (Operation::FetchAdd { remote, add: operand }, before.wrapping_add(operand))
+            (
+                Operation::Atomic { remote, operation: AtomicOperation::FetchAdd { add: operand } },
+                before.wrapping_add(operand),
+            )
         } else {
             let compare = if expected { before } else { !before };
             let after = if expected { operand } else { before };
-            (Operation::CompareSwap { remote, compare, swap: operand }, after)
+            (
+                Operation::Atomic {
+                    remote,
+                    operation: AtomicOperation::CompareSwap { compare, swap: operand },
+                },
+                after,
+            )
         };
         posted.answer = Some(found.to_vec());
         posted.effect = Some(peer.image.change(word, &after.to_ne_bytes()));

@@ -10,7 +10,10 @@ use super::pool::SLOT;
 use super::post::{Draft, somewhere};
 use super::side::{Coming, Fortune, MOST, SOURCE, TARGET, result_slot};
 use super::windows::Life;
-use crate::{Access, Attributes, Bind, Operation, Remote, State, Status, WindowKind, WorkKind};
+use crate::{
+    Access, AtomicKind, AtomicOperation, Attributes, Bind, Operation, Remote, State, Status,
+    WindowKind, WorkKind,
+};
 
 /// Remote memory that may not be reached so, and why.
 struct Forbidden {
@@ -125,7 +128,10 @@ impl Case {
         } else if right == READS {
             (Operation::Read(remote), WorkKind::Read)
         } else {
-            (Operation::FetchAdd { remote, add: 1 }, WorkKind::FetchAdd)
+            (
+                Operation::Atomic { remote, operation: AtomicOperation::FetchAdd { add: 1 } },
+                WorkKind::Atomic(AtomicKind::FetchAdd),
+            )
         };
         let mut posted = self.next(at, kind);
         posted.fails = Some(Status::RemoteAccess);
@@ -141,10 +147,11 @@ impl Case {
     fn unaligned(&mut self, at: usize) -> (&'static str, Draft) {
         let offset = self.rng.below(100) * 8 + 1 + self.rng.below(7);
         let remote = self.sides[at ^ 1].end.remote(offset);
-        let mut posted = self.next(at, WorkKind::FetchAdd);
+        let mut posted = self.next(at, WorkKind::Atomic(AtomicKind::FetchAdd));
         posted.fails = Some(Status::RemoteInvalidRequest);
         let slot = result_slot(posted.wr_id);
-        let operation = Operation::FetchAdd { remote, add: 1 };
+        let operation =
+            Operation::Atomic { remote, operation: AtomicOperation::FetchAdd { add: 1 } };
         ("atomic across words", Draft::new(operation, slot..slot + 8, posted))
     }
 
@@ -219,7 +226,8 @@ impl Case {
             2 => ("own key of another domain", read, 0..100, keys.foreign, Status::LocalProtection),
             3 => ("own memory not writable", read, 0..100, keys.readable, Status::LocalProtection),
             _ => {
-                let add = Operation::FetchAdd { remote, add: 1 };
+                let add =
+                    Operation::Atomic { remote, operation: AtomicOperation::FetchAdd { add: 1 } };
                 ("atomic of nine bytes", add, 0..9, own, Status::LocalLength)
             }
         };

@@ -7,7 +7,7 @@ use core::cell::RefCell;
 
 use weft_transport::Arrival;
 use weft_units::{Duration, Seed};
-use weft_wire::{Packet, RdmaHeader, RdmaOperation, U24};
+use weft_wire::{Packet, RdmaHeader, RdmaOpcode, U24};
 
 use super::network::{BASE, End, Fate, LENGTH, Network, address};
 use crate::*;
@@ -18,7 +18,7 @@ type Captured = (Packet, RdmaHeader);
 
 /// Has `a` post a request whose packets are all caught before they reach `b`.
 fn capture(network: &mut Network, a: &End, operation: Operation, length: u32) -> Vec<Captured> {
-    let (Operation::Write(remote) | Operation::FetchAdd { remote, .. }) = operation else {
+    let (Operation::Write(remote) | Operation::Atomic { remote, .. }) = operation else {
         unreachable!("no other is captured")
     };
     // Connected, and acknowledged to the last packet.
@@ -94,10 +94,10 @@ fn another_queue_pair_cannot_be_named() {
 #[test]
 fn answers_to_nothing_and_operations_of_other_services_end_the_connection() {
     for operation in [
-        RdmaOperation::RcReadResponse,
-        RdmaOperation::RcAcknowledge,
-        RdmaOperation::UcWrite,
-        RdmaOperation::UdSend,
+        RdmaOpcode::RcReadResponse,
+        RdmaOpcode::RcAcknowledge,
+        RdmaOpcode::UcWrite,
+        RdmaOpcode::UdSend,
     ] {
         let (mut network, a, b) = Network::pair(RC);
         let mut caught = capture(&mut network, &a, Operation::Write(b.remote(0)), 600);
@@ -112,7 +112,8 @@ fn answers_to_nothing_and_operations_of_other_services_end_the_connection() {
 #[test]
 fn an_atomic_without_operands_is_invalid() {
     let (mut network, a, b) = Network::pair(RC);
-    let add = Operation::FetchAdd { remote: b.remote(0), add: 1 };
+    let add =
+        Operation::Atomic { remote: b.remote(0), operation: AtomicOperation::FetchAdd { add: 1 } };
     let caught = capture(&mut network, &a, add, 8);
     let (packet, header) = caught[0];
     let before = network.memory(&b).to_vec();
@@ -192,7 +193,10 @@ fn whatever_a_peer_sends_only_what_it_may_write_is_written() {
             let (operation, len) = match rng.below(5) {
                 0 => (Operation::Send, 500),
                 1 => (Operation::Read(remote), 700),
-                2 => (Operation::FetchAdd { remote, add: 1 }, 8),
+                2 => (
+                    Operation::Atomic { remote, operation: AtomicOperation::FetchAdd { add: 1 } },
+                    8,
+                ),
                 3 => (Operation::WriteWithImmediate(remote, 5), 900),
                 _ => (Operation::Write(remote), 900),
             };

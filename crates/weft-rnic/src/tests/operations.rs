@@ -85,16 +85,23 @@ pub(super) fn atomics_answer_with_what_was_there() {
     let (mut network, a, b) = Network::pair(RC);
     network.memory(&b)[64..72].copy_from_slice(&40u64.to_ne_bytes());
     let remote = b.remote(64);
-    let swap = |compare, swap| Operation::CompareSwap { remote, compare, swap };
-    let operations = [Operation::FetchAdd { remote, add: 2 }, swap(42, 7), swap(42, 8)];
+    let swap = |compare, swap| Operation::Atomic {
+        remote,
+        operation: AtomicOperation::CompareSwap { compare, swap },
+    };
+    let operations = [
+        Operation::Atomic { remote, operation: AtomicOperation::FetchAdd { add: 2 } },
+        swap(42, 7),
+        swap(42, 8),
+    ];
     for (number, operation) in (0..).zip(operations) {
         // The answer of each goes to two pieces.
         let at = 100 + 8 * number;
         network.post(&a, &gather(number, operation, &[a.sge(at, 3), a.sge(at + 3, 5)]));
     }
     let kinds: Vec<_> = network.completions(&a, 3).iter().map(|c| (c.kind, c.length)).collect();
-    let swapped = (WorkKind::CompareSwap, 8);
-    assert_eq!(kinds, [(WorkKind::FetchAdd, 8), swapped, swapped]);
+    let swapped = (WorkKind::Atomic(AtomicKind::CompareSwap), 8);
+    assert_eq!(kinds, [(WorkKind::Atomic(AtomicKind::FetchAdd), 8), swapped, swapped]);
     let memory = network.memory(&a)[100..124].to_vec();
     let words = memory.as_chunks::<8>().0.iter().map(|bytes| u64::from_ne_bytes(*bytes));
     assert_eq!(words.collect::<Vec<_>>(), [40, 42, 7]);
@@ -119,7 +126,10 @@ fn only_signalled_requests_are_completed_and_all_in_order() {
         let operation = match wr_id % 3 {
             0 => Operation::Read(b.remote(0)),
             1 => Operation::Write(b.remote(9000)),
-            _ => Operation::FetchAdd { remote: b.remote(0), add: 1 },
+            _ => Operation::Atomic {
+                remote: b.remote(0),
+                operation: AtomicOperation::FetchAdd { add: 1 },
+            },
         };
         let length = if wr_id % 3 == 2 { 8 } else { 700 };
         let sges = [a.sge(0, length)];

@@ -97,7 +97,10 @@ pub(super) fn an_atomic_sees_the_writes_before_it_and_none_behind_it() {
             network.memory(&a)[8 * usize::try_from(round).unwrap()..][..8]
                 .copy_from_slice(&(100 * round).to_ne_bytes());
             network.post(&a, &gather(0, Operation::Write(b.remote(0)), &[a.sge(8 * round, 8)]));
-            let add = Operation::FetchAdd { remote: b.remote(0), add: 1 };
+            let add = Operation::Atomic {
+                remote: b.remote(0),
+                operation: AtomicOperation::FetchAdd { add: 1 },
+            };
             network.post(&a, &gather(1, add, &[a.sge(1000 + 8 * round, 8)]));
         }
         network.completions(&a, 16);

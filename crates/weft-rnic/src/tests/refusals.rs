@@ -108,7 +108,7 @@ pub(super) fn a_peer_reaches_what_key_bounds_rights_and_domain_allow_and_nothing
         let (operation, length) = match which {
             0 => (Operation::Write(remote), 600),
             1 => (Operation::Read(remote), 600),
-            _ => (Operation::FetchAdd { remote, add: 1 }, 8),
+            _ => (Operation::Atomic { remote, operation: AtomicOperation::FetchAdd { add: 1 } }, 8),
         };
         assert_refused(&mut network, &a, &b, operation, length, Status::RemoteAccess);
     }
@@ -130,7 +130,7 @@ pub(super) fn a_queue_pair_allows_only_what_its_own_rights_do() {
         let (operation, length) = match which {
             0 => (Operation::Write(remote), 600),
             1 => (Operation::Read(remote), 600),
-            _ => (Operation::FetchAdd { remote, add: 1 }, 8),
+            _ => (Operation::Atomic { remote, operation: AtomicOperation::FetchAdd { add: 1 } }, 8),
         };
         network.post(&a, &gather(1, operation, &[a.sge(0, length)]));
         assert_eq!(network.outcomes(&a, 1), [(1, Status::RemoteAccess)]);
@@ -140,7 +140,8 @@ pub(super) fn a_queue_pair_allows_only_what_its_own_rights_do() {
 #[test]
 fn requests_that_make_no_sense_are_invalid() {
     let (mut network, a, b) = Network::pair(RC);
-    let unaligned = Operation::FetchAdd { remote: b.remote(4), add: 1 };
+    let unaligned =
+        Operation::Atomic { remote: b.remote(4), operation: AtomicOperation::FetchAdd { add: 1 } };
     assert_refused(&mut network, &a, &b, unaligned, 8, Status::RemoteInvalidRequest);
 
     let mut network = Network::new(2);
@@ -194,7 +195,7 @@ fn a_requests_own_memory_is_checked_too() {
         let operation = match operation {
             0 => Operation::Write(remote),
             1 => Operation::Read(remote),
-            _ => Operation::FetchAdd { remote, add: 1 },
+            _ => Operation::Atomic { remote, operation: AtomicOperation::FetchAdd { add: 1 } },
         };
         network.post(&a, &gather(1, operation, &[Sge { lkey, ..a.sge(0, length) }]));
         assert_eq!(network.outcomes(&a, 1), [(1, status)], "{operation:?} {access:?} {length}");
@@ -223,7 +224,10 @@ pub(super) fn a_receiver_that_is_not_ready_is_tried_again_until_it_is() {
     network.fill(&a, 1);
     for wr_id in 0..5 {
         network.post(&a, &gather(wr_id, Operation::Send, &[a.sge(1000 * wr_id, 1000)]));
-        let add = Operation::FetchAdd { remote: b.remote(0), add: 1 };
+        let add = Operation::Atomic {
+            remote: b.remote(0),
+            operation: AtomicOperation::FetchAdd { add: 1 },
+        };
         network.post(&a, &gather(100, add, &[a.sge(60_000, 8)]));
     }
     network.run_for(Duration::from_millis(3));

@@ -173,8 +173,9 @@ fn tenants() -> (Network, End, [(Doorbell, End); 2]) {
 #[test]
 fn another_tenants_key_opens_nothing() {
     let of_the_other = |other: &End| Remote { address: BASE, rkey: other.key };
-    let operations: [fn(Remote) -> Operation; 3] =
-        [Operation::Write, Operation::Read, |remote| Operation::FetchAdd { remote, add: 1 }];
+    let operations: [fn(Remote) -> Operation; 3] = [Operation::Write, Operation::Read, |remote| {
+        Operation::Atomic { remote, operation: AtomicOperation::FetchAdd { add: 1 } }
+    }];
     for operation in operations {
         let (mut network, peer, [_, (_, other)]) = tenants();
         network.fill(&other, 5);

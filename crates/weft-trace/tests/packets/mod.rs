@@ -2,7 +2,8 @@
 
 use weft_wire::{
     AckHeader, AckType, AtomicOperands, Bitmap, DataHeader, ExchangeHeader, MessageHeader, Packet,
-    RdmaHeader, RdmaOperation, SealedHeader, SetupHeader, SetupKind, Terms, U3, U4, U5, U11, U24,
+    RdmaHeader, RdmaOpcode, RdmaOperation, SealedHeader, SetupHeader, SetupKind, Terms, U3, U4, U5,
+    U11, U24,
 };
 
 const VERSION: U4 = U4::truncate(1);
@@ -89,8 +90,8 @@ pub(crate) fn payloads_of_the_transport() -> Vec<Vec<u8>> {
         bytes(Packet::Ack(AckHeader { special: true, ..plain }), &[]),
     ];
     payloads.extend(SetupKind::ALL.map(|kind| bytes(setup(kind), &[])));
-    for operation in (0..=u8::MAX).filter_map(RdmaOperation::from_number) {
-        let atomic = matches!(operation, RdmaOperation::RcCompareSwap | RdmaOperation::RcFetchAdd);
+    for operation in (0..=u8::MAX).filter_map(RdmaOpcode::from_number) {
+        let atomic = RdmaOperation::decode(operation, &RdmaHeader::default()).is_err();
         let header = RdmaHeader {
             solicited: true,
             destination_qp: U24::truncate(0x11_2233),

@@ -8,7 +8,7 @@ use weft_transport::{
     Verdict,
 };
 use weft_units::{Duration, Instant, Seed};
-use weft_wire::{Cipher, DataHeader, MessageHeader, Packet, RdmaHeader, RdmaOperation, U4, U24};
+use weft_wire::{Cipher, DataHeader, MessageHeader, Packet, RdmaHeader, RdmaOpcode, U4, U24};
 
 use crate::shark::Sent;
 
@@ -121,7 +121,7 @@ impl Session {
             destination_cid: peers_id,
             ..DataHeader::default()
         };
-        let operation = RdmaOperation::RcWrite;
+        let operation = RdmaOpcode::RcWrite;
         let message =
             MessageHeader { opcode: operation as u8, tag: 0, id: 5, offset: 0, length: 64 };
         let packet = Packet::data(data, Some(message)).with_rdma();

@@ -60,11 +60,7 @@ impl Memory for HostMemory {
         unreachable!("nothing is held")
     }
 
-    fn fetch_add(&mut self, _: Place, _: u64) -> u64 {
-        unreachable!("the benchmark sends no atomics")
-    }
-
-    fn compare_swap(&mut self, _: Place, _: u64, _: u64) -> u64 {
+    fn atomic(&mut self, _: Place, _: AtomicOperation) -> u64 {
         unreachable!("the benchmark sends no atomics")
     }
 }

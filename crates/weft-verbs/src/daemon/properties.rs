@@ -11,8 +11,9 @@ use std::sync::{Arc, LazyLock};
 
 use weft_ring::Memory;
 use weft_rnic::{
-    Access, Attributes, CompletionQueue, Context, Data, Operation, ProtectionDomain,
-    QueuePairNumber, QueuePairRequest, ReceiveRequest, Remote, SendRequest, Service, Sge, State,
+    Access, AtomicOperation, Attributes, CompletionQueue, Context, Data, Operation,
+    ProtectionDomain, QueuePairNumber, QueuePairRequest, ReceiveRequest, Remote, SendRequest,
+    Service, Sge, State,
 };
 
 use super::receive::take_memory;
@@ -463,7 +464,7 @@ fn post(script: &mut Script<'_>, own: &Objects, others: &Objects, out: &mut Vec<
         3 => Operation::Write(remote),
         4 => Operation::WriteWithImmediate(remote, 7),
         5 => Operation::Read(remote),
-        6 => Operation::FetchAdd { remote, add: 1 },
+        6 => Operation::Atomic { remote, operation: AtomicOperation::FetchAdd { add: 1 } },
         _ => Operation::LocalInvalidate(of(1).key),
     };
     let inline = script.below(2) == 0;

@@ -8,7 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 
-use weft_rnic::{Held, Memory, Owner, PayloadLost, Place};
+use weft_rnic::{AtomicOperation, Held, Memory, Owner, PayloadLost, Place};
 use weft_transport::ConnectionId;
 use weft_wire::{Ipv4Header, Ipv4Options, Ipv6Header};
 
@@ -235,12 +235,8 @@ impl Memory for ProcessMemory<'_> {
         route_header(from.ip(), self.local, length)
     }
 
-    fn fetch_add(&mut self, place: Place, add: u64) -> u64 {
-        self.update(place, |before| before.wrapping_add(add))
-    }
-
-    fn compare_swap(&mut self, place: Place, compare: u64, swap: u64) -> u64 {
-        self.update(place, |before| if before == compare { swap } else { before })
+    fn atomic(&mut self, place: Place, operation: AtomicOperation) -> u64 {
+        self.update(place, |before| operation.apply(before))
     }
 }
 
@@ -321,10 +317,12 @@ mod tests {
             let local = IpAddr::from([127, 0, 0, 1]);
             let (held, faults) = (&mut held, &mut faults);
             let mut memory = ProcessMemory { payload: Payload::of(&[]), held, faults, local };
-            let before = memory.fetch_add(place, 7);
-            assert_eq!(memory.compare_swap(place, before + 7, 50), before + 7);
-            assert_eq!(memory.compare_swap(place, 1, 2), 50);
-            memory.fetch_add(place, 0_u64.wrapping_sub(50));
+            let add = |add| AtomicOperation::FetchAdd { add };
+            let swap = |compare, swap| AtomicOperation::CompareSwap { compare, swap };
+            let before = memory.atomic(place, add(7));
+            assert_eq!(memory.atomic(place, swap(before + 7, 50)), before + 7);
+            assert_eq!(memory.atomic(place, swap(1, 2)), 50);
+            memory.atomic(place, add(0_u64.wrapping_sub(50)));
         }
     }
 

@@ -3,7 +3,7 @@
 
 use core::ffi::{c_int, c_void};
 
-use weft_rnic::{Data, Datagram, Operation, Remote, SendRequest, Service, Sge};
+use weft_rnic::{AtomicOperation, Data, Datagram, Operation, Remote, SendRequest, Service, Sge};
 
 use super::Object;
 use super::queue_pair::QueuePair;
@@ -156,11 +156,15 @@ macro_rules! begins {
     };
 }
 
+const fn atomic(address: u64, rkey: u32, operation: AtomicOperation) -> Operation {
+    Operation::Atomic { remote: Remote { address, rkey }, operation }
+}
+
 begins! {
     wr_atomic_cmp_swp(rkey: u32, address: u64, compare: u64, swap: u64) =>
-        Operation::CompareSwap { remote: Remote { address, rkey }, compare, swap };
+        atomic(address, rkey, AtomicOperation::CompareSwap { compare, swap });
     wr_atomic_fetch_add(rkey: u32, address: u64, add: u64) =>
-        Operation::FetchAdd { remote: Remote { address, rkey }, add };
+        atomic(address, rkey, AtomicOperation::FetchAdd { add });
     wr_local_inv(rkey: u32) => Operation::LocalInvalidate(rkey);
     wr_rdma_read(rkey: u32, address: u64) => Operation::Read(Remote { address, rkey });
     wr_rdma_write(rkey: u32, address: u64) => Operation::Write(Remote { address, rkey });

@@ -1,6 +1,6 @@
 //! Conversion of completions to the structure of C.
 
-use weft_rnic::{Completion, Extra, Status, WorkKind};
+use weft_rnic::{AtomicKind, Completion, Extra, Status, WorkKind};
 
 use weft_verbs_abi::*;
 
@@ -9,8 +9,8 @@ const fn opcode(kind: WorkKind) -> u32 {
         WorkKind::Send => wc_opcode::SEND,
         WorkKind::Write => wc_opcode::RDMA_WRITE,
         WorkKind::Read => wc_opcode::RDMA_READ,
-        WorkKind::CompareSwap => wc_opcode::COMP_SWAP,
-        WorkKind::FetchAdd => wc_opcode::FETCH_ADD,
+        WorkKind::Atomic(AtomicKind::CompareSwap) => wc_opcode::COMP_SWAP,
+        WorkKind::Atomic(AtomicKind::FetchAdd) => wc_opcode::FETCH_ADD,
         WorkKind::BindWindow => wc_opcode::BIND_MW,
         WorkKind::LocalInvalidate => wc_opcode::LOCAL_INV,
         WorkKind::Receive => wc_opcode::RECV,

@@ -3,7 +3,8 @@
 use core::ffi::c_int;
 
 use weft_rnic::{
-    Data, Datagram, Operation, QueuePairNumber, ReceiveRequest, Remote, SendRequest, Service, Sge,
+    AtomicOperation, Data, Datagram, Operation, QueuePairNumber, ReceiveRequest, Remote,
+    SendRequest, Service, Sge,
 };
 
 use super::Object;
@@ -100,10 +101,12 @@ unsafe fn operation(request: &ibv_send_wr) -> Outcome<Operation> {
         wr_opcode::RDMA_READ => Operation::Read(remote),
         wr_opcode::ATOMIC_CMP_AND_SWP => {
             let (compare, swap) = (atomic.compare_add, atomic.swap);
-            Operation::CompareSwap { remote: word_of, compare, swap }
+            let operation = AtomicOperation::CompareSwap { compare, swap };
+            Operation::Atomic { remote: word_of, operation }
         }
         wr_opcode::ATOMIC_FETCH_AND_ADD => {
-            Operation::FetchAdd { remote: word_of, add: atomic.compare_add }
+            let operation = AtomicOperation::FetchAdd { add: atomic.compare_add };
+            Operation::Atomic { remote: word_of, operation }
         }
         wr_opcode::LOCAL_INV => Operation::LocalInvalidate(request.imm_data),
         wr_opcode::SEND_WITH_INV => Operation::SendWithInvalidate(request.imm_data),

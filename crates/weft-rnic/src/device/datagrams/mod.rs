@@ -13,7 +13,7 @@ use super::Device;
 use super::begin::check_memory;
 use crate::memory::Accessor;
 use crate::queue_pair::{State, Token, Wqe};
-use crate::{Context, Operation, QueuePairNumber, Service, Status};
+use crate::{Context, QueuePairNumber, Service, Status};
 
 mod receive;
 
@@ -102,7 +102,7 @@ impl Device {
             pair.requester.broken = true;
             return false;
         }
-        let opcode = wqe.operation.on_the_wire(Service::UnreliableDatagram);
+        let opcode = wqe.operation.opcode(Service::UnreliableDatagram);
         let message = Message {
             token: Token::Request { qp, round: 0, number }.pack(),
             opcode: opcode.expect("checked when it was posted") as u8,
@@ -213,16 +213,11 @@ impl Device {
 pub(super) fn datagram_header(wqe: &Wqe, qp: QueuePairNumber, own_qkey: u32) -> RdmaHeader {
     let Some(datagram) = wqe.datagram else { return RdmaHeader::default() };
     let privileged = datagram.qkey & PRIVILEGED != 0;
-    let immediate = match wqe.operation {
-        Operation::SendWithImmediate(word) => word,
-        _ => 0,
-    };
+    let qkey = if privileged { own_qkey } else { datagram.qkey };
+    let operation = wqe.operation.datagram(U24::truncate(qp.0), qkey);
     RdmaHeader {
         solicited: wqe.solicited,
         destination_qp: U24::truncate(datagram.qp.0),
-        address: qp.0.into(),
-        key: if privileged { own_qkey } else { datagram.qkey },
-        immediate,
-        ..RdmaHeader::default()
+        ..operation.expect("checked when it was posted").header()
     }
 }

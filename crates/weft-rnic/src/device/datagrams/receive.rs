@@ -6,7 +6,7 @@ use core::net::{IpAddr, SocketAddr};
 
 use weft_transport::{ConnectionId, Placement};
 use weft_units::Instant;
-use weft_wire::{RdmaHeader, RdmaOperation};
+use weft_wire::{MissingOperands, RdmaHeader, RdmaOpcode, RdmaOperation};
 
 use crate::completion::{Completion, Extra, Source, Status, WorkKind};
 use crate::device::Device;
@@ -237,7 +237,7 @@ impl Device {
         from: Option<SocketAddr>,
         memory: &mut impl Memory,
     ) -> Result<(), PayloadLost> {
-        let Incoming { header, operation, length, held, .. } = incoming;
+        let Incoming { header, opcode, length, held, .. } = incoming;
         let receive = match incoming.intake {
             Intake::Place => self.admit_datagram(&header, length),
             Intake::Refuse(_) => None,
@@ -258,17 +258,16 @@ impl Device {
         {
             write_parts(&self.places, &memory.route_header(from, length), memory);
         }
-        let with_word = operation == RdmaOperation::UdSendWithImmediate;
-        let sender = QueuePairNumber(sender_of(&header));
+        let DatagramHeader { source_qp, immediate } = decode(opcode, &header);
         let cq = self.qps.get(qp.0).expect("it took a receive request").request.receive_cq;
         let completion = Completion {
             wr_id: receive.wr_id,
             status: if placed { Status::Success } else { Status::LocalProtection },
             kind: WorkKind::Receive,
             length: length + ROUTE_HEADER,
-            extra: with_word.then_some(Extra::Immediate(header.immediate)),
+            extra: immediate.map(Extra::Immediate),
             qp,
-            source: from.map(|address| Source { qp: sender, address }),
+            source: from.map(|address| Source { qp: source_qp, address }),
             solicited: header.solicited,
         };
         self.complete(cq, completion);
@@ -336,8 +335,8 @@ impl Device {
 }
 
 /// Returns the operation with this number, if datagrams have it.
-fn request(opcode: u8) -> Option<RdmaOperation> {
-    RdmaOperation::from_number(opcode)
+fn request(opcode: u8) -> Option<RdmaOpcode> {
+    RdmaOpcode::from_number(opcode)
         .filter(|&operation| is_request(operation, Service::UnreliableDatagram))
 }
 
@@ -346,8 +345,27 @@ const fn entries(count: usize) -> u64 {
     (count * Inbox::ENTRY) as u64
 }
 
-/// The queue pair that sent a datagram.
-fn sender_of(header: &RdmaHeader) -> u32 {
-    let bytes = header.address.to_be_bytes();
-    u32::from_be_bytes([0, bytes[5], bytes[6], bytes[7]])
+/// What a datagram's header says beside its place.
+struct DatagramHeader {
+    source_qp: QueuePairNumber,
+    immediate: Option<u32>,
+}
+
+/// Returns what the header of a datagram says.
+fn decode(opcode: RdmaOpcode, header: &RdmaHeader) -> DatagramHeader {
+    match RdmaOperation::decode(opcode, header) {
+        Ok(RdmaOperation::Datagram { source_qp, immediate, .. }) => {
+            DatagramHeader { source_qp: QueuePairNumber(source_qp.get()), immediate }
+        }
+        Ok(
+            RdmaOperation::Send { .. }
+            | RdmaOperation::Write { .. }
+            | RdmaOperation::Read { .. }
+            | RdmaOperation::Atomic { .. }
+            | RdmaOperation::ReadResponse
+            | RdmaOperation::AtomicAcknowledge { .. }
+            | RdmaOperation::Acknowledge { .. },
+        )
+        | Err(MissingOperands) => unreachable!("only datagrams are entered"),
+    }
 }
