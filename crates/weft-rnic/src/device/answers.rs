@@ -5,71 +5,62 @@ use weft_units::Instant;
 use weft_wire::{AtomicOperation, RdmaOpcode, RdmaRemote, RdmaService, U24};
 
 use super::Device;
+use super::receiver::Receiver;
 use crate::QueuePairNumber;
-use crate::memory::{Access, Accessor, Memory, Right};
+use crate::memory::{Access, Memory, Right};
 use crate::queue_pair::{ATOMIC, Answer, QueuePair, Refusal, Role, Syndrome, Token};
 
 /// Answers under way on one queue pair at most. The requester's own limit is lower; what it knows to be
 /// answered may still wait to be acknowledged here, so that limit cannot be held to the number.
 const MOST_ANSWERS: usize = 1024;
 
-impl Device {
+impl Receiver<'_> {
     pub(super) fn answer_read(
         &mut self,
         now: Instant,
-        qp: QueuePairNumber,
         psn: U24,
         RdmaRemote { address, rkey: key }: RdmaRemote,
         length: u32,
     ) -> Result<(), Refusal> {
-        let pair = self.qps.get_mut(qp.0).expect("the caller found it");
-        let who = Accessor { domain: pair.request.domain, qp: qp.0 };
+        let who = self.accessor();
         if length > self.limits.message_bytes {
             return Err(Refusal::InvalidRequest);
         }
         let place = self.emtt.translate(who, key, address, length, Right::RemoteRead);
-        if !pair.allows(Access::REMOTE_READ) || length > 0 && place.is_err() {
+        if !self.pair.allows(Access::REMOTE_READ) || length > 0 && place.is_err() {
             return Err(Refusal::Access);
         }
         if length > 0 {
-            self.lend(qp, key);
+            self.lend(key);
         }
-        self.answer(now, qp, Answer::Read { psn: psn.get(), key, address }, length)
+        self.answer(now, Answer::Read { psn: psn.get(), key, address }, length)
     }
 
     pub(super) fn answer_atomic(
         &mut self,
         now: Instant,
-        qp: QueuePairNumber,
         psn: U24,
         RdmaRemote { address, rkey: key }: RdmaRemote,
         operation: AtomicOperation,
         memory: &mut impl Memory,
     ) -> Result<(), Refusal> {
-        let pair = self.qps.get_mut(qp.0).expect("the caller found it");
-        let who = Accessor { domain: pair.request.domain, qp: qp.0 };
+        let who = self.accessor();
         if !address.is_multiple_of(ATOMIC.into()) {
             return Err(Refusal::InvalidRequest);
         }
         let place = self.emtt.translate(who, key, address, ATOMIC, Right::RemoteAtomic);
-        let place = place.ok().filter(|_| pair.allows(Access::REMOTE_ATOMIC));
+        let place = place.ok().filter(|_| self.pair.allows(Access::REMOTE_ATOMIC));
         let place = place.ok_or(Refusal::Access)?;
-        if !has_room(pair) {
+        if !has_room(self.pair) {
             return Err(Refusal::InvalidRequest);
         }
         let value = memory.atomic(place, operation);
-        self.answer(now, qp, Answer::Atomic { psn: psn.get(), value }, 0)
+        self.answer(now, Answer::Atomic { psn: psn.get(), value }, 0)
     }
 
     /// Sends an answer with data.
-    fn answer(
-        &mut self,
-        now: Instant,
-        qp: QueuePairNumber,
-        answer: Answer,
-        length: u32,
-    ) -> Result<(), Refusal> {
-        let pair = self.qps.get_mut(qp.0).expect("the caller found it");
+    fn answer(&mut self, now: Instant, answer: Answer, length: u32) -> Result<(), Refusal> {
+        let pair = &mut *self.pair;
         if !has_room(pair) {
             return Err(Refusal::InvalidRequest);
         }
@@ -79,11 +70,13 @@ impl Device {
         responder.answers.push_back(answer);
         let connection = responder.flow.as_ref().expect("its turn came on it").connection;
         let opcode = answer.wire().opcode(RdmaService::Rc).expect("RC has all responses");
-        let token = Token::Answer { qp, number }.pack();
+        let token = Token::Answer { qp: self.qp, number }.pack();
         let message = Message { token, opcode: opcode as u8, tag: 0, length };
         self.carriers.submit(now, connection, message).map_err(|_| Refusal::InvalidRequest)
     }
+}
 
+impl Device {
     /// Sends an acknowledgement; `withheld` is acknowledged by the transport only after it has arrived, so
     /// that the peer hears the reason first.
     pub(super) fn acknowledge(

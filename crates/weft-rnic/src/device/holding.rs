@@ -11,6 +11,7 @@ use core::net::IpAddr;
 use weft_transport::{ConnectionId, Placement};
 
 use super::Device;
+use super::carriers::Carriers;
 use crate::Limits;
 use crate::memory::{Held, Memory};
 use crate::queue_pair::HeldPart;
@@ -82,6 +83,31 @@ impl Holding {
         self.bytes -= bytes;
     }
 
+    /// Has the owner keep the payload of the packet being handled.
+    pub(super) fn hold(
+        &mut self,
+        carriers: &Carriers,
+        placement: &Placement,
+        memory: &mut impl Memory,
+    ) -> Result<HeldPart, NotHeld> {
+        let Placement { connection, psn, offset, len, .. } = *placement;
+        let peer = carriers.peer(connection).ok_or(NotHeld::Lost)?.address.ip();
+        if !self.take(peer, cost(len)) {
+            return Err(NotHeld::NoRoom);
+        }
+        let part = HeldPart { packet: Held { connection, psn }, offset, len, peer };
+        memory.hold(part.packet).map(|()| part).map_err(|_| {
+            self.let_go(&part);
+            NotHeld::Lost
+        })
+    }
+
+    /// Has the owner forget payload that it kept.
+    pub(super) fn release(&mut self, part: HeldPart, memory: &mut impl Memory) {
+        memory.release(part.packet);
+        self.let_go(&part);
+    }
+
     /// Counts a held packet no more.
     pub(super) fn let_go(&mut self, part: &HeldPart) {
         self.give_back(part.peer, cost(part.len));
@@ -104,30 +130,6 @@ impl Device {
     /// [`Limits::held_bytes_per_peer`] was reached.
     pub const fn held_refused(&self) -> u64 {
         self.holding.refused
-    }
-
-    /// Has the owner keep the payload of the packet at hand.
-    pub(super) fn hold(
-        &mut self,
-        placement: &Placement,
-        memory: &mut impl Memory,
-    ) -> Result<HeldPart, NotHeld> {
-        let Placement { connection, psn, offset, len, .. } = *placement;
-        let peer = self.peer_ip(connection).ok_or(NotHeld::Lost)?;
-        if !self.holding.take(peer, cost(len)) {
-            return Err(NotHeld::NoRoom);
-        }
-        let part = HeldPart { packet: Held { connection, psn }, offset, len, peer };
-        memory.hold(part.packet).map(|()| part).map_err(|_| {
-            self.holding.let_go(&part);
-            NotHeld::Lost
-        })
-    }
-
-    /// Has the owner forget payload that it kept.
-    pub(super) fn let_go(&mut self, part: HeldPart, memory: &mut impl Memory) {
-        memory.release(part.packet);
-        self.holding.let_go(&part);
     }
 
     /// Returns the address of a connection's peer.

@@ -2,15 +2,15 @@
 
 use alloc::vec::Vec;
 
-use weft_transport::Placement;
+use weft_transport::{ConnectionId, Placement};
 use weft_wire::{MissingOperands, RdmaHeader, RdmaOpcode, RdmaOperation, RdmaRemote, U24};
 
-use super::Device;
-use super::requester::{is_request, locate_answer, scatter};
-use crate::memory::{Access, Accessor, Memory, Place, Right};
-use crate::queue_pair::{Flow, Incoming, Intake, QueuePair, Refusal, Role};
+use super::receiver::Receiver;
+use super::requester::{expects, is_request, locate_answer, scatter};
+use crate::Event;
+use crate::memory::{Access, Memory, Place, Right};
+use crate::queue_pair::{Flow, Incoming, Intake, Refusal, Role};
 use crate::receive_queue::Receive;
-use crate::{Event, QueuePairNumber};
 
 /// Where the payload of a message goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,57 +85,49 @@ pub(super) struct Piece<'a> {
     pub(super) len: u16,
 }
 
-impl Device {
-    /// The queue pair a packet is for, if it came on its connection.
-    pub(super) fn whose(
-        &self,
-        placement: &Placement,
-        header: &RdmaHeader,
-    ) -> Option<(QueuePairNumber, Role)> {
-        let qp = QueuePairNumber(header.destination_qp.get());
-        let pair = self.qps.get(qp.0)?;
-        let came_on = |flow: &Option<Flow>| {
-            flow.as_ref().is_some_and(|flow| flow.connection == placement.connection)
-        };
-        if came_on(&pair.responder.flow) {
-            Some((qp, Role::Responder))
-        } else if came_on(&pair.requester.flow) {
-            Some((qp, Role::Requester))
+impl Receiver<'_> {
+    /// Returns which half of the queue pair has this connection; `None` if neither has.
+    #[inline]
+    pub(super) fn role(&self, connection: ConnectionId) -> Option<Role> {
+        let has =
+            |flow: &Option<Flow>| flow.as_ref().is_some_and(|flow| flow.connection == connection);
+        if has(&self.pair.responder.flow) {
+            Some(Role::Responder)
+        } else if has(&self.pair.requester.flow) {
+            Some(Role::Requester)
         } else {
             None
         }
     }
 
-    /// Whether the queue pair answers nothing more, and only its last words are on their way.
-    pub(super) fn is_over(&self, qp: QueuePairNumber, role: Role) -> bool {
-        let closing = |pair: &QueuePair| pair.responder.closing || !pair.receives();
-        role == Role::Responder && self.qps.get(qp.0).is_none_or(closing)
+    /// Returns `true` if the queue pair answers no more requests, and only its last acknowledgements are under way.
+    #[inline]
+    pub(super) fn is_over(&self, role: Role) -> bool {
+        role == Role::Responder && (self.pair.responder.closing || !self.pair.receives())
     }
 
     /// Enters the message a packet is part of, unless it is known; `None` for nonsense.
     pub(super) fn begin_message(
         &mut self,
-        qp: QueuePairNumber,
         role: Role,
         placement: &Placement,
         header: &RdmaHeader,
     ) -> Option<Destination> {
         let opcode = RdmaOpcode::from_number(placement.opcode)?;
         let destination = Destination::of(&RdmaOperation::decode(opcode, header));
-        let pair = self.qps.get_mut(qp.0)?;
-        let known = pair.flow(role)?.inbox.knows(placement, header);
+        let known = self.pair.flow(role)?.inbox.knows(placement, header);
         if known.ok()? {
             return Some(destination);
         }
         let incoming = match role {
             Role::Requester => {
                 let length = placement.length;
-                let intake = Self::expects(pair, header, opcode, length);
+                let intake = expects(self.pair, header, opcode, length);
                 Incoming::new(*header, opcode, length, intake, None)
             }
-            Role::Responder => self.begin_request(qp, placement, header)?,
+            Role::Responder => self.begin_request(placement, header)?,
         };
-        self.qps.get_mut(qp.0)?.flow(role)?.inbox.begin(placement.message, incoming);
+        self.pair.flow(role)?.inbox.begin(placement.message, incoming);
         Some(destination)
     }
 
@@ -143,17 +135,16 @@ impl Device {
     #[inline]
     pub(super) fn begin_request(
         &mut self,
-        qp: QueuePairNumber,
         placement: &Placement,
         header: &RdmaHeader,
     ) -> Option<Incoming> {
         let opcode = RdmaOpcode::from_number(placement.opcode)?;
         let length = placement.length;
-        if !is_request(opcode, self.qps.get(qp.0)?.request.service) {
+        if !is_request(opcode, self.pair.request.service) {
             return None;
         }
         let (intake, receive, target) = match RdmaOperation::decode(opcode, header) {
-            Ok(operation) => self.admit(qp, &operation, length),
+            Ok(operation) => self.admit(&operation, length),
             Err(MissingOperands) => (Intake::Refuse(Refusal::InvalidRequest), None, None),
         };
         Some(Incoming::new(*header, opcode, length, intake, receive).into(target))
@@ -161,13 +152,8 @@ impl Device {
 
     /// Whether a packet is all of a request, and nothing goes before that.
     #[inline]
-    pub(super) fn is_whole_and_next(
-        &self,
-        qp: QueuePairNumber,
-        role: Role,
-        placement: &Placement,
-    ) -> bool {
-        let flow = self.qps.get(qp.0).and_then(|pair| pair.responder.flow.as_ref());
+    pub(super) fn is_whole_and_next(&self, role: Role, placement: &Placement) -> bool {
+        let flow = self.pair.responder.flow.as_ref();
         role == Role::Responder
             && u32::from(placement.len) == placement.length
             && flow.is_some_and(|flow| flow.inbox.is_next(placement.message))
@@ -177,7 +163,6 @@ impl Device {
     #[inline]
     pub(super) fn place_whole(
         &mut self,
-        qp: QueuePairNumber,
         message: u32,
         incoming: &mut Incoming,
         memory: &mut impl Memory,
@@ -186,19 +171,19 @@ impl Device {
         let destination = Destination::of(&incoming.operation());
         let len = u16::try_from(length).expect("one packet");
         let mut outcome = Ok(());
-        if self.waits_for_turn(qp, destination) {
-            outcome = self.place_waiting(qp, &header, destination, length, Vec::new(), memory);
+        if self.waits_for_turn(destination) {
+            outcome = self.place_waiting(&header, destination, length, Vec::new(), memory);
         }
         let receive = incoming.receive.as_ref();
         let piece = Piece { psn: header.psn, destination, receive, offset: 0, len };
-        match outcome.and_then(|()| self.locate(qp, Role::Responder, &piece)) {
+        match outcome.and_then(|()| self.locate(Role::Responder, &piece)) {
             Ok(()) => {
                 if let [only] = self.places[..]
                     && destination.is_receive()
                 {
                     return memory.place(only, 0).ok();
                 }
-                self.lay_out(qp, Role::Responder, message, destination);
+                self.lay_out(Role::Responder, message, destination);
                 let mut parts = self.parts.iter();
                 parts.try_for_each(|&(place, from)| memory.place(place, from)).ok()
             }
@@ -213,13 +198,12 @@ impl Device {
     /// where it goes.
     fn admit(
         &mut self,
-        qp: QueuePairNumber,
         operation: &RdmaOperation,
         length: u32,
     ) -> (Intake, Option<Receive>, Option<Place>) {
         let remote = match *operation {
             RdmaOperation::Send { receive: number, .. } => {
-                let (intake, receive) = self.admit_send(qp, number, length);
+                let (intake, receive) = self.admit_send(number, length);
                 return (intake, receive, None);
             }
             RdmaOperation::Write { remote, .. } => Some(remote),
@@ -231,18 +215,16 @@ impl Device {
                 unreachable!("no request of a connected service")
             }
         };
-        let Some(pair) = self.qps.get_mut(qp.0) else {
-            return (Intake::Refuse(Refusal::InvalidRequest), None, None);
-        };
         let mut target = None;
-        let who = Accessor { domain: pair.request.domain, qp: qp.0 };
+        let who = self.accessor();
         let refusal = if length > self.limits.message_bytes {
             Some(Refusal::InvalidRequest)
         } else if let Some(RdmaRemote { rkey: key, address }) = remote {
             target = self.emtt.translate(who, key, address, length, Right::RemoteWrite).ok();
-            let allowed = pair.allows(Access::REMOTE_WRITE) && (length == 0 || target.is_some());
+            let allowed =
+                self.pair.allows(Access::REMOTE_WRITE) && (length == 0 || target.is_some());
             if allowed && length > 0 {
-                self.lend(qp, key);
+                self.lend(key);
             }
             (!allowed).then_some(Refusal::Access)
         } else {
@@ -251,13 +233,8 @@ impl Device {
         (refusal.map_or(Intake::Place, Intake::Refuse), None, target)
     }
 
-    fn admit_send(
-        &mut self,
-        qp: QueuePairNumber,
-        number: u64,
-        length: u32,
-    ) -> (Intake, Option<Receive>) {
-        let pair = self.qps.get_mut(qp.0).expect("the caller found it");
+    fn admit_send(&mut self, number: u64, length: u32) -> (Intake, Option<Receive>) {
+        let pair = &*self.pair;
         let Some(srq) = pair.request.srq else {
             let refusal = match pair.receive.numbered(number) {
                 // What is not counted for certain finds its place in its turn.
@@ -271,7 +248,7 @@ impl Device {
         let taken = self.srqs.get_mut(srq.0).and_then(|queue| queue.take());
         let Some((receive, low)) = taken else { return (Intake::Refuse(Refusal::NotReady), None) };
         if low {
-            self.events.push_back(Event::SrqLimitReached { srq });
+            self.completing.events.push_back(Event::SrqLimitReached { srq });
         }
         let fits = receive.room() >= length.into();
         let intake = if fits { Intake::Place } else { Intake::Refuse(Refusal::TooLong) };
@@ -279,23 +256,17 @@ impl Device {
     }
 
     /// Finds where a piece of a message goes: into `self.places`.
-    pub(super) fn locate(
-        &mut self,
-        qp: QueuePairNumber,
-        role: Role,
-        incoming: &Piece<'_>,
-    ) -> Result<(), Refusal> {
+    pub(super) fn locate(&mut self, role: Role, incoming: &Piece<'_>) -> Result<(), Refusal> {
         let Piece { psn, destination, receive, offset, len } = *incoming;
         self.places.clear();
         if len == 0 {
             return Ok(());
         }
-        let pair = self.qps.get_mut(qp.0).ok_or(Refusal::InvalidRequest)?;
-        let (piece, places) = ((offset, u32::from(len)), &mut self.places);
+        let who = self.accessor();
+        let (piece, places) = ((offset, u32::from(len)), &mut *self.places);
         if role == Role::Requester {
-            return locate_answer(&self.emtt, qp, pair, psn.get(), piece, places);
+            return locate_answer(self.emtt, who, &mut self.pair.send, psn.get(), piece, places);
         }
-        let who = Accessor { domain: pair.request.domain, qp: qp.0 };
         let number = match destination {
             Destination::Receive { number } => number,
             Destination::Remote(RdmaRemote { address, rkey }) => {
@@ -308,23 +279,22 @@ impl Device {
             // Their payload was refused when the message began.
             Destination::Request | Destination::Nowhere => return Err(Refusal::InvalidRequest),
         };
-        let own = || pair.own_receive(number);
+        let own = || self.pair.own_receive(number);
         let receive = receive.or_else(own).ok_or(Refusal::NotReady)?;
-        scatter(&self.emtt, who, &receive.sges, piece, Right::LocalWrite, places)
+        scatter(self.emtt, who, &receive.sges, piece, Right::LocalWrite, places)
             .map_err(|_| Refusal::LocalProtection)
     }
 
     /// Places a packet's payload, or has it held. `None` for nonsense, and where the payload is lost.
     pub(super) fn put_payload(
         &mut self,
-        qp: QueuePairNumber,
         role: Role,
         placement: &Placement,
         destination: Destination,
         memory: &mut impl Memory,
     ) -> Option<Put> {
         let Placement { message, offset, len, length, .. } = *placement;
-        let flow = self.qps.get_mut(qp.0)?.flow(role)?;
+        let flow = self.pair.flow(role)?;
         let first = flow.inbox.ahead_of(message) == 0;
         let incoming = flow.inbox.message(message);
         let completes = incoming.completes(len);
@@ -335,15 +305,15 @@ impl Device {
         if intake != Intake::Place {
             return Some(Put::turn(first && completes));
         }
-        if self.waits_for_turn(qp, destination) {
+        if self.waits_for_turn(destination) {
             if !first {
-                return self.put_aside(qp, role, placement, false, memory);
+                return self.put_aside(role, placement, false, memory);
             }
-            let incoming = self.qps.get_mut(qp.0)?.flow(role)?.inbox.message(message);
+            let incoming = self.pair.flow(role)?.inbox.message(message);
             let held = core::mem::take(&mut incoming.held);
-            let placed = self.place_waiting(qp, &header, destination, length, held, memory);
+            let placed = self.place_waiting(&header, destination, length, held, memory);
             if let Err(refusal) = placed {
-                let incoming = self.qps.get_mut(qp.0)?.flow(role)?.inbox.message(message);
+                let incoming = self.pair.flow(role)?.inbox.message(message);
                 incoming.intake = Intake::Refuse(refusal);
                 return Some(Put::turn(completes));
             }
@@ -353,48 +323,42 @@ impl Device {
             // Of a relaxed region only the message's own bytes must come before its last.
             let in_order = completes && (first || self.emtt.is_relaxed(header.key));
             if !in_order {
-                return self.put_aside(qp, role, placement, first && completes, memory);
+                return self.put_aside(role, placement, first && completes, memory);
             }
         }
-        let receive = self.qps.get_mut(qp.0)?.flow(role)?.inbox.message(message).receive.take();
+        let receive = self.pair.flow(role)?.inbox.message(message).receive.take();
         let piece = Piece { psn: header.psn, destination, receive: receive.as_ref(), offset, len };
-        let located = self.locate(qp, role, &piece);
-        let incoming = self.qps.get_mut(qp.0)?.flow(role)?.inbox.message(message);
+        let located = self.locate(role, &piece);
+        let incoming = self.pair.flow(role)?.inbox.message(message);
         incoming.receive = receive;
         match located {
             Ok(()) => {
-                self.lay_out(qp, role, message, destination);
+                self.lay_out(role, message, destination);
                 let mut parts = self.parts.iter();
                 parts.try_for_each(|&(place, from)| memory.place(place, from)).ok()?;
                 if destination.is_remote() && !first {
-                    self.qps.get_mut(qp.0)?.flow(role)?.inbox.note_early(message, offset, len);
+                    self.pair.flow(role)?.inbox.note_early(message, offset, len);
                 }
             }
             Err(refusal) => incoming.intake = Intake::Refuse(refusal),
         }
         if completes && self.emtt.is_relaxed(header.key) {
-            self.place_held(qp, role, message, memory);
+            self.place_held(role, message, memory);
         }
         Some(Put::turn(first && completes))
     }
 
     /// Which part of the payload goes to which of `self.places`: into `self.parts`.
-    pub(super) fn lay_out(
-        &mut self,
-        qp: QueuePairNumber,
-        role: Role,
-        message: u32,
-        destination: Destination,
-    ) {
+    pub(super) fn lay_out(&mut self, role: Role, message: u32, destination: Destination) {
         self.parts.clear();
         let mut from = 0;
-        for &place in &self.places {
+        for &place in &*self.places {
             self.parts.push((place, from));
             from += u16::try_from(place.len).expect("a part of a packet");
         }
-        let flow = self.qps.get_mut(qp.0).and_then(|pair| pair.flow(role));
+        let flow = self.pair.flow(role);
         if let Some(flow) = flow.filter(|_| destination.is_remote()) {
-            flow.inbox.cut_newer(message, &mut self.parts);
+            flow.inbox.cut_newer(message, self.parts);
         }
     }
 }

@@ -9,6 +9,7 @@
 use weft_transport::{ConnectionId, LinkId};
 use weft_units::Instant;
 
+use super::receiver::Receiver;
 use super::requester::scatter;
 use super::{Device, Source};
 use crate::QueuePairNumber;
@@ -78,17 +79,11 @@ pub struct Reach<'a> {
     pub local: Source<'a>,
 }
 
-impl Device {
-    /// The next thing to tell borrowers. What is recalled may still be reached until they were told; so
-    /// this is asked until there is nothing, after each call and before its caller goes on.
-    pub fn poll_leasing(&mut self) -> Option<Leasing> {
-        self.leasing.pop_front()
-    }
-
+impl Receiver<'_> {
     /// A peer may use a region of which it was allowed to reach a part just now.
-    pub(super) fn lend(&mut self, qp: QueuePairNumber, key: u32) {
-        let Some(pair) = self.qps.get_mut(qp.0) else { return };
-        let who = Accessor { domain: pair.request.domain, qp: qp.0 };
+    pub(super) fn lend(&mut self, key: u32) {
+        let who = self.accessor();
+        let pair = &mut *self.pair;
         let rights = [Access::REMOTE_WRITE, Access::REMOTE_READ].map(|right| pair.allows(right));
         let Some(flow) = &mut pair.responder.flow else { return };
         let known = Some((key, self.emtt.changes()));
@@ -110,8 +105,16 @@ impl Device {
             writable: rights[0] && access.contains(Access::REMOTE_WRITE),
             readable: rights[1] && access.contains(Access::REMOTE_READ),
         };
-        self.lends = true;
+        *self.lends = true;
         self.leasing.push_back(Leasing::Granted { link, owner, connection, lease });
+    }
+}
+
+impl Device {
+    /// The next thing to tell borrowers. What is recalled may still be reached until they were told; so
+    /// this is asked until there is nothing, after each call and before its caller goes on.
+    pub fn poll_leasing(&mut self) -> Option<Leasing> {
+        self.leasing.pop_front()
     }
 
     /// Nobody reaches anything by a key any more.

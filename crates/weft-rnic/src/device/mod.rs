@@ -9,7 +9,7 @@ use core::ops::RangeInclusive;
 use weft_transport::{ConfigError, ConnectionId, Endpoint, EndpointConfig, Flow, Secret};
 use weft_units::{Duration, Instant, Seed};
 
-use crate::completion::{Cq, Pushed};
+use crate::completion::Cq;
 use crate::drawn::Drawn;
 use crate::memory::Emtt;
 use crate::numbers::Numbers;
@@ -23,11 +23,13 @@ mod at_once;
 mod begin;
 mod carriers;
 mod datagrams;
+mod execute;
 mod holding;
 mod intake;
 mod leases;
 mod objects;
 mod queue_pairs;
+mod receiver;
 mod reclaim;
 mod requester;
 mod responder;
@@ -40,6 +42,7 @@ use carriers::Carriers;
 use datagrams::Datagrams;
 use holding::Holding;
 pub use leases::{Lease, LeaseId, Leasing, Reach};
+use receiver::Completing;
 pub use transport::{FromLink, Source, Transmit};
 use virtual_devices::Tenant;
 pub use virtual_devices::{Handle, VirtualDevice};
@@ -229,20 +232,10 @@ impl Device {
         self.events.pop_front()
     }
 
-    /// Adds a completion; a queue pair whose queue has no room is to be put in error by the caller.
+    /// Adds a completion; the caller puts a queue pair whose completion queue has no room in error.
     fn complete(&mut self, cq: CompletionQueue, completion: Completion) -> bool {
-        let queue = self.cqs.get_mut(cq.0).expect("queue pairs keep their completion queues");
-        let pushed = queue.completions.push(completion);
-        match pushed {
-            Pushed::Wakes => self.events.push_back(Event::Completion { cq }),
-            Pushed::Overruns => self.events.push_back(Event::CqError { cq }),
-            Pushed::Waits | Pushed::Lost => {}
-        }
-        if !queue.ready {
-            queue.ready = true;
-            self.ready.push_back(cq);
-        }
-        matches!(pushed, Pushed::Waits | Pushed::Wakes)
+        let Self { cqs, ready, events, .. } = self;
+        Completing { cqs, ready, events }.complete(cq, completion)
     }
 }
 

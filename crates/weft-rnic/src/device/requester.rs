@@ -12,8 +12,8 @@ use super::queue_pairs::failed;
 use crate::completion::{Completion, Status, WorkKind};
 use crate::memory::{Accessor, Emtt, Memory, Place, Right};
 use crate::queue_pair::{
-    ATOMIC, Done, Flow, Incoming, Intake, LONGEST_PATIENCE, QueuePair, Refusal, Role, Service,
-    State, Syndrome, Token, rnr_delay,
+    ATOMIC, Done, Flow, Incoming, Intake, LONGEST_PATIENCE, QueuePair, Refusal, Role, SendQueue,
+    Service, State, Syndrome, Token, rnr_delay,
 };
 use crate::work::parts;
 use crate::{Event, QueuePairNumber, Sge};
@@ -163,34 +163,6 @@ impl Device {
         self.waits.insert((until, qp));
     }
 
-    /// Whether an answer is to a request that was made.
-    pub(super) fn expects(
-        pair: &mut QueuePair,
-        header: &weft_wire::RdmaHeader,
-        opcode: RdmaOpcode,
-        length: u32,
-    ) -> Intake {
-        let wqe = pair.send.with_psn(header.psn.get()).filter(|wqe| wqe.outcome.is_none());
-        let fits = match RdmaOperation::decode(opcode, header) {
-            Ok(RdmaOperation::ReadResponse) => wqe.is_some_and(|wqe| {
-                wqe.operation.kind() == WorkKind::Read && wqe.length == u64::from(length)
-            }),
-            Ok(RdmaOperation::AtomicAcknowledge { .. }) => {
-                wqe.is_some_and(|wqe| wqe.operation.is_atomic()) && length == 0
-            }
-            Ok(RdmaOperation::Acknowledge { .. }) => length == 0,
-            Ok(
-                RdmaOperation::Send { .. }
-                | RdmaOperation::Datagram { .. }
-                | RdmaOperation::Write { .. }
-                | RdmaOperation::Read { .. }
-                | RdmaOperation::Atomic { .. },
-            )
-            | Err(MissingOperands) => false,
-        };
-        if fits { Intake::Place } else { Intake::Refuse(Refusal::InvalidRequest) }
-    }
-
     /// An answer's turn has come.
     pub(super) fn take_answer(
         &mut self,
@@ -265,17 +237,44 @@ impl Device {
     }
 }
 
+/// Whether an answer is to a request that was made.
+pub(super) fn expects(
+    pair: &mut QueuePair,
+    header: &weft_wire::RdmaHeader,
+    opcode: RdmaOpcode,
+    length: u32,
+) -> Intake {
+    let wqe = pair.send.with_psn(header.psn.get()).filter(|wqe| wqe.outcome.is_none());
+    let fits = match RdmaOperation::decode(opcode, header) {
+        Ok(RdmaOperation::ReadResponse) => wqe.is_some_and(|wqe| {
+            wqe.operation.kind() == WorkKind::Read && wqe.length == u64::from(length)
+        }),
+        Ok(RdmaOperation::AtomicAcknowledge { .. }) => {
+            wqe.is_some_and(|wqe| wqe.operation.is_atomic()) && length == 0
+        }
+        Ok(RdmaOperation::Acknowledge { .. }) => length == 0,
+        Ok(
+            RdmaOperation::Send { .. }
+            | RdmaOperation::Datagram { .. }
+            | RdmaOperation::Write { .. }
+            | RdmaOperation::Read { .. }
+            | RdmaOperation::Atomic { .. },
+        )
+        | Err(MissingOperands) => false,
+    };
+    if fits { Intake::Place } else { Intake::Refuse(Refusal::InvalidRequest) }
+}
+
 /// Where a piece of the answer to a READ goes.
 pub(super) fn locate_answer(
     emtt: &Emtt,
-    qp: QueuePairNumber,
-    pair: &mut QueuePair,
+    who: Accessor,
+    send: &mut SendQueue,
     psn: u32,
     piece: (u32, u32),
     places: &mut Vec<Place>,
 ) -> Result<(), Refusal> {
-    let who = Accessor { domain: pair.request.domain, qp: qp.0 };
-    let wqe = pair.send.with_psn(psn).ok_or(Refusal::InvalidRequest)?;
+    let wqe = send.with_psn(psn).ok_or(Refusal::InvalidRequest)?;
     scatter(emtt, who, &wqe.sges, piece, Right::LocalWrite, places)
         .map_err(|_| Refusal::LocalProtection)
 }
@@ -289,7 +288,8 @@ fn store(
     places: &mut Vec<Place>,
     memory: &mut impl Memory,
 ) -> bool {
-    if locate_answer(emtt, qp, pair, psn, (0, ATOMIC), places).is_err() {
+    let who = Accessor { domain: pair.request.domain, qp: qp.0 };
+    if locate_answer(emtt, who, &mut pair.send, psn, (0, ATOMIC), places).is_err() {
         return false;
     }
     write_parts(places, &value.to_ne_bytes(), memory);

@@ -3,29 +3,45 @@
 
 use weft_transport::Placement;
 use weft_units::Instant;
-use weft_wire::{MissingOperands, RdmaHeader, RdmaOperation, SendExtension};
+use weft_wire::RdmaHeader;
 
 use super::Device;
 use super::intake::{Destination, Put};
 use super::queue_pairs::failed;
-use crate::completion::{Completion, Extra, Status, WorkKind};
-use crate::memory::{Accessor, Memory};
+use super::receiver::Receiver;
+use crate::completion::{Status, WorkKind};
+use crate::memory::Memory;
 use crate::queue_pair::{Incoming, Intake, QueuePair, Refusal, Role, State, Syndrome, after};
 use crate::receive_queue::Receive;
 use crate::{Event, QueuePairNumber};
 
-/// What became of a message in its turn.
-enum Turn {
+/// The outcome of a packet.
+enum Taken {
+    /// Messages' turn has come: that of this one, unless it is in the inbox.
+    Next(Option<Incoming>),
+    /// Others come first.
+    Waits,
+    /// There is no room: the packet is to be retransmitted.
+    Declined,
+}
+
+/// The outcome of a request in its turn.
+pub(super) enum Turn {
     Done,
-    /// Sent before the requester heard that an earlier one was refused; it will come again.
+    /// It was executed, and its completion was lost.
+    Overran,
+    /// It was sent before the requester knew that an earlier one was refused; it will be retransmitted.
     Stale,
+    /// The peer is to be told why.
     Refused(Refusal),
-    /// Numbered otherwise than agreed: the queue pairs were not set up for each other.
+    /// The service has no acknowledgements (UC): nobody is told.
+    Dropped(Refusal),
+    /// Its PSN is not the expected one: the queue pairs were not set up for each other.
     OutOfStep,
 }
 
 impl Device {
-    /// Takes in a packet that carries payload, or a message without any.
+    /// Handles a packet that carries payload, or a message without any.
     pub(super) fn take_in(
         &mut self,
         now: Instant,
@@ -33,137 +49,78 @@ impl Device {
         header: &RdmaHeader,
         memory: &mut impl Memory,
     ) {
-        let connection = placement.connection;
+        let Placement { connection, psn, .. } = *placement;
         if self.carries_datagrams(connection) {
             return self.take_datagram(now, placement, header, memory);
         }
-        let Some((qp, role)) = self.whose(placement, header) else {
+        let qp = QueuePairNumber(header.destination_qp.get());
+        let receiver = self.receiver(qp);
+        let found = receiver.and_then(|receiver| Some((receiver.role(connection)?, receiver)));
+        let Some((role, mut receiver)) = found else {
             return self.carriers.close(now, connection);
         };
-        if self.is_over(qp, role) {
+        if receiver.is_over(role) {
             return;
         }
-        let mut gate = Some(placement.psn);
-        let taken = if self.is_whole_and_next(qp, role, placement) {
-            self.take_at_once(now, qp, placement, header, &mut gate, memory)
-        } else {
-            self.take_piece(now, (qp, role), placement, header, &mut gate, memory)
-        };
-        if taken.is_none() {
-            return self.carriers.close(now, connection);
+        let mut gate = Some(psn);
+        match receiver.take_packet(role, placement, header, memory) {
+            Some(Taken::Next(first)) => self.take_turns(now, qp, role, first, &mut gate, memory),
+            Some(Taken::Waits) => {}
+            Some(Taken::Declined) => return self.carriers.decline(connection, psn),
+            None => return self.carriers.close(now, connection),
         }
         if let Some(psn) = gate {
             let _ = self.carriers.placed(now, connection, psn);
         }
     }
 
-    /// Takes in a packet of a message that others belong to, or that others go before. `None` for nonsense, and
-    /// where the payload is lost.
-    fn take_piece(
-        &mut self,
-        now: Instant,
-        (qp, role): (QueuePairNumber, Role),
-        placement: &Placement,
-        header: &RdmaHeader,
-        gate: &mut Option<u32>,
-        memory: &mut impl Memory,
-    ) -> Option<()> {
-        let destination = self.begin_message(qp, role, placement, header)?;
-        match self.put_payload(qp, role, placement, destination, memory)? {
-            Put::Next => self.take_turns(now, qp, role, gate, memory),
-            Put::Waits => {}
-            Put::Declined => {
-                *gate = None;
-                self.carriers.decline(placement.connection, placement.psn);
-            }
-        }
-        Some(())
-    }
-
-    /// Takes in a request that is one packet, and whose turn has come with it: nothing of it waits, so it need not
-    /// be entered. `None` as above.
-    fn take_at_once(
-        &mut self,
-        now: Instant,
-        qp: QueuePairNumber,
-        placement: &Placement,
-        header: &RdmaHeader,
-        gate: &mut Option<u32>,
-        memory: &mut impl Memory,
-    ) -> Option<()> {
-        let mut incoming = self.begin_request(qp, placement, header)?;
-        if incoming.intake == Intake::Place
-            && self.place_whole(qp, placement.message, &mut incoming, memory).is_none()
-        {
-            self.put_back(qp, &mut incoming);
-            return None;
-        }
-        self.qps.get_mut(qp.0)?.responder.flow.as_mut()?.inbox.pass_first();
-        self.take_request(now, qp, &mut incoming, gate, memory);
-        let flow = self.qps.get(qp.0).and_then(|pair| pair.responder.flow.as_ref());
-        if flow.is_some_and(|flow| flow.inbox.has_begun()) {
-            self.take_turns(now, qp, Role::Responder, gate, memory);
-        }
-        Some(())
-    }
-
-    /// Carries out messages whose turn has come. The packet that made the first of them whole is the
-    /// `gate`: the peer takes none of them for accepted before it is acknowledged, so it is kept back where
-    /// one is refused.
+    /// Executes messages whose turn has come: `first`, which was never in the inbox, and then those that the inbox has.
+    /// The packet that made the first of them whole is the `gate`. The peer takes none of them for accepted before that
+    /// packet is acknowledged, so its acknowledgement is withheld where one is refused.
     fn take_turns(
         &mut self,
         now: Instant,
         qp: QueuePairNumber,
         role: Role,
+        mut first: Option<Incoming>,
         gate: &mut Option<u32>,
         memory: &mut impl Memory,
     ) {
-        while !self.is_over(qp, role)
-            && let Some(flow) = self.qps.get_mut(qp.0).and_then(|pair| pair.flow(role))
+        while let Some(mut receiver) = self.receiver(qp)
+            && !receiver.is_over(role)
+            && let Some(mut incoming) = first.take().or_else(|| receiver.next_whole(role))
         {
-            let Some(mut incoming) = flow.inbox.pop_whole() else { break };
             match role {
                 Role::Requester => self.take_answer(now, qp, &incoming, memory),
-                Role::Responder => self.take_request(now, qp, &mut incoming, gate, memory),
+                Role::Responder => match receiver.take_request(now, &mut incoming, memory) {
+                    Turn::Done => {}
+                    turn => self.end_turn(now, qp, &mut incoming, turn, gate),
+                },
             }
         }
     }
 
-    /// A request's turn has come.
-    fn take_request(
+    /// Does what follows from a request that was not executed, or whose completion was lost.
+    fn end_turn(
         &mut self,
         now: Instant,
         qp: QueuePairNumber,
         incoming: &mut Incoming,
+        turn: Turn,
         gate: &mut Option<u32>,
-        memory: &mut impl Memory,
     ) {
-        let Some(pair) = self.qps.get_mut(qp.0) else { return };
-        if pair.state == State::ReadyToReceive && pair.responder.expected == first_psn(pair) {
-            self.events.push_back(Event::CommunicationEstablished { qp });
-        }
-        let turn = self.carry_out(now, qp, incoming, memory);
-        for part in core::mem::take(&mut incoming.held) {
-            self.let_go(part, memory);
-        }
-        let Some(pair) = self.qps.get_mut(qp.0) else { return };
-        let reliable = pair.is_reliable();
-        if matches!(turn, Turn::Done) || matches!(turn, Turn::Refused(_)) && !reliable {
-            pair.responder.expected = after(pair.responder.expected);
-        }
         match turn {
+            Turn::Done => {}
+            Turn::Overran => self.fail_overrun(now, qp),
             Turn::Stale => self.put_back(qp, incoming),
-            Turn::Refused(refusal) if reliable => {
-                self.refuse(now, qp, incoming, refusal, gate.take());
-            }
-            Turn::Refused(refusal) => self.drop_message(now, qp, incoming, refusal),
+            Turn::Refused(refusal) => self.refuse(now, qp, incoming, refusal, gate.take()),
+            Turn::Dropped(refusal) => self.drop_message(now, qp, incoming, refusal),
             Turn::OutOfStep => {
-                // Nothing of it is acknowledged: the peer gives up in time.
+                // Nothing of it is acknowledged: the peer's retries run out.
                 *gate = None;
                 self.put_back(qp, incoming);
                 self.end_flow(now, qp, Role::Responder);
             }
-            Turn::Done => self.fail_if_overrun(now, qp),
         }
     }
 
@@ -185,172 +142,24 @@ impl Device {
         }
     }
 
-    /// A completion was lost: the queue pair cannot go on.
+    /// Puts a queue pair whose completion was lost in error.
+    pub(super) fn fail_overrun(&mut self, now: Instant, qp: QueuePairNumber) {
+        self.events.push_back(Event::QpFatal { qp });
+        self.fail_qp(now, qp);
+    }
+
+    /// Puts a queue pair in error if a completion of a receive request was lost.
     pub(super) fn fail_if_overrun(&mut self, now: Instant, qp: QueuePairNumber) {
-        let cq = self.qps.get(qp.0).map(|pair| pair.request.receive_cq);
-        if cq.and_then(|cq| self.cqs.get(cq.0)).is_some_and(|cq| cq.completions.overran()) {
-            self.events.push_back(Event::QpFatal { qp });
-            self.fail_qp(now, qp);
+        if self.receiver(qp).is_some_and(|receiver| receiver.overran()) {
+            self.fail_overrun(now, qp);
         }
     }
 
-    /// What was taken from a shared queue for a message that is not carried out goes back.
+    /// Returns a receive request that a message took from a shared queue to it.
     fn put_back(&mut self, qp: QueuePairNumber, incoming: &mut Incoming) {
-        let srq = self.qps.get(qp.0).and_then(|pair| pair.request.srq);
-        if let Some(srq) = srq
-            && let Some(receive) = incoming.receive.take()
-            && let Some(queue) = self.srqs.get_mut(srq.0)
-        {
-            queue.queue.put_back(receive);
+        if let Some(mut receiver) = self.receiver(qp) {
+            receiver.put_back(incoming);
         }
-    }
-
-    fn carry_out(
-        &mut self,
-        now: Instant,
-        qp: QueuePairNumber,
-        incoming: &mut Incoming,
-        memory: &mut impl Memory,
-    ) -> Turn {
-        let Some(pair) = self.qps.get_mut(qp.0) else { return Turn::Stale };
-        if !pair.is_reliable() {
-            // Nothing is sent twice: what is missing was lost.
-            pair.responder.expected = incoming.header.psn.get();
-        } else if incoming.header.psn.get() != pair.responder.expected {
-            let rewinds = pair.responder.rewinds;
-            return if rewinds { Turn::Stale } else { Turn::OutOfStep };
-        }
-        pair.responder.rewinds = false;
-        if let Intake::Refuse(refusal) = incoming.intake {
-            return Turn::Refused(refusal);
-        }
-        match self.execute(now, qp, incoming, memory) {
-            Ok(()) => Turn::Done,
-            Err(refusal) => Turn::Refused(refusal),
-        }
-    }
-
-    /// Executes a request.
-    fn execute(
-        &mut self,
-        now: Instant,
-        qp: QueuePairNumber,
-        incoming: &mut Incoming,
-        memory: &mut impl Memory,
-    ) -> Result<(), Refusal> {
-        let psn = incoming.header.psn;
-        match incoming.operation() {
-            Ok(RdmaOperation::Send { receive, extension }) => {
-                self.receive_send(qp, incoming, receive, extension, memory)
-            }
-            Ok(RdmaOperation::Write { immediate, .. }) => {
-                self.finish_write(qp, incoming, immediate, memory)
-            }
-            Ok(RdmaOperation::Read { remote, length }) => {
-                self.answer_read(now, qp, psn, remote, length)
-            }
-            Ok(RdmaOperation::Atomic { remote, operation }) => {
-                self.answer_atomic(now, qp, psn, remote, operation, memory)
-            }
-            Ok(
-                RdmaOperation::Datagram { .. }
-                | RdmaOperation::ReadResponse
-                | RdmaOperation::AtomicAcknowledge { .. }
-                | RdmaOperation::Acknowledge { .. },
-            )
-            | Err(MissingOperands) => Err(Refusal::InvalidRequest),
-        }
-    }
-
-    fn receive_send(
-        &mut self,
-        qp: QueuePairNumber,
-        incoming: &mut Incoming,
-        number: u64,
-        extension: SendExtension,
-        memory: &mut impl Memory,
-    ) -> Result<(), Refusal> {
-        let Incoming { header, length, .. } = *incoming;
-        let pair = self.qps.get_mut(qp.0).expect("the caller found it");
-        let who = Accessor { domain: pair.request.domain, qp: qp.0 };
-        let numbered = pair.is_reliable() && pair.request.srq.is_none();
-        if numbered && number != pair.receive.head() {
-            return Err(Refusal::InvalidRequest);
-        }
-        if pair.drops_messages() {
-            let held = core::mem::take(&mut incoming.held);
-            self.place_waiting(qp, &header, Destination::Receive { number }, length, held, memory)?;
-        }
-        let extra = match extension {
-            SendExtension::None => None,
-            SendExtension::Immediate(word) => Some(Extra::Immediate(word)),
-            SendExtension::Invalidate(key) => {
-                self.emtt.invalidate(who, key).map_err(|_| Refusal::Access)?;
-                Some(Extra::Invalidated(key))
-            }
-        };
-        let pair = self.qps.get_mut(qp.0).expect("the caller found it");
-        let receive = incoming.receive.take().or_else(|| pair.receive.take());
-        let receive = receive.ok_or(Refusal::NotReady)?;
-        self.complete_receive(qp, &receive, WorkKind::Receive, length, extra, header.solicited);
-        Ok(())
-    }
-
-    fn complete_receive(
-        &mut self,
-        qp: QueuePairNumber,
-        receive: &Receive,
-        kind: WorkKind,
-        length: u32,
-        extra: Option<Extra>,
-        solicited: bool,
-    ) {
-        let cq = self.qps.get(qp.0).expect("the caller found it").request.receive_cq;
-        let (wr_id, status) = (receive.wr_id, Status::Success);
-        let source = None;
-        self.complete(cq, Completion { wr_id, status, kind, length, extra, qp, source, solicited });
-    }
-
-    fn finish_write(
-        &mut self,
-        qp: QueuePairNumber,
-        incoming: &mut Incoming,
-        immediate: Option<u32>,
-        memory: &mut impl Memory,
-    ) -> Result<(), Refusal> {
-        let Incoming { header, length, .. } = *incoming;
-        let pair = self.qps.get_mut(qp.0).expect("the caller found it");
-        let srq = pair.request.srq;
-        let available = match srq {
-            Some(srq) => self.srqs.get(srq.0).map_or(0, |queue| queue.queue.len()),
-            None => pair.receive.len(),
-        };
-        if immediate.is_some() && available == 0 {
-            return Err(Refusal::NotReady);
-        }
-        if let Some(part) = incoming.held.pop() {
-            let flow = self.qps.get(qp.0).and_then(|pair| pair.responder.flow.as_ref());
-            let message = flow.expect("its turn came on it").inbox.last_taken();
-            let destination = Destination::of(&incoming.operation());
-            self.release(qp, message, &header, destination, part, memory)?;
-        }
-        if let Some(word) = immediate {
-            let receive = self.take_receive(qp).ok_or(Refusal::NotReady)?;
-            let (kind, extra) = (WorkKind::ReceiveWriteWithImmediate, Some(Extra::Immediate(word)));
-            self.complete_receive(qp, &receive, kind, length, extra, header.solicited);
-        }
-        Ok(())
-    }
-
-    /// Takes the next receive request, shared or not.
-    pub(super) fn take_receive(&mut self, qp: QueuePairNumber) -> Option<Receive> {
-        let pair = self.qps.get_mut(qp.0)?;
-        let Some(srq) = pair.request.srq else { return pair.receive.take() };
-        let (receive, low) = self.srqs.get_mut(srq.0)?.take()?;
-        if low {
-            self.events.push_back(Event::SrqLimitReached { srq });
-        }
-        Some(receive)
     }
 
     /// Undoes [`take_receive`](Self::take_receive).
@@ -412,6 +221,91 @@ impl Device {
         let cq = pair.request.receive_cq;
         if let Some(receive) = incoming.receive.take().or_else(|| pair.receive.take()) {
             self.complete(cq, failed(qp, receive.wr_id, status, WorkKind::Receive));
+        }
+    }
+}
+
+impl Receiver<'_> {
+    /// Handles a packet of a message. `None` where the packet breaks the protocol, and where its payload is lost.
+    fn take_packet(
+        &mut self,
+        role: Role,
+        placement: &Placement,
+        header: &RdmaHeader,
+        memory: &mut impl Memory,
+    ) -> Option<Taken> {
+        if self.is_whole_and_next(role, placement) {
+            return self.take_whole(placement, header, memory);
+        }
+        let destination = self.begin_message(role, placement, header)?;
+        Some(match self.put_payload(role, placement, destination, memory)? {
+            Put::Next => Taken::Next(None),
+            Put::Waits => Taken::Waits,
+            Put::Declined => Taken::Declined,
+        })
+    }
+
+    /// Handles a request that is one packet and whose turn has come with it: no part of it waits, so the inbox gets no
+    /// entry for it. `None` as for [`take_packet`](Self::take_packet).
+    #[inline]
+    fn take_whole(
+        &mut self,
+        placement: &Placement,
+        header: &RdmaHeader,
+        memory: &mut impl Memory,
+    ) -> Option<Taken> {
+        let mut incoming = self.begin_request(placement, header)?;
+        if incoming.intake == Intake::Place
+            && self.place_whole(placement.message, &mut incoming, memory).is_none()
+        {
+            self.put_back(&mut incoming);
+            return None;
+        }
+        self.pair.responder.flow.as_mut()?.inbox.pass_first();
+        Some(Taken::Next(Some(incoming)))
+    }
+
+    /// Takes the first message of the inbox, if it is whole.
+    fn next_whole(&mut self, role: Role) -> Option<Incoming> {
+        self.pair.flow(role)?.inbox.pop_whole()
+    }
+
+    /// Executes a request whose turn has come.
+    fn take_request(
+        &mut self,
+        now: Instant,
+        incoming: &mut Incoming,
+        memory: &mut impl Memory,
+    ) -> Turn {
+        let qp = self.qp;
+        if self.pair.state == State::ReadyToReceive
+            && self.pair.responder.expected == first_psn(self.pair)
+        {
+            self.completing.events.push_back(Event::CommunicationEstablished { qp });
+        }
+        let turn = self.carry_out(now, incoming, memory);
+        for part in core::mem::take(&mut incoming.held) {
+            self.holding.release(part, memory);
+        }
+        if matches!(turn, Turn::Done | Turn::Dropped(_)) {
+            self.pair.responder.expected = after(self.pair.responder.expected);
+        }
+        if matches!(turn, Turn::Done) && self.overran() { Turn::Overran } else { turn }
+    }
+
+    /// Returns `true` if a completion of a receive request was lost.
+    fn overran(&self) -> bool {
+        let cq = self.completing.cqs.get(self.pair.request.receive_cq.0);
+        cq.is_some_and(|cq| cq.completions.overran())
+    }
+
+    /// Returns a receive request that a message took from a shared queue to it.
+    fn put_back(&mut self, incoming: &mut Incoming) {
+        if let Some(srq) = self.pair.request.srq
+            && let Some(receive) = incoming.receive.take()
+            && let Some(queue) = self.srqs.get_mut(srq.0)
+        {
+            queue.queue.put_back(receive);
         }
     }
 }

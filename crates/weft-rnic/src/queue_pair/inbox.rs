@@ -195,12 +195,6 @@ impl Inbox {
         self.messages.pop_front();
     }
 
-    /// Whether a message has begun.
-    #[inline]
-    pub(crate) fn has_begun(&self) -> bool {
-        !self.messages.is_empty()
-    }
-
     /// Whether the message has begun; its packets must all say the same of it.
     pub(crate) fn knows(
         &self,

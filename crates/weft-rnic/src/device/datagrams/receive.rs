@@ -150,7 +150,7 @@ impl Device {
             // The sender had to give up what it had begun.
             self.drop_datagram(connection, message, memory);
         } else if incoming.intake == Intake::Place && !(is_first && completes) {
-            match self.hold(placement, memory) {
+            match self.holding.hold(&self.carriers, placement, memory) {
                 Ok(part) => self.push_held(connection, message, part),
                 Err(NotHeld::NoRoom) => self.drop_datagram(connection, message, memory),
                 Err(NotHeld::Lost) => return Entered::Broken,
@@ -201,7 +201,7 @@ impl Device {
         let incoming = inbox.message(message);
         incoming.intake = Intake::Refuse(Refusal::NotReady);
         for part in core::mem::take(&mut incoming.held) {
-            self.let_go(part, memory);
+            self.holding.release(part, memory);
         }
     }
 
@@ -225,7 +225,7 @@ impl Device {
     /// Takes the receive request of a datagram that may be taken in.
     fn admit_datagram(&mut self, header: &RdmaHeader, length: u32) -> Option<Receive> {
         self.find_receive(header, length)?;
-        self.take_receive(QueuePairNumber(header.destination_qp.get()))
+        self.receiver(QueuePairNumber(header.destination_qp.get()))?.take_receive()
     }
 
     /// A datagram is whole, perhaps with the packet at hand. What nobody is to take is dropped.
@@ -243,12 +243,12 @@ impl Device {
             Intake::Refuse(_) => None,
         };
         let Some(receive) = receive else {
-            held.into_iter().for_each(|part| self.let_go(part, memory));
+            held.into_iter().for_each(|part| self.holding.release(part, memory));
             return Ok(());
         };
         let qp = QueuePairNumber(header.destination_qp.get());
         let placed = self.place_datagram(qp, &receive, &held, at_hand, memory);
-        held.into_iter().for_each(|part| self.let_go(part, memory));
+        held.into_iter().for_each(|part| self.holding.release(part, memory));
         let Ok(placed) = placed else {
             self.put_receive_back(qp, receive);
             return Err(PayloadLost);

@@ -1,0 +1,91 @@
+//! One queue pair with the parts of its device that incoming messages need. A packet looks its queue pair up once and
+//! is handled here; only what ends connections or queue pairs goes back to the device.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use super::Device;
+use super::carriers::Carriers;
+use super::holding::Holding;
+use super::leases::Leasing;
+use crate::completion::{Completion, Cq, Pushed};
+use crate::memory::{Accessor, Emtt};
+use crate::queue_pair::{Part, QueuePair};
+use crate::receive_queue::Srq;
+use crate::table::Table;
+use crate::{CompletionQueue, Event, Limits, Place, QueuePairNumber};
+
+/// A queue pair that handles an incoming message.
+pub(super) struct Receiver<'a> {
+    pub(super) qp: QueuePairNumber,
+    pub(super) pair: &'a mut QueuePair,
+    pub(super) limits: &'a Limits,
+    pub(super) carriers: &'a mut Carriers,
+    pub(super) emtt: &'a mut Emtt,
+    pub(super) srqs: &'a mut Table<Srq>,
+    pub(super) holding: &'a mut Holding,
+    pub(super) completing: Completing<'a>,
+    /// Where the payload of the packet being handled goes.
+    pub(super) places: &'a mut Vec<Place>,
+    pub(super) parts: &'a mut Vec<Part>,
+    pub(super) lends: &'a mut bool,
+    pub(super) leasing: &'a mut VecDeque<Leasing>,
+}
+
+/// The completion queues, and whom a completion wakes.
+pub(super) struct Completing<'a> {
+    pub(super) cqs: &'a mut Table<Cq>,
+    pub(super) ready: &'a mut VecDeque<CompletionQueue>,
+    pub(super) events: &'a mut VecDeque<Event>,
+}
+
+impl Device {
+    /// Looks a queue pair up for an incoming message.
+    #[inline]
+    pub(super) fn receiver(&mut self, qp: QueuePairNumber) -> Option<Receiver<'_>> {
+        Some(Receiver {
+            qp,
+            pair: self.qps.get_mut(qp.0)?,
+            limits: &self.limits,
+            carriers: &mut self.carriers,
+            emtt: &mut self.emtt,
+            srqs: &mut self.srqs,
+            holding: &mut self.holding,
+            completing: Completing {
+                cqs: &mut self.cqs,
+                ready: &mut self.ready,
+                events: &mut self.events,
+            },
+            places: &mut self.places,
+            parts: &mut self.parts,
+            lends: &mut self.lends,
+            leasing: &mut self.leasing,
+        })
+    }
+}
+
+impl Receiver<'_> {
+    /// Returns who accesses memory for the queue pair.
+    #[inline]
+    pub(super) const fn accessor(&self) -> Accessor {
+        Accessor { domain: self.pair.request.domain, qp: self.qp.0 }
+    }
+}
+
+impl Completing<'_> {
+    /// Adds a completion; returns `false` if the completion queue has no room. The caller then puts the queue pair in error.
+    pub(super) fn complete(&mut self, cq: CompletionQueue, completion: Completion) -> bool {
+        let queue = self.cqs.get_mut(cq.0).expect("queue pairs keep their completion queues");
+        let pushed = queue.completions.push(completion);
+        match pushed {
+            Pushed::Wakes => self.events.push_back(Event::Completion { cq }),
+            Pushed::Overruns => self.events.push_back(Event::CqError { cq }),
+            Pushed::Waits | Pushed::Lost => {}
+        }
+        if !queue.ready {
+            queue.ready = true;
+            self.ready.push_back(cq);
+        }
+        matches!(pushed, Pushed::Waits | Pushed::Wakes)
+    }
+}
