@@ -7,14 +7,13 @@ use core::fmt;
 use core::str::FromStr;
 
 use weft_plan::collective::{
-    Schedule, all_gather_ring, all_reduce_double_tree, all_reduce_doubling,
-    all_reduce_hierarchical, all_reduce_ring, all_to_all, barrier, broadcast_chain, broadcast_tree,
-    gather_direct, reduce_chain, reduce_scatter_ring, reduce_tree, scatter_direct, shift,
+    Collective, Schedule, Selection, all_reduce_double_tree, all_reduce_hierarchical,
+    all_reduce_ring,
 };
 
 use weft_units::unknown_name;
 
-use crate::{Call, Collective};
+use crate::Call;
 
 /// The algorithm of all-reduces of long buffers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -103,32 +102,9 @@ impl Key {
 
     /// Returns the schedule for ranks in this order.
     pub(crate) fn schedule(self, order: &[usize], algorithm: Algorithm) -> Schedule {
-        let ranks = order.len();
-        match self.collective {
-            Collective::AllReduce if self.small => all_reduce_doubling(ranks),
-            Collective::AllReduce => algorithm.all_reduce(order),
-            Collective::AllGather => all_gather_ring(order),
-            Collective::ReduceScatter => reduce_scatter_ring(order),
-            Collective::Broadcast if self.small => broadcast_tree(&from_root(order, self.root)),
-            Collective::Broadcast => broadcast_chain(&from_root(order, self.root), 1),
-            Collective::Reduce if self.small => reduce_tree(&from_root(order, self.root)),
-            Collective::Reduce => reduce_chain(&from_root(order, self.root)),
-            Collective::AllToAll => all_to_all(ranks),
-            Collective::Gather => gather_direct(ranks, self.root),
-            Collective::Scatter => scatter_direct(ranks, self.root),
-            // The next rank by number, for any order of rings.
-            Collective::SendReceive => shift(&(0..ranks).collect::<Vec<_>>()),
-            Collective::Barrier => barrier(ranks),
-        }
+        let selection = Selection { order, root: self.root, small: self.small };
+        self.collective.schedule(selection, |order| algorithm.all_reduce(order))
     }
-}
-
-/// Returns the order, rotated to start with the root.
-fn from_root(order: &[usize], root: usize) -> Vec<usize> {
-    let mut order = order.to_vec();
-    let place = order.iter().position(|&rank| rank == root).expect("the root is a rank");
-    order.rotate_left(place);
-    order
 }
 
 /// Returns the number of blocks of a call: the fewest such that no message body exceeds `piece` bytes, rounded

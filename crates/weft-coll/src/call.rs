@@ -1,94 +1,10 @@
 //! The calls that ranks make together, and their validation.
 
-use alloc::string::String;
-use alloc::vec::Vec;
 use core::fmt;
-use core::str::FromStr;
 
-use weft_plan::collective::{DataType, Reduction};
-use weft_units::unknown_name;
+use weft_plan::collective::{Collective, DataType, Reduction};
 
 use crate::Error;
-
-macro_rules! collectives {
-    ($($(#[doc = $about:literal])+ $variant:ident, $name:literal;)+) => {
-        /// An operation on every rank's buffer. Each works in place; if ranks have their own parts, the buffer
-        /// is divided into equal chunks.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum Collective {
-            $($(#[doc = $about])+ $variant,)+
-        }
-
-        impl Collective {
-            /// All collectives.
-            pub const ALL: &[Self] = &[$(Self::$variant),+];
-
-            /// Returns the name in nccl-tests.
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$variant => $name),+ }
-            }
-        }
-    };
-}
-
-collectives! {
-    /// All ranks receive the reduction of all buffers.
-    AllReduce, "all_reduce";
-    /// The buffer has one chunk for each rank; each rank's own chunk is sent to all.
-    AllGather, "all_gather";
-    /// The buffer has one chunk for each rank, which receives the chunk's reduction. Other chunks hold partial
-    /// results afterwards.
-    ReduceScatter, "reduce_scatter";
-    /// All ranks receive the root's buffer.
-    Broadcast, "broadcast";
-    /// The root receives the reduction of all buffers. Other ranks' buffers hold partial results afterwards.
-    Reduce, "reduce";
-    /// The buffer has two chunks for each rank: chunk `d` of the first half is sent to rank `d`, which stores
-    /// it in its second half, at the sender's number.
-    AllToAll, "alltoall";
-    /// The buffer has one chunk for each rank; each rank's own chunk is sent to the root.
-    Gather, "gather";
-    /// The buffer has one chunk for each rank; each of the root's chunks is sent to the rank of its number.
-    Scatter, "scatter";
-    /// The buffer has two chunks: the first is sent to the second of the next rank.
-    SendReceive, "sendrecv";
-    /// No rank finishes before all have made the call. The buffer is empty.
-    Barrier, "barrier";
-}
-
-impl Collective {
-    /// Returns `true` if the collective reduces elements.
-    pub const fn reduces(self) -> bool {
-        matches!(self, Self::AllReduce | Self::ReduceScatter | Self::Reduce)
-    }
-
-    /// Returns `true` if the collective has a root.
-    pub const fn has_root(self) -> bool {
-        matches!(self, Self::Broadcast | Self::Reduce | Self::Gather | Self::Scatter)
-    }
-
-    /// Returns the number of equal chunks that the caller's buffer consists of.
-    pub const fn parts(self, ranks: usize) -> usize {
-        match self {
-            Self::AllGather | Self::ReduceScatter | Self::Gather | Self::Scatter => ranks,
-            Self::AllToAll => 2 * ranks,
-            Self::SendReceive => 2,
-            Self::AllReduce | Self::Broadcast | Self::Reduce | Self::Barrier => 1,
-        }
-    }
-}
-
-impl FromStr for Collective {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        let found = Self::ALL.iter().find(|collective| collective.name() == name);
-        found.copied().ok_or_else(|| {
-            let known: Vec<_> = Self::ALL.iter().map(|known| known.name()).collect();
-            unknown_name("collective", name, &known)
-        })
-    }
-}
 
 /// The reduction of elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

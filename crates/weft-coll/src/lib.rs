@@ -36,10 +36,10 @@ pub mod pattern;
 mod tests;
 
 pub use algorithm::Algorithm;
-pub use call::{Call, CallError, Collective, Op};
+pub use call::{Call, CallError, Op};
 pub use error::Error;
 pub use group::{Channel, Config, Event, Group, Share};
 pub use head::{HEAD, Head, HeadError};
 pub use lanes::{Heard, Lanes, MessageLink};
 pub use link::Link;
-pub use weft_plan::collective::DataType;
+pub use weft_plan::collective::{Collective, DataType, Layout};

@@ -1,9 +1,9 @@
 //! Test patterns for buffers, with expected results that are computed without schedules.
 
 use half::{bf16, f16};
-use weft_plan::collective::DataType;
+use weft_plan::collective::{Content, DataType, Element};
 
-use crate::{Call, Collective, Op};
+use crate::{Call, Op};
 
 /// Returns the initial value of an element: a small whole number, chosen such that results are whole numbers
 /// that every type can represent, for up to about ten ranks.
@@ -40,23 +40,11 @@ pub fn expected(
     value: impl Fn(usize, usize) -> i64,
 ) -> Option<i64> {
     let part = (call.elements / call.collective.parts(ranks)).max(1);
-    match call.collective {
-        Collective::AllReduce => Some(reduced(call, ranks, at, value)),
-        Collective::AllGather => Some(value(at / part, at)),
-        Collective::ReduceScatter => (at / part == rank).then(|| reduced(call, ranks, at, value)),
-        Collective::Broadcast => Some(value(call.root, at)),
-        Collective::Reduce => (rank == call.root).then(|| reduced(call, ranks, at, value)),
-        Collective::AllToAll if at >= ranks * part => {
-            Some(value(at / part - ranks, rank * part + at % part))
-        }
-        Collective::Gather if rank == call.root => Some(value(at / part, at)),
-        Collective::Scatter if at / part == rank => Some(value(call.root, at)),
-        Collective::SendReceive if at >= part => Some(value((rank + ranks - 1) % ranks, at - part)),
-        Collective::AllToAll
-        | Collective::Gather
-        | Collective::Scatter
-        | Collective::SendReceive
-        | Collective::Barrier => Some(value(rank, at)),
+    let element = Element { at, rank, ranks, root: call.root, chunk: part };
+    match call.collective.content(element) {
+        Content::Of { rank, at } => Some(value(rank, at)),
+        Content::Reduced => Some(reduced(call, ranks, at, value)),
+        Content::Unspecified => None,
     }
 }
 

@@ -40,5 +40,7 @@ pub use options::{Channels, Options, TOKEN_VARIABLE};
 pub use rendezvous::{Member, rendezvous};
 pub use worker::{Buffer, Pending, Worker};
 
-pub use weft_coll::{Algorithm, Call, CallError, Collective, DataType, Error, Event, Op, Share};
+pub use weft_coll::{
+    Algorithm, Call, CallError, Collective, DataType, Error, Event, Layout, Op, Share,
+};
 pub use weft_guard::Token;

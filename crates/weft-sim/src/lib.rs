@@ -54,7 +54,6 @@ pub mod packet;
 pub mod pcie;
 pub mod port;
 pub mod queue;
-mod registry;
 pub mod report;
 mod run;
 pub mod scenario;

@@ -7,105 +7,87 @@ use weft_units::{BitRate, ByteCount, Duration};
 use crate::congestion;
 use crate::path;
 
-mod dcqcn;
-mod dwrr;
-mod flowbender;
-mod hopper;
-mod mp_rdma;
 mod recovery;
-mod timely;
+mod rows;
 
-pub use dcqcn::DcqcnConfig;
-pub use dwrr::DwrrConfig;
-pub use flowbender::FlowBenderConfig;
-pub use hopper::HopperConfig;
-pub use mp_rdma::MpRdmaConfig;
 pub use recovery::RecoveryConfig;
-pub use timely::TimelyConfig;
+pub(crate) use rows::Settings;
+pub use rows::SettingsTable;
+use rows::{with_default_settings, with_settings};
 
 /// A field's name, its value, its minimum, its maximum, and its range in words.
-type Range = (&'static str, u64, u64, u64, &'static str);
+pub(crate) type Range = (&'static str, u64, u64, u64, &'static str);
 
-/// The configuration of a connection. The papers' systems are values of this struct: [`Self::stellar`],
-/// [`Self::bifrost`], [`Self::ecmp`].
-#[derive(Clone, Debug, PartialEq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(deny_unknown_fields, default))]
-pub struct TransportConfig {
-    /// The largest payload of one packet, bytes. STELLAR and htsim use 4 KB; an Ethernet MTU of 1500 bytes leaves 1440
-    /// beside IPv4, UDP and the headers of this protocol.
-    pub mtu: u16,
-    /// The number of paths (entropies) a connection spreads over, 1 to 4096.
-    pub paths: u16,
-    /// The policy that chooses the path of each spray unit.
-    pub policy: path::Kind,
-    /// The number of packets that take one path before the policy selects again; under policies that use several paths
-    /// at a time at most a quarter of the window. BIFROST: 50 (section 4.1); STELLAR: 1.
-    pub spray_unit: u16,
-    /// For top-k policies: the number of best paths in use. BIFROST: 4 (section 4.1).
-    pub top_k: u16,
-    /// The congestion control, which limits the bytes in flight.
-    pub congestion: congestion::Kind,
-    /// The rate of the sender's port; with `base_rtt` it gives the bandwidth-delay product that windows start from.
-    pub line_rate: BitRate,
-    /// The bytes that a packet occupies on the port beside its payload: headers of this protocol 32, UDP 8, IPv4 20,
-    /// Ethernet with its checksum 18. Rates include them.
-    pub packet_overhead: u16,
-    /// The round-trip time of an empty network.
-    pub base_rtt: Duration,
-    /// The maximum number of bytes in flight before the first ACK, from which slow start continues. No bound is needed
-    /// where `line_rate` and `base_rtt` are those of the network; where they are estimates, it keeps a new connection
-    /// from filling queues.
-    pub first_window: u32,
-    /// `true` divides the first window by the number of connections that open to the same receiver at once, and runs
-    /// slow start from there. RDMA NICs and simulators of them have nothing similar: with `false` a connection begins
-    /// with all that `first_window` and its congestion control allow.
-    pub share_first_window: bool,
-    /// For the `weft` congestion control: the target length of a standing queue, as a delay; at least half of the empty
-    /// network's round trip. Hosts that wait for a processor need a queue as long as that wait.
-    pub queue_target: Duration,
-    /// Maximum number of packets in flight, 1 to 8192. BIFROST: 512 (section 7.4).
-    pub send_window: u16,
-    /// The number of packets accepted beyond the first missing one, 1 to 8192. A packet past it is dropped and counted;
-    /// the two ends agree on the smaller of this and the peer's send window.
-    pub reorder_window: u16,
-    /// The number of packets placed before an ACK is sent.
-    pub ack_every: u16,
-    /// The longest time a placed packet waits for its ACK.
-    pub ack_delay: Duration,
-    /// The timeouts after which an unacknowledged packet is retransmitted.
-    pub retransmission: Retransmission,
-    /// Loss detection before those timeouts.
-    pub recovery: RecoveryConfig,
-    /// The number of consecutive losses on one path, without an acknowledgement between them, after which the path is
-    /// down.
-    pub path_down_after: u8,
-    /// The interval between probes of a path that is down, or idle under a policy that compares paths.
-    pub probe_interval: Duration,
-    /// The bytes of padding in a probe, at most `mtu`; zero sends headers alone. A probe as long as a data packet takes
-    /// as long on a slow link, so an idle slow path is not mistaken for an idle fast one (Hopper, sections 3.2 and
-    /// 4.2.1: a few data packets, or a chunk of some kilobytes).
-    pub probe_bytes: u16,
-    /// The time without any packet sent or received after which a connection is closed.
-    pub idle_timeout: Duration,
-    /// The interval between keepalives on a silent connection; zero sends none.
-    pub keepalive_interval: Duration,
-    /// The time without a packet from a peer that owes an answer, after which the peer is considered gone.
-    pub peer_timeout: Duration,
-    /// Maximum number of queued messages on one connection.
-    pub message_queue: u32,
-    /// For the `dwrr` policy: the sharpness with which weights follow queues.
-    pub dwrr: DwrrConfig,
-    /// For the `hopper` policy: the thresholds for probing and switching.
-    pub hopper: HopperConfig,
-    /// For the `mp-rdma` policy and congestion control: the reordering they accept.
-    pub mp_rdma: MpRdmaConfig,
-    /// For the `flowbender` policy: the signs of congestion.
-    pub flowbender: FlowBenderConfig,
-    /// For the `dcqcn` congestion control: the cuts and increases of its rate.
-    pub dcqcn: DcqcnConfig,
-    /// For the `timely` congestion control: its thresholds and gains.
-    pub timely: TimelyConfig,
+with_settings! {
+    /// The configuration of a connection. The papers' systems are values of this struct: [`Self::stellar`],
+    /// [`Self::bifrost`], [`Self::ecmp`].
+    #[derive(Clone, Debug, PartialEq)]
+    #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+    #[cfg_attr(feature = "serde", serde(deny_unknown_fields, default))]
+    pub struct TransportConfig {
+        /// The largest payload of one packet, bytes. STELLAR and htsim use 4 KB; an Ethernet MTU of 1500 bytes leaves 1440
+        /// beside IPv4, UDP and the headers of this protocol.
+        pub mtu: u16,
+        /// The number of paths (entropies) a connection spreads over, 1 to 4096.
+        pub paths: u16,
+        /// The policy that chooses the path of each spray unit.
+        pub policy: path::Kind,
+        /// The number of packets that take one path before the policy selects again; under policies that use several paths
+        /// at a time at most a quarter of the window. BIFROST: 50 (section 4.1); STELLAR: 1.
+        pub spray_unit: u16,
+        /// For top-k policies: the number of best paths in use. BIFROST: 4 (section 4.1).
+        pub top_k: u16,
+        /// The congestion control, which limits the bytes in flight.
+        pub congestion: congestion::Kind,
+        /// The rate of the sender's port; with `base_rtt` it gives the bandwidth-delay product that windows start from.
+        pub line_rate: BitRate,
+        /// The bytes that a packet occupies on the port beside its payload: headers of this protocol 32, UDP 8, IPv4 20,
+        /// Ethernet with its checksum 18. Rates include them.
+        pub packet_overhead: u16,
+        /// The round-trip time of an empty network.
+        pub base_rtt: Duration,
+        /// The maximum number of bytes in flight before the first ACK, from which slow start continues. No bound is needed
+        /// where `line_rate` and `base_rtt` are those of the network; where they are estimates, it keeps a new connection
+        /// from filling queues.
+        pub first_window: u32,
+        /// `true` divides the first window by the number of connections that open to the same receiver at once, and runs
+        /// slow start from there. RDMA NICs and simulators of them have nothing similar: with `false` a connection begins
+        /// with all that `first_window` and its congestion control allow.
+        pub share_first_window: bool,
+        /// For the `weft` congestion control: the target length of a standing queue, as a delay; at least half of the empty
+        /// network's round trip. Hosts that wait for a processor need a queue as long as that wait.
+        pub queue_target: Duration,
+        /// Maximum number of packets in flight, 1 to 8192. BIFROST: 512 (section 7.4).
+        pub send_window: u16,
+        /// The number of packets accepted beyond the first missing one, 1 to 8192. A packet past it is dropped and counted;
+        /// the two ends agree on the smaller of this and the peer's send window.
+        pub reorder_window: u16,
+        /// The number of packets placed before an ACK is sent.
+        pub ack_every: u16,
+        /// The longest time a placed packet waits for its ACK.
+        pub ack_delay: Duration,
+        /// The timeouts after which an unacknowledged packet is retransmitted.
+        pub retransmission: Retransmission,
+        /// Loss detection before those timeouts.
+        pub recovery: RecoveryConfig,
+        /// The number of consecutive losses on one path, without an acknowledgement between them, after which the path is
+        /// down.
+        pub path_down_after: u8,
+        /// The interval between probes of a path that is down, or idle under a policy that compares paths.
+        pub probe_interval: Duration,
+        /// The bytes of padding in a probe, at most `mtu`; zero sends headers alone. A probe as long as a data packet takes
+        /// as long on a slow link, so an idle slow path is not mistaken for an idle fast one (Hopper, sections 3.2 and
+        /// 4.2.1: a few data packets, or a chunk of some kilobytes).
+        pub probe_bytes: u16,
+        /// The time without any packet sent or received after which a connection is closed.
+        pub idle_timeout: Duration,
+        /// The interval between keepalives on a silent connection; zero sends none.
+        pub keepalive_interval: Duration,
+        /// The time without a packet from a peer that owes an answer, after which the peer is considered gone.
+        pub peer_timeout: Duration,
+        /// Maximum number of queued messages on one connection.
+        pub message_queue: u32,
+    }
 }
 
 /// The timeouts after which an unacknowledged packet is retransmitted.
@@ -156,43 +138,39 @@ impl Default for TransportConfig {
 impl TransportConfig {
     /// STELLAR (section 7.2): 128 paths, oblivious spray, one window from ECN and RTT, RTO 250 us.
     pub fn stellar() -> Self {
-        Self {
-            mtu: 4096,
-            paths: 128,
-            policy: path::Kind::Oblivious,
-            spray_unit: 1,
-            top_k: 4,
-            congestion: congestion::Kind::Stellar,
-            line_rate: BitRate::gbps(200).expect("not zero"),
-            packet_overhead: 78,
-            base_rtt: Duration::from_micros(12),
-            first_window: u32::MAX,
-            share_first_window: true,
-            queue_target: Duration::ZERO,
-            send_window: 4096,
-            reorder_window: 4096,
-            ack_every: 4,
-            ack_delay: Duration::from_micros(5),
-            retransmission: Retransmission {
-                rto_min: Duration::from_micros(250),
-                rto_max: Duration::from_millis(4),
-                backoff: false,
-                reorder_bound: Duration::from_micros(10),
-            },
-            recovery: RecoveryConfig::default(),
-            path_down_after: 3,
-            probe_interval: Duration::from_millis(1),
-            probe_bytes: 0,
-            idle_timeout: Duration::from_secs(60),
-            keepalive_interval: Duration::ZERO,
-            peer_timeout: Duration::from_secs(2),
-            message_queue: 65_536,
-            dwrr: DwrrConfig::default(),
-            hopper: HopperConfig::default(),
-            mp_rdma: MpRdmaConfig::default(),
-            flowbender: FlowBenderConfig::default(),
-            dcqcn: DcqcnConfig::default(),
-            timely: TimelyConfig::default(),
+        with_default_settings! {
+            Self {
+                mtu: 4096,
+                paths: 128,
+                policy: path::Kind::Oblivious,
+                spray_unit: 1,
+                top_k: 4,
+                congestion: congestion::Kind::Stellar,
+                line_rate: BitRate::gbps(200).expect("not zero"),
+                packet_overhead: 78,
+                base_rtt: Duration::from_micros(12),
+                first_window: u32::MAX,
+                share_first_window: true,
+                queue_target: Duration::ZERO,
+                send_window: 4096,
+                reorder_window: 4096,
+                ack_every: 4,
+                ack_delay: Duration::from_micros(5),
+                retransmission: Retransmission {
+                    rto_min: Duration::from_micros(250),
+                    rto_max: Duration::from_millis(4),
+                    backoff: false,
+                    reorder_bound: Duration::from_micros(10),
+                },
+                recovery: RecoveryConfig::default(),
+                path_down_after: 3,
+                probe_interval: Duration::from_millis(1),
+                probe_bytes: 0,
+                idle_timeout: Duration::from_secs(60),
+                keepalive_interval: Duration::ZERO,
+                peer_timeout: Duration::from_secs(2),
+                message_queue: 65_536,
+            }
         }
     }
 
@@ -235,10 +213,7 @@ impl TransportConfig {
 
     /// Returns the scope of the congestion control: one window or rate for all paths, or one for each.
     pub(crate) fn congestion_scope(&self) -> congestion::Scope {
-        match self.congestion {
-            congestion::Kind::Dcqcn => self.dcqcn.scope,
-            kind => kind.scope(),
-        }
+        self.congestion.scope_under(self)
     }
 
     /// Returns the shortest retransmission timeout under this configuration.
@@ -323,22 +298,16 @@ impl TransportConfig {
             ("peer_timeout", nanos(self.peer_timeout), 1_000_000, u64::MAX, "at least 1ms"),
             ("message_queue", self.message_queue.into(), 1, 1 << 24, "1 to 16777216"),
         ];
-        let groups = [
-            ranges,
-            &self.dwrr.ranges(),
-            &self.hopper.ranges(),
-            &self.flowbender.ranges(),
-            &self.mp_rdma.ranges(),
-            &self.dcqcn.ranges(),
-            &self.timely.ranges(),
-        ];
-        groups.into_iter().flatten().copied().collect()
+        let mut ranges = ranges.to_vec();
+        ranges.extend(self.ranges_of_settings());
+        ranges
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::HopperConfig;
 
     #[test]
     fn every_profile_is_valid() {

@@ -123,50 +123,39 @@ pub enum CloseReason {
     NotAuthentic,
 }
 
-macro_rules! drop_reasons {
-    ($($(#[doc = $doc:literal])+ $reason:ident => $name:literal;)+) => {
-        /// The reason a packet was refused. Every refusal is counted in [`Stats`](crate::Stats).
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum DropReason { $($(#[doc = $doc])+ $reason),+ }
-        impl DropReason {
-            /// All reasons, in the order of the counters.
-            pub const ALL: &[Self] = &[$(Self::$reason),+];
-            /// Returns the counter's name.
-            pub const fn name(self) -> &'static str { match self { $(Self::$reason => $name),+ } }
-        }
-    };
-}
-
-drop_reasons! {
-    /// The bytes are not a packet of this protocol.
-    Malformed => "malformed";
-    /// The packet's version is unsupported, or is not the one agreed on.
-    UnknownVersion => "unknown_version";
-    /// No connection has this id, or it belongs to another address.
-    UnknownConnection => "unknown_connection";
-    /// The token does not prove the sender's address.
-    BadToken => "bad_token";
-    /// The packet was placed already, or is waiting to be placed.
-    Duplicate => "duplicate";
-    /// The packet is beyond the reordering window that this end agreed to.
-    OutsideWindow => "outside_window";
-    /// The packet is not the next one, under go-back-N.
-    OutOfOrder => "out_of_order";
-    /// The offset and length do not fit the message, the message changed its length, or is further ahead than the
-    /// packet.
-    BadExtent => "bad_extent";
-    /// The ACK names packets that were never sent.
-    AckOfUnsent => "ack_of_unsent";
-    /// The ACK contains nothing that a later ACK has not reported.
-    StaleAck => "stale_ack";
-    /// The ACK echoes a timestamp that this end never sent.
-    BadTimestamp => "bad_timestamp";
-    /// A set-up packet that does not fit the connection's state.
-    UnexpectedSetup => "unexpected_setup";
-    /// A reset that repeats no number of a packet that this end just sent.
-    UnprovenReset => "unproven_reset";
-    /// A packet of set-up whose key exchange is refused, or that has none where encryption is required.
-    NotAuthentic => "not_authentic";
-    /// The endpoint is at its connection limit.
-    TooManyConnections => "too_many_connections";
+weft_units::registry! {
+    /// The reason a packet was refused. Every refusal is counted in [`Stats`](crate::Stats).
+    pub enum DropReason: "drop reason" {
+        /// The bytes are not a packet of this protocol.
+        Malformed => "malformed";
+        /// The packet's version is unsupported, or is not the one agreed on.
+        UnknownVersion => "unknown_version";
+        /// No connection has this id, or it belongs to another address.
+        UnknownConnection => "unknown_connection";
+        /// The token does not prove the sender's address.
+        BadToken => "bad_token";
+        /// The packet was placed already, or is waiting to be placed.
+        Duplicate => "duplicate";
+        /// The packet is beyond the reordering window that this end agreed to.
+        OutsideWindow => "outside_window";
+        /// The packet is not the next one, under go-back-N.
+        OutOfOrder => "out_of_order";
+        /// The offset and length do not fit the message, the message changed its length, or is further ahead than the
+        /// packet.
+        BadExtent => "bad_extent";
+        /// The ACK names packets that were never sent.
+        AckOfUnsent => "ack_of_unsent";
+        /// The ACK contains nothing that a later ACK has not reported.
+        StaleAck => "stale_ack";
+        /// The ACK echoes a timestamp that this end never sent.
+        BadTimestamp => "bad_timestamp";
+        /// A set-up packet that does not fit the connection's state.
+        UnexpectedSetup => "unexpected_setup";
+        /// A reset that repeats no number of a packet that this end just sent.
+        UnprovenReset => "unproven_reset";
+        /// A packet of set-up whose key exchange is refused, or that has none where encryption is required.
+        NotAuthentic => "not_authentic";
+        /// The endpoint is at its connection limit.
+        TooManyConnections => "too_many_connections";
+    }
 }

@@ -97,17 +97,14 @@ mod error;
 mod event;
 mod pool;
 mod profile;
-mod registry;
 mod stats;
 mod timers;
 
 #[cfg(test)]
 mod tests;
 
-pub use config::{
-    ConfigError, DcqcnConfig, DwrrConfig, FlowBenderConfig, HopperConfig, MpRdmaConfig,
-    RecoveryConfig, Retransmission, TimelyConfig, TransportConfig,
-};
+pub use config::{ConfigError, RecoveryConfig, Retransmission, SettingsTable, TransportConfig};
+pub use congestion::{DcqcnConfig, TimelyConfig};
 pub use connection::{Flow, Step};
 pub use direct::{Acknowledged, Direct, DirectConfig, LinkId, Outgoing};
 pub use endpoint::{
@@ -116,5 +113,6 @@ pub use endpoint::{
 };
 pub use error::{ConnectError, PlacedError, SubmitError};
 pub use event::{CloseReason, DropReason, Event, Placement, Verdict};
+pub use path::{DwrrConfig, FlowBenderConfig, HopperConfig, MpRdmaConfig};
 pub use profile::Profile;
 pub use stats::Stats;

@@ -8,18 +8,13 @@ use crate::{RecoveryConfig, Retransmission, TransportConfig, congestion, path};
 /// Declares every profile once: constructor, name, one-line description.
 macro_rules! profiles {
     ($($kind:ident => $constructor:ident, $name:literal, $about:literal;)+) => {
-        /// The name of a profile.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        #[non_exhaustive]
-        pub enum Profile { $(#[doc = $about] $kind),+ }
+        weft_units::registry! {
+            /// The name of a profile.
+            #[non_exhaustive]
+            pub enum Profile: "transport profile" { $($kind => $name, $about;)+ }
+        }
 
         impl Profile {
-            /// All profiles, in the order of the table.
-            pub const ALL: &[Self] = &[$(Self::$kind),+];
-            /// Returns its name on the command line and in scenarios.
-            pub const fn name(self) -> &'static str { match self { $(Self::$kind => $name),+ } }
-            /// Returns a one-line description.
-            pub const fn about(self) -> &'static str { match self { $(Self::$kind => $about),+ } }
             /// Returns its configuration.
             pub fn config(self) -> TransportConfig {
                 match self { $(Self::$kind => TransportConfig::$constructor()),+ }
@@ -36,8 +31,6 @@ profiles! {
     Roce => roce, "roce", "an RDMA NIC on one path of a lossless network: DCQCN, go-back-N, packets of 1000 bytes";
     Hopper => hopper, "hopper", "irn that leaves a congested path for a better one and takes some reordering (Hopper)";
 }
-
-crate::registry::named!(Profile, "transport profile");
 
 impl TransportConfig {
     /// An RDMA NIC with IRN's selective repeat and DCQCN, on the one path that the fabric's hash chooses, as in the

@@ -1,4 +1,4 @@
-//! The types that every part of Weft uses: time, bytes, rates, histograms, and seeds for all random draws.
+//! The types that every part of Weft uses: time, bytes, rates, histograms, registries, and seeds for all random draws.
 //!
 //! Nothing here reads a clock or a source of entropy: the first [`Instant`] comes from a driver (the agent's clock, the
 //! simulator's event queue) and the first [`Seed`] from the command line.
@@ -24,6 +24,7 @@ mod histogram;
 mod parse;
 mod prefetch;
 mod rate;
+mod registry;
 mod rng;
 mod seed;
 mod time;
@@ -33,6 +34,10 @@ pub use histogram::Histogram;
 pub use parse::{ParseUnitError, suggest, unknown_name};
 pub use prefetch::{prefetch, prefetch_all};
 pub use rate::BitRate;
+pub use registry::UnknownName;
+#[cfg(feature = "serde")]
+#[doc(hidden)]
+pub use registry::for_macros;
 pub use rng::Rng;
 pub use seed::Seed;
 pub use time::{Duration, Instant};

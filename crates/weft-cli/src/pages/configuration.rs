@@ -9,11 +9,11 @@ use weft_msg::Config as MessagesConfig;
 use weft_sim::Scenario;
 use weft_steer::SteerConfig;
 use weft_topo::build::TopologyKind;
-use weft_transport::TransportConfig;
+use weft_transport::{SettingsTable, TransportConfig};
 use weft_verbs::{HeldSettings, QuotaSettings};
 use weft_vswitch::config::Config as OverlayConfig;
 
-use super::fields::fields;
+use super::fields::{Field, fields};
 use super::{assert_page, cell, read, table};
 
 mod sections;
@@ -151,7 +151,11 @@ fn scenarios() -> String {
             defaults.entry(key).or_insert(value);
         });
     }
-    page += &of_sections(SCENARIO, &defaults);
+    let last_of_transport = SCENARIO.iter().rposition(|it| it.path.first() == Some(&"transport"));
+    let (before, after) = SCENARIO.split_at(last_of_transport.expect("it has sections") + 1);
+    page += &of_sections(before, &defaults);
+    page += &settings_of_rows(&defaults);
+    page += &of_sections(after, &defaults);
     page += "### Bounds of `[transport]`\n\n";
     let bounds = TransportConfig::stellar().bounds();
     let rows: Vec<[String; 2]> =
@@ -176,6 +180,19 @@ fn scenarios() -> String {
         page += &kind_of_many("fault", "Fault", (kind.name(), kind.about()));
     }
     page
+}
+
+/// Returns the sections of path policies and congestion controls that have settings.
+fn settings_of_rows(defaults: &Table) -> String {
+    let of = |table: &SettingsTable| {
+        let title = format!("`[transport.{}]`", table.key);
+        let file = format!("crates/weft-transport/src/{}.rs", table.module.replace("::", "/"));
+        let path = ["transport", table.key];
+        let section =
+            Section { title: &title, file: &file, structure: table.structure, path: &path };
+        of_sections(&[section], defaults)
+    };
+    TransportConfig::SETTINGS.iter().map(of).collect()
 }
 
 /// Returns the keys of one kind of an array of tables, from the simulator's file of that kind.
@@ -261,7 +278,15 @@ impl Section<'_> {
     }
 
     fn table(&self, defaults: &Table) -> String {
-        let fields = fields(&read(self.file), self.structure);
+        let mut fields = fields(&read(self.file), self.structure);
+        if self.structure == "TransportConfig" {
+            fields.extend(TransportConfig::SETTINGS.iter().map(|table| Field {
+                key: table.key.to_owned(),
+                about: table.about.to_owned(),
+                optional: true,
+                flattened: false,
+            }));
+        }
         let rows: Vec<[String; 3]> = fields
             .iter()
             .filter(|field| !field.flattened)

@@ -17,7 +17,8 @@ pub(super) struct Field {
 /// # Panics
 /// The source has no such structure.
 pub(super) fn fields(source: &str, structure: &str) -> Vec<Field> {
-    let (before, body) = ["pub struct", "struct"]
+    // The indented one is in a macro.
+    let (before, body) = ["pub struct", "struct", "    pub struct"]
         .into_iter()
         .find_map(|word| source.split_once(&format!("\n{word} {structure} {{\n")))
         .unwrap_or_else(|| panic!("no struct {structure}"));

@@ -37,7 +37,7 @@ pub(crate) fn change(before: f64, after: f64) -> f64 {
 pub(crate) fn figures(setup: &Setup, off: &Outcome, on: &Outcome) -> Vec<(&'static str, Value)> {
     let cluster = match setup.collective {
         Collective::AllReduce => format!("{} GPUs", setup.gpus),
-        Collective::AllToAll => format!("groups of {} servers", setup.job_servers),
+        _ => format!("groups of {} servers", setup.job_servers),
     };
     let mut rows = vec![];
     let fewer = |off: u64, on: u64| -change(off.max(1) as f64, on as f64);

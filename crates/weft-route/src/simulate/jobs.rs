@@ -2,11 +2,12 @@
 
 use alloc::vec::Vec;
 
+use weft_plan::collective::Collective;
 use weft_plan::ports::Flow;
 use weft_topo::{NodeId, Topology};
 use weft_units::{ByteCount, Rng, Seed};
 
-use super::{Collective, Setup};
+use super::Setup;
 
 /// Number of NICs of a server.
 pub(super) const NICS: u32 = 8;
@@ -97,16 +98,13 @@ pub(super) fn flows(topology: &Topology, job: &Job, collective: Collective) -> V
         }
     };
     let servers = &job.servers;
-    match collective {
-        Collective::AllReduce => {
-            for (place, &server) in servers.iter().enumerate() {
-                connect(server, servers[(place + 1) % servers.len()], QUEUE_PAIRS);
-            }
+    if is_all_to_all(collective) {
+        for &from in servers {
+            servers.iter().filter(|&&to| to != from).for_each(|&to| connect(from, to, 1));
         }
-        Collective::AllToAll => {
-            for &from in servers {
-                servers.iter().filter(|&&to| to != from).for_each(|&to| connect(from, to, 1));
-            }
+    } else {
+        for (place, &server) in servers.iter().enumerate() {
+            connect(server, servers[(place + 1) % servers.len()], QUEUE_PAIRS);
         }
     }
     flows
@@ -124,15 +122,19 @@ pub(super) fn seconds(
     let count = to_f64(servers as u64);
     let bits = 8.0 * to_f64(size.0);
     let connection = to_f64(flows as u64) * slowest;
-    match collective {
-        // Each of eight rings carries an eighth of a server's data, 2(n-1)/n times.
-        Collective::AllReduce => {
-            let steps = 2.0 * (count - 1.0);
-            steps / count * bits / connection + steps * STEP_SECONDS
-        }
+    if is_all_to_all(collective) {
         // Each GPU has 1/n of its data for each server, over a separate connection.
-        Collective::AllToAll => bits / count / connection + STEP_SECONDS,
+        bits / count / connection + STEP_SECONDS
+    } else {
+        // Each of eight rings carries an eighth of a server's data, 2(n-1)/n times.
+        let steps = 2.0 * (count - 1.0);
+        steps / count * bits / connection + steps * STEP_SECONDS
     }
+}
+
+/// Returns `true` for the all-to-all, `false` for the all-reduce; [`Setup::check`] admits no other collective.
+pub(super) fn is_all_to_all(collective: Collective) -> bool {
+    collective == Collective::AllToAll
 }
 
 /// Returns the bus bandwidth of one GPU in bytes per second, as nccl-tests computes it.
@@ -142,12 +144,7 @@ pub(super) fn bus_bandwidth(
     size: ByteCount,
     seconds: f64,
 ) -> f64 {
-    let count = to_f64(servers as u64);
-    let factor = match collective {
-        Collective::AllReduce => 2.0 * (count - 1.0) / count,
-        Collective::AllToAll => (count - 1.0) / count,
-    };
-    factor * to_f64(size.0) / seconds
+    collective.bus_factor(servers) * to_f64(size.0) / seconds
 }
 
 #[expect(clippy::cast_precision_loss, reason = "counts and sizes are far below 2^52")]

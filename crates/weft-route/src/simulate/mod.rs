@@ -18,5 +18,6 @@ mod tests;
 
 pub use outcome::{Outcome, WindowRow};
 pub use run::Simulation;
-pub use setup::{Collective, Setup, SetupError};
+pub use setup::{Setup, SetupError};
 pub use switches::{Switches, install, remove};
+pub use weft_plan::collective::Collective;

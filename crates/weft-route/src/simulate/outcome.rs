@@ -6,9 +6,9 @@ use alloc::vec::Vec;
 use serde::Serialize;
 use weft_units::ByteCount;
 
-use super::jobs::{Job, bus_bandwidth, seconds, to_f64};
+use super::Setup;
+use super::jobs::{Job, bus_bandwidth, is_all_to_all, seconds, to_f64};
 use super::run::Simulation;
-use super::{Collective, Setup};
 use crate::controller::Stats;
 use crate::fabric::{End, LinkId};
 
@@ -100,10 +100,8 @@ impl Simulation {
 
 fn bandwidth_of(setup: &Setup, job: &Job, flows: usize, pace: f64, size: ByteCount) -> f64 {
     let servers = job.servers.len();
-    let connections = match setup.collective {
-        Collective::AllReduce => servers * 8,
-        Collective::AllToAll => servers * (servers - 1) * 8,
-    };
+    let peers = if is_all_to_all(setup.collective) { servers - 1 } else { 1 };
+    let connections = servers * peers * 8;
     let time = seconds(setup.collective, servers, flows / connections, pace, size);
     bus_bandwidth(setup.collective, servers, size, time)
 }

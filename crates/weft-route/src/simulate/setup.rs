@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use serde::{Deserialize, Serialize};
+use weft_plan::collective::Collective;
 use weft_topo::RouteError;
 use weft_topo::build::{BuildError, FatTree, Hpn, Rail, TopologyConfig};
 use weft_topo::hash::HashAlgorithm;
@@ -11,22 +11,13 @@ use weft_units::{BitRate, ByteCount};
 use crate::controller::ControllerConfig;
 use crate::installed::InstalledError;
 
-/// The collective that jobs run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Collective {
-    /// Rings, one on each rail.
-    AllReduce,
-    /// Every server of a job sends to every other, on each rail.
-    AllToAll,
-}
-
 /// The settings of a simulation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setup {
     /// Number of GPUs, each with a NIC, eight in a server.
     pub gpus: u32,
-    /// The collective that jobs run.
+    /// The collective that jobs run: an all-reduce in rings, one on each rail, or an all-to-all, in which every server
+    /// of a job sends to every other, on each rail.
     pub collective: Collective,
     /// The data sizes per GPU for which bandwidth is reported.
     pub sizes: Vec<ByteCount>,
@@ -68,6 +59,16 @@ pub enum SetupError {
         /// Number of GPUs.
         gpus: u32,
     },
+    /// A collective that is not simulated.
+    #[error(
+        "{collective} is not simulated, only {} and {}",
+        Collective::AllReduce,
+        Collective::AllToAll
+    )]
+    Collective {
+        /// The collective.
+        collective: Collective,
+    },
     /// A number out of its range.
     #[error("{what} is {got}, expected {expected}")]
     OutOfRange {
@@ -96,8 +97,8 @@ impl Setup {
     /// Returns the settings of a cluster with a controller, as reported in docs/design/route.md.
     pub fn new(gpus: u32, collective: Collective) -> Self {
         let (job_servers, side_by_side) = match collective {
-            Collective::AllReduce => (32, 8),
             Collective::AllToAll => (16, 8),
+            _ => (32, 8),
         };
         Self {
             gpus,
@@ -141,6 +142,10 @@ impl Setup {
         let is_whole = self.gpus.is_multiple_of(if self.gpus > 4096 { 1024 } else { 512 });
         if !(512..=262_144).contains(&self.gpus) || !is_whole {
             return Err(SetupError::Gpus { gpus: self.gpus });
+        }
+        let collective = self.collective;
+        if !matches!(collective, Collective::AllReduce | Collective::AllToAll) {
+            return Err(SetupError::Collective { collective });
         }
         let ranges = [
             (

@@ -54,9 +54,10 @@ pub trait Observer: Debug + Send {
 /// Declares every check once: module, name, one-line description.
 macro_rules! checks {
     ($($kind:ident => $module:ident, $name:literal, $about:literal;)+) => {
-        crate::registry::named_kinds! {
+        weft_units::registry! {
             /// The name of a check.
-            Kind, "check", { $($kind, $name, $about;)+ }
+            #[non_exhaustive]
+            pub enum Kind: "check" { $($kind => $name, $about;)+ }
         }
 
         impl Kind {

@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 use weft_topo::{NodeId, Topology};
 use weft_units::{Duration, Rng, Seed};
 
-use crate::registry::named_kinds;
 use crate::time::{SimSpan, SimTime};
 
 pub mod attack;
@@ -235,9 +234,10 @@ fn probability(got: f64) -> Result<Chance, FaultError> {
 /// Declares every fault once: module, name, one-line description.
 macro_rules! faults {
     ($($kind:ident => $module:ident, $name:literal, $about:literal;)+) => {
-        named_kinds! {
+        weft_units::registry! {
             /// The name of a fault.
-            Kind, "fault", { $($kind, $name, $about;)+ }
+            #[non_exhaustive]
+            pub enum Kind: "fault" { $($kind => $name, $about;)+ }
         }
 
         /// A fault with its parameters; in a file, `kind` names it.

@@ -3,14 +3,14 @@
 use serde::{Deserialize, Serialize};
 use weft_units::{Rng, Seed};
 
-use crate::registry::named_kinds;
 use crate::time::SimTime;
 
-named_kinds! {
+weft_units::registry! {
     /// The entry of a full set that is replaced.
-    Replacement, "replacement", {
-        Lru, "lru", "the one that was used longest ago";
-        Random, "random", "any";
+    #[non_exhaustive]
+    pub enum Replacement: "replacement" {
+        Lru => "lru", "the one that was used longest ago";
+        Random => "random", "any";
     }
 }
 

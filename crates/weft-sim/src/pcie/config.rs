@@ -6,22 +6,23 @@ use weft_rnic::Owner;
 use weft_units::{BitRate, ByteCount, Duration};
 
 use super::{CacheConfig, Layout};
-use crate::registry::named_kinds;
 
-named_kinds! {
+weft_units::registry! {
     /// The component that translates a NIC's addresses.
-    Translation, "translation", {
-        Atc, "atc", "the IOMMU, asked over ATS, and the NIC caches its answers (virtual functions)";
-        Emtt, "emtt", "the NIC's own table for GPU memory, the IOMMU for a host's (STELLAR)";
-        RootComplex, "root-complex", "the IOMMU, on the way: all data pass the root complex (HyV, MasQ)";
+    #[non_exhaustive]
+    pub enum Translation: "translation" {
+        Atc => "atc", "the IOMMU, asked over ATS, and the NIC caches its answers (virtual functions)";
+        Emtt => "emtt", "the NIC's own table for GPU memory, the IOMMU for a host's (STELLAR)";
+        RootComplex => "root-complex", "the IOMMU, on the way: all data pass the root complex (HyV, MasQ)";
     }
 }
 
-named_kinds! {
+weft_units::registry! {
     /// The memory that holds messages.
-    Target, "memory", {
-        Gpu, "gpu", "a GPU's under the NIC's PCIe switch";
-        Host, "host", "the host's, behind the root complex";
+    #[non_exhaustive]
+    pub enum Target: "memory" {
+        Gpu => "gpu", "a GPU's under the NIC's PCIe switch";
+        Host => "host", "the host's, behind the root complex";
     }
 }
 

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use weft_units::{ByteCount, Rng, Seed};
 
 use super::Piece;
-use crate::registry::named_kinds;
 
-named_kinds! {
+weft_units::registry! {
     /// The placement of a buffer's pages in the guest's memory.
-    Layout, "layout", {
-        Scattered, "scattered", "in no order, as pages that were handed out one at a time";
-        InOrder, "in-order", "one behind the other";
+    #[non_exhaustive]
+    pub enum Layout: "layout" {
+        Scattered => "scattered", "in no order, as pages that were handed out one at a time";
+        InOrder => "in-order", "one behind the other";
     }
 }
 

@@ -15,7 +15,6 @@ use weft_topo::NodeId;
 use weft_units::ByteCount;
 
 use crate::packet::{Class, Hop};
-use crate::registry::named_kinds;
 use crate::time::{SimSpan, SimTime};
 
 pub mod buffer;
@@ -23,19 +22,21 @@ pub mod pfc;
 
 use pfc::Pause;
 
-named_kinds! {
+weft_units::registry! {
     /// The name of a way to build ports.
-    Kind, "kind of port", {
-        Fifo, "fifo", "one queue, known by when it will be empty: fast";
-        Priority, "priority", "holds packets; control goes before data, and data may be paused";
+    #[non_exhaustive]
+    pub enum Kind: "kind of port" {
+        Fifo => "fifo", "one queue, known by when it will be empty: fast";
+        Priority => "priority", "holds packets; control goes before data, and data may be paused";
     }
 }
 
-named_kinds! {
+weft_units::registry! {
     /// The time at which a port decides about a packet's congestion mark.
-    MarkAt, "time to mark", {
-        Enqueue, "enqueue", "when it comes, by the queue before it (DCTCP's switches, htsim)";
-        Dequeue, "dequeue", "when it goes, by the queue behind it (the ns-3 of HPCC and ConWeave)";
+    #[non_exhaustive]
+    pub enum MarkAt: "time to mark" {
+        Enqueue => "enqueue", "when it comes, by the queue before it (DCTCP's switches, htsim)";
+        Dequeue => "dequeue", "when it goes, by the queue behind it (the ns-3 of HPCC and ConWeave)";
     }
 }
 

@@ -8,7 +8,6 @@ use serde::{Deserialize, Serialize};
 use weft_units::{BitRate, ByteCount, Rng};
 
 use crate::link::Pace;
-use crate::registry::named_kinds;
 use crate::time::SimSpan;
 
 mod drop_tail;
@@ -66,9 +65,10 @@ impl Default for QueueConfig {
 /// Declares every discipline once: module, name, one-line description.
 macro_rules! queue_disciplines {
     ($($kind:ident => $module:ident, $name:literal, $about:literal;)+) => {
-        named_kinds! {
+        weft_units::registry! {
             /// The name of a queue discipline.
-            Kind, "queue discipline", { $($kind, $name, $about;)+ }
+            #[non_exhaustive]
+            pub enum Kind: "queue discipline" { $($kind => $name, $about;)+ }
         }
 
         impl Kind {

@@ -4,14 +4,13 @@ use serde::{Deserialize, Serialize};
 use weft_route::{AlarmRules, ControllerConfig};
 use weft_units::Duration;
 
-use crate::registry::named_kinds;
-
-named_kinds! {
+weft_units::registry! {
     /// The controller's reaction to congested links.
-    ControllerMode, "controller mode", {
-        Off, "off", "there is none, as without the section";
-        Watch, "watch", "it counts and raises alarms, and moves nothing";
-        Steer, "steer", "it moves flows off crowded links";
+    #[non_exhaustive]
+    pub enum ControllerMode: "controller mode" {
+        Off => "off", "there is none, as without the section";
+        Watch => "watch", "it counts and raises alarms, and moves nothing";
+        Steer => "steer", "it moves flows off crowded links";
     }
 }
 

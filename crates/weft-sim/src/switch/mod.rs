@@ -20,7 +20,6 @@ use weft_units::{Duration, Rng, Seed};
 use crate::link::{Link, LinkClass};
 use crate::packet::{Class, Hop, PacketPool};
 use crate::port::Port;
-use crate::registry::named_kinds;
 use crate::time::SimTime;
 
 mod adaptive;
@@ -287,9 +286,10 @@ fn least<C: Ord>(candidates: &[LinkId], cost: impl Fn(LinkId) -> C, rng: &mut Rn
 /// Declares every forwarding model once: module, name, one-line description.
 macro_rules! forwarding_models {
     ($($kind:ident => $module:ident, $name:literal, $about:literal;)+) => {
-        named_kinds! {
+        weft_units::registry! {
             /// The name of a forwarding model.
-            Kind, "forwarding model", { $($kind, $name, $about;)+ }
+            #[non_exhaustive]
+            pub enum Kind: "forwarding model" { $($kind => $name, $about;)+ }
         }
 
         impl Kind {

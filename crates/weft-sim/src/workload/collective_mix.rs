@@ -2,10 +2,11 @@
 //! random kind and size, at random times.
 
 use serde::{Deserialize, Serialize};
+use weft_plan::collective::Collective;
 use weft_units::{ByteCount, Duration, Rng};
 
 use super::poisson::exponential;
-use super::rings::{Grouping, Operation, Part, Rings};
+use super::rings::{Grouping, Part, Rings, steps};
 use super::sizes::Sizes;
 use super::{HostSet, Iteration, Recipe, Setting, Workload, WorkloadError};
 use crate::time::{SimSpan, SimTime};
@@ -71,15 +72,15 @@ impl Default for Config {
 }
 
 impl Mix {
-    fn weights(self) -> [(Operation, f64); 3] {
+    fn weights(self) -> [(Collective, f64); 3] {
         [
-            (Operation::AllReduce, self.all_reduce),
-            (Operation::AllGather, self.all_gather),
-            (Operation::ReduceScatter, self.reduce_scatter),
+            (Collective::AllReduce, self.all_reduce),
+            (Collective::AllGather, self.all_gather),
+            (Collective::ReduceScatter, self.reduce_scatter),
         ]
     }
 
-    fn draw(self, rng: &mut Rng) -> Operation {
+    fn draw(self, rng: &mut Rng) -> Collective {
         let all: f64 = self.weights().iter().map(|(_, weight)| weight).sum();
         let mut left = rng.unit() * all;
         let drawn =
@@ -88,7 +89,7 @@ impl Mix {
                 left < 0.0
             });
         // Rounding can leave a small remainder: the draw is then the last operation.
-        drawn.map_or(Operation::ReduceScatter, |(operation, _)| operation)
+        drawn.map_or(Collective::ReduceScatter, |(operation, _)| operation)
     }
 }
 
@@ -162,7 +163,7 @@ impl CollectiveMix {
         let bytes = u64::from(self.sizes.draw(&mut job.rng));
         let part = Part::new(bytes, self.config.chunk).expect("the largest size fits");
         job.began = session.now();
-        job.bits = bits(operation.steps(self.rings.ranks(group)), part);
+        job.bits = bits(steps(operation, self.rings.ranks(group)), part);
         self.rings.begin(group, operation, part, session);
     }
 
@@ -260,10 +261,10 @@ mod tests {
     fn operations_are_drawn_as_often_as_they_weigh() {
         let mix = Mix { all_reduce: 3.0, all_gather: 0.0, reduce_scatter: 1.0 };
         let mut rng = Seed(1).rng();
-        let drawn: Vec<Operation> = (0..10_000).map(|_| mix.draw(&mut rng)).collect();
+        let drawn: Vec<Collective> = (0..10_000).map(|_| mix.draw(&mut rng)).collect();
         let count = |wanted| drawn.iter().filter(|&&operation| operation == wanted).count();
-        assert!(count(Operation::AllReduce).abs_diff(7_500) < 150);
-        assert_eq!(count(Operation::AllGather), 0);
+        assert!(count(Collective::AllReduce).abs_diff(7_500) < 150);
+        assert_eq!(count(Collective::AllGather), 0);
     }
 
     #[test]

@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 use weft_topo::{NodeId, Topology};
 use weft_units::Seed;
 
-use crate::registry::named_kinds;
 use crate::traffic::Notice;
 use crate::world::Session;
 
@@ -47,7 +46,7 @@ pub use parallel_training::{
 pub use permutation::Config as Permutation;
 pub use poisson::{Config as Poisson, LoadOf};
 pub use ring_all_reduce::{Config as RingAllReduce, Iteration, RingOrder};
-pub use rings::{Grouping, Operation};
+pub use rings::Grouping;
 pub use rounds::Config as Rounds;
 pub use training::{Collective, Config as Training};
 pub use writes::Config as Writes;
@@ -178,9 +177,10 @@ pub trait Recipe {
 /// Declares every workload once: module, name, one-line description.
 macro_rules! workloads {
     ($($kind:ident => $module:ident, $name:literal, $about:literal;)+) => {
-        named_kinds! {
+        weft_units::registry! {
             /// The name of a workload.
-            Kind, "workload", { $($kind, $name, $about;)+ }
+            #[non_exhaustive]
+            pub enum Kind: "workload" { $($kind => $name, $about;)+ }
         }
 
         /// A workload with its settings; in a file, `kind` names it.

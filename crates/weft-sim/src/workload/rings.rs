@@ -6,31 +6,55 @@
 //! arrives. Reduction itself takes no time here.
 
 use serde::{Deserialize, Serialize};
+use weft_plan::collective::Collective;
 use weft_topo::NodeId;
 use weft_units::ByteCount;
 
 use super::WorkloadError;
-use crate::registry::named_kinds;
 use crate::traffic::{ChannelId, Order, Side};
 use crate::world::Session;
 
-named_kinds! {
-    /// A collective operation.
-    Operation, "collective operation", {
-        AllReduce, "all-reduce", "every rank ends with the sum of all: 2(N-1) steps";
-        AllGather, "all-gather", "every rank ends with what each had: N-1 steps";
-        ReduceScatter, "reduce-scatter", "every rank ends with one part of the sum: N-1 steps";
+/// The collectives that run around rings, with their names in files.
+const NAMES: [(Collective, &str); 3] = [
+    (Collective::AllReduce, "all-reduce"),
+    (Collective::AllGather, "all-gather"),
+    (Collective::ReduceScatter, "reduce-scatter"),
+];
+
+/// Reads and writes such a collective by its name in files.
+pub(super) mod named {
+    use serde::de::Error;
+    use serde::{Deserialize, Deserializer, Serializer};
+    use weft_units::UnknownName;
+
+    use super::{Collective, NAMES};
+
+    pub(in super::super) fn serialize<S: Serializer>(
+        collective: &Collective,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        let found = NAMES.iter().find(|(of, _)| of == collective);
+        to.serialize_str(found.map_or_else(|| collective.name(), |(_, name)| name))
+    }
+
+    pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<Collective, D::Error> {
+        let text = String::deserialize(from)?;
+        let found = NAMES.iter().find(|(_, name)| *name == text);
+        found.map(|(of, _)| *of).ok_or_else(|| {
+            const KNOWN: [&str; 3] = [NAMES[0].1, NAMES[1].1, NAMES[2].1];
+            D::Error::custom(UnknownName::new("collective operation", &text, &KNOWN))
+        })
     }
 }
 
-impl Operation {
-    /// Returns the number of steps around a ring of `ranks` ranks.
-    pub const fn steps(self, ranks: usize) -> u64 {
-        let around = ranks as u64 - 1;
-        match self {
-            Self::AllReduce => 2 * around,
-            Self::AllGather | Self::ReduceScatter => around,
-        }
+/// Returns the number of steps of a collective around a ring of `ranks` ranks.
+pub(super) const fn steps(collective: Collective, ranks: usize) -> u64 {
+    let around = ranks as u64 - 1;
+    match collective {
+        Collective::AllReduce => 2 * around,
+        _ => around,
     }
 }
 
@@ -222,12 +246,12 @@ impl Rings {
     pub(super) fn begin(
         &mut self,
         ring: usize,
-        operation: Operation,
+        operation: Collective,
         part: Part,
         session: &mut Session<'_>,
     ) {
         let ranks = self.ranks(ring);
-        let steps = operation.steps(ranks);
+        let steps = steps(operation, ranks);
         let outstanding = ranks as u64 * steps * u64::from(part.chunks);
         self.rings[ring].running = Some(Running { steps, part, outstanding });
         for rank in 0..ranks {

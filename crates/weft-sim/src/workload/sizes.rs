@@ -5,14 +5,14 @@ use std::path::Path;
 use weft_units::{ByteCount, Rng, unknown_name};
 
 use super::{WorkloadError, message_size};
-use crate::registry::named_kinds;
 
 /// Declares every distribution that ships: name, file, one-line description.
 macro_rules! published {
     ($($kind:ident, $name:literal, $about:literal;)+) => {
-        named_kinds! {
+        weft_units::registry! {
             /// A published distribution of flow sizes.
-            Published, "flow sizes", { $($kind, $name, $about;)+ }
+            #[non_exhaustive]
+            pub enum Published: "flow sizes" { $($kind => $name, $about;)+ }
         }
 
         impl Published {

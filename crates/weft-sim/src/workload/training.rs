@@ -5,9 +5,10 @@
 //! default is an all-reduce of 64 MB over all hosts, a bucket of gradients.
 
 use serde::{Deserialize, Serialize};
+use weft_plan::collective;
 use weft_units::{ByteCount, Duration};
 
-use super::rings::{Grouping, Operation, Part, Rings};
+use super::rings::{self, Grouping, Part, Rings};
 use super::{HostSet, Iteration, Recipe, Setting, Workload, WorkloadError, at_least_one};
 use crate::time::{SimSpan, SimTime};
 use crate::traffic::Notice;
@@ -35,7 +36,8 @@ pub struct Config {
 #[serde(default, deny_unknown_fields)]
 pub struct Collective {
     /// The operation.
-    pub operation: Operation,
+    #[serde(with = "rings::named")]
+    pub operation: collective::Collective,
     /// The bytes that are reduced or gathered, summed over all ranks' parts.
     pub size: ByteCount,
     /// Ranks of each group; zero puts all hosts in one group.
@@ -61,7 +63,7 @@ impl Default for Config {
 impl Default for Collective {
     fn default() -> Self {
         Self {
-            operation: Operation::AllReduce,
+            operation: collective::Collective::AllReduce,
             size: ByteCount(64_000_000),
             ranks: 0,
             groups: Grouping::Strided,
@@ -113,7 +115,7 @@ struct Training {
 /// A collective, with the groups that take part.
 #[derive(Debug)]
 struct Phase {
-    operation: Operation,
+    operation: collective::Collective,
     part: Part,
     rings: Rings,
     /// Number of groups that have not finished it.
@@ -131,7 +133,7 @@ impl Phase {
     /// Returns the bits each rank sends.
     #[expect(clippy::cast_precision_loss, reason = "sizes of a report")]
     fn bits(&self) -> f64 {
-        (self.operation.steps(self.rings.ranks(0)) * self.part.bytes() * 8) as f64
+        (rings::steps(self.operation, self.rings.ranks(0)) * self.part.bytes() * 8) as f64
     }
 }
 

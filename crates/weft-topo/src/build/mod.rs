@@ -13,7 +13,7 @@ pub use fat_tree::FatTree;
 pub use hpn::Hpn;
 pub use leaf_spine::LeafSpine;
 pub use rail::Rail;
-pub use registry::{TopologyConfig, TopologyKind, UnknownTopology};
+pub use registry::{TopologyConfig, TopologyKind};
 use weft_units::{BitRate, Duration};
 
 use crate::graph::TopologyError;

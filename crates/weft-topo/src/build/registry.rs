@@ -1,54 +1,21 @@
 //! The table of topologies. A new shape needs a file and a row.
 
-use alloc::string::String;
-
-use weft_units::unknown_name;
-
 use super::{BuildError, FatTree, Hpn, LeafSpine, Rail};
 use crate::graph::Topology;
-
-/// The error for a name that no row has; its message lists the known names.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct UnknownTopology(String);
 
 /// Declares every topology once: parameters, name in files and on the command line, description.
 macro_rules! topologies {
     ($($kind:ident, $name:literal, $about:literal;)+) => {
-        /// A shape of network.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[non_exhaustive]
-        pub enum TopologyKind {
-            $(#[doc = $about] $kind),+
+        weft_units::registry! {
+            /// A shape of network.
+            #[non_exhaustive]
+            pub enum TopologyKind: "topology" { $($kind => $name, $about;)+ }
         }
 
         impl TopologyKind {
-            /// Every shape, in the order of the table.
-            pub const ALL: &[Self] = &[$(Self::$kind),+];
-
-            /// Returns the shape's name in scenario files and on the command line.
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$kind => $name),+ }
-            }
-
-            /// Returns a one-line description.
-            pub const fn about(self) -> &'static str {
-                match self { $(Self::$kind => $about),+ }
-            }
-
             /// Returns the parameters of the published network of this shape.
             pub fn config(self) -> TopologyConfig {
                 match self { $(Self::$kind => TopologyConfig::$kind(<$kind>::default())),+ }
-            }
-        }
-
-        impl core::str::FromStr for TopologyKind {
-            type Err = UnknownTopology;
-            fn from_str(name: &str) -> Result<Self, UnknownTopology> {
-                match name {
-                    $($name => Ok(Self::$kind),)+
-                    _ => Err(UnknownTopology(unknown_name("topology", name, &[$($name),+]))),
-                }
             }
         }
 

@@ -20,7 +20,7 @@ mod registry;
 
 pub use fabric::{Choice, FabricHash, SwitchSalt};
 pub use five_tuple6::FiveTuple6;
-pub use registry::{HashAlgorithm, UnknownHash};
+pub use registry::HashAlgorithm;
 
 /// The fields of an IPv4 packet that a switch hashes: addresses, ports and protocol, as native integers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

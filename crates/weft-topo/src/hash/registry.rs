@@ -1,54 +1,20 @@
 //! The table of hash functions. A new hash needs a function and a row.
 
-use alloc::string::String;
-
-use weft_units::unknown_name;
-
 use super::linux::{Fields, Policy};
 use super::{Function, crc, toeplitz, xor};
-
-/// The error for a name that no row has; its message lists the known names.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct UnknownHash(String);
 
 /// Declares every hash once: name in files and on the command line, function, description.
 macro_rules! hash_algorithms {
     ($($kind:ident, $name:literal, $function:expr, $about:literal;)+) => {
-        /// A hash function of switches and routers.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-        #[non_exhaustive]
-        pub enum HashAlgorithm {
-            $(#[doc = $about] #[cfg_attr(feature = "serde", serde(rename = $name))] $kind),+
+        weft_units::registry! {
+            /// A hash function of switches and routers.
+            #[non_exhaustive]
+            pub enum HashAlgorithm: "hash" { $($kind => $name, $about;)+ }
         }
 
         impl HashAlgorithm {
-            /// Every function, in the order of the table.
-            pub const ALL: &[Self] = &[$(Self::$kind),+];
-
-            /// Returns the function's name in scenario files and on the command line.
-            pub const fn name(self) -> &'static str {
-                match self { $(Self::$kind => $name),+ }
-            }
-
-            /// Returns a one-line description.
-            pub const fn about(self) -> &'static str {
-                match self { $(Self::$kind => $about),+ }
-            }
-
             pub(super) const fn function(self) -> Function {
                 match self { $(Self::$kind => $function),+ }
-            }
-        }
-
-        impl core::str::FromStr for HashAlgorithm {
-            type Err = UnknownHash;
-            fn from_str(name: &str) -> Result<Self, UnknownHash> {
-                match name {
-                    $($name => Ok(Self::$kind),)+
-                    _ => Err(UnknownHash(unknown_name("hash", name, &[$($name),+]))),
-                }
             }
         }
     };

@@ -117,7 +117,7 @@ fn every_name_parses_back_and_says_what_it_does() {
         assert_eq!(kind.name().parse(), Ok(kind));
         assert!(kind.about().len() > 20 && !kind.about().contains('\n'), "{kind}");
     }
-    assert!("switf".parse::<Kind>().unwrap_err().contains("swift"));
+    assert!("switf".parse::<Kind>().unwrap_err().to_string().contains("swift"));
 }
 
 #[test]

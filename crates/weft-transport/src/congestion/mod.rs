@@ -9,6 +9,7 @@ use core::fmt::Debug;
 use weft_units::{BitRate, Duration, Instant};
 
 use crate::TransportConfig;
+use crate::config::Settings;
 
 /// The scope of a window: the connection or each path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,25 +128,55 @@ fn initial_window(config: &TransportConfig) -> u32 {
     (bandwidth_delay_product(config) / u32::from(shares)).max(config.mtu.into())
 }
 
-/// Declares every controller once: number on the wire, module, name, scope, one-line description.
+/// Passes the table of controllers to a macro, behind what precedes it. A row is a controller's variant of [`Kind`] with
+/// its number, its module, its name, its scope and its description; then, where it has settings, their key in
+/// [`TransportConfig`], their type in that module, and their description.
+///
+/// The table is append-only: the number goes over the wire, so a row keeps it, and the number of a removed row stays
+/// unused.
+macro_rules! controls {
+    ($($then:ident)::+! $($before:tt)*) => { $($then)::+! { $($before)* {
+        FixedWindow = 0 => fixed_window, "fixed-window", Connection, "one bandwidth-delay product, whatever happens";
+        Stellar = 1 => stellar, "stellar", Connection, "one window for all paths from marks and round trips (STELLAR, section 7.2; docs/design/stellar-window.md)";
+        Swift = 2 => swift, "swift", Path, "a window for each path from fabric and host delay (Swift, SIGCOMM 2020; BIFROST, appendix D)";
+        Dctcp = 3 => dctcp, "dctcp", Connection, "one window that shrinks by the fraction of marked packets (RFC 8257)";
+        Dcqcn = 4 => dcqcn, "dcqcn", Connection, "a rate that marks cut and timers raise, over one window (DCQCN; Zhu et al., SIGCOMM 2015)",
+            dcqcn: DcqcnConfig, "For the `dcqcn` congestion control: the cuts and increases of its rate.";
+        Timely = 5 => timely, "timely", Connection, "a rate that follows the gradient of the round-trip time (TIMELY; Mittal et al., SIGCOMM 2015)",
+            timely: TimelyConfig, "For the `timely` congestion control: its thresholds and gains.";
+        Weft = 6 => weft, "weft", Connection, "one window that marks and standing delay shrink and losses alone do not (docs/design/congestion.md)";
+        MpRdma = 7 => mp_rdma, "mp-rdma", Connection, "one window that each ACK moves: up unless marked, down where its path is too slow (MP-RDMA; Lu et al., NSDI 2018)";
+    }} };
+}
+pub(crate) use controls;
+
+/// Declares what follows from the rows of [`controls`].
 macro_rules! congestion_controls {
-    ($($kind:ident = $number:literal => $module:ident, $name:literal, $scope:ident, $about:literal;)+) => {
-        /// The name of a controller. Its number is the `CC Type` on the wire.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        #[non_exhaustive]
-        pub enum Kind { $(#[doc = $about] $kind = $number),+ }
+    ({$(
+        $kind:ident = $number:literal => $module:ident, $name:literal, $scope:ident, $about:literal
+        $(, $key:ident: $settings:ident, $what:literal)?;
+    )+}) => {
+        weft_units::registry! {
+            /// The name of a controller. Its number is the `CC Type` on the wire.
+            #[non_exhaustive]
+            pub enum Kind: "congestion control" { $($kind = $number => $name, $about;)+ }
+        }
+
+        $($(pub use $module::$settings;)?)+
 
         $(const _: () = assert!($number < 16, "the CC Type on the wire has four bits");)+
 
         impl Kind {
-            /// All controllers, in the order of the table.
-            pub const ALL: &[Self] = &[$(Self::$kind),+];
-            /// Returns its name on the command line and in scenarios.
-            pub const fn name(self) -> &'static str { match self { $(Self::$kind => $name),+ } }
-            /// Returns a one-line description.
-            pub const fn about(self) -> &'static str { match self { $(Self::$kind => $about),+ } }
             /// Returns the default scope: one window for all paths, or one for each.
             pub const fn scope(self) -> Scope { match self { $(Self::$kind => Scope::$scope),+ } }
+            /// Returns the scope under a configuration: the one in the controller's settings, if they have one.
+            pub(crate) fn scope_under(self, config: &TransportConfig) -> Scope {
+                let set = match self {
+                    $($(Self::$kind => config.$key.scope(),)?)+
+                    _ => None,
+                };
+                set.unwrap_or_else(|| self.scope())
+            }
             /// Creates a controller.
             pub fn build(self, config: &TransportConfig) -> Controller {
                 match self { $(Self::$kind => Controller::$kind($module::Controller::new(config))),+ }
@@ -203,17 +234,4 @@ macro_rules! congestion_controls {
     };
 }
 
-// The table is append-only: the number goes over the wire, so a row keeps it, and the number of a removed row stays
-// unused.
-congestion_controls! {
-    FixedWindow = 0 => fixed_window, "fixed-window", Connection, "one bandwidth-delay product, whatever happens";
-    Stellar = 1 => stellar, "stellar", Connection, "one window for all paths from marks and round trips (STELLAR, section 7.2; docs/design/stellar-window.md)";
-    Swift = 2 => swift, "swift", Path, "a window for each path from fabric and host delay (Swift, SIGCOMM 2020; BIFROST, appendix D)";
-    Dctcp = 3 => dctcp, "dctcp", Connection, "one window that shrinks by the fraction of marked packets (RFC 8257)";
-    Dcqcn = 4 => dcqcn, "dcqcn", Connection, "a rate that marks cut and timers raise, over one window (DCQCN; Zhu et al., SIGCOMM 2015)";
-    Timely = 5 => timely, "timely", Connection, "a rate that follows the gradient of the round-trip time (TIMELY; Mittal et al., SIGCOMM 2015)";
-    Weft = 6 => weft, "weft", Connection, "one window that marks and standing delay shrink and losses alone do not (docs/design/congestion.md)";
-    MpRdma = 7 => mp_rdma, "mp-rdma", Connection, "one window that each ACK moves: up unless marked, down where its path is too slow (MP-RDMA; Lu et al., NSDI 2018)";
-}
-
-crate::registry::named!(Kind, "congestion control");
+controls!(congestion_controls!);

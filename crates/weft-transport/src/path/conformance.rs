@@ -107,7 +107,7 @@ fn every_name_parses_back_and_says_what_it_does() {
         assert!(kind.name().bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-'));
         assert!(kind.about().len() > 20 && !kind.about().contains('\n'), "{kind}");
     }
-    assert!("spray".parse::<Kind>().unwrap_err().contains("rtt-groups"));
+    assert!("spray".parse::<Kind>().unwrap_err().to_string().contains("rtt-groups"));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //!
 //! Kwon et al. weight queues by their length; STELLAR gives no weights for paths. Here a path's weight is the inverse
 //! of its queueing delay: its smoothed round-trip time above that of the best path, halved at the queueing delay of
-//! `half_weight_packets` ([`DwrrConfig`](crate::DwrrConfig)) packets. A path with a queue fifteen times that long gets
+//! `half_weight_packets` ([`DwrrConfig`]) packets. A path with a queue fifteen times that long gets
 //! no turn at all. With 4 paths few stay in use, as STELLAR reports of its own; `experiments/stellar-fig9` and
 //! `stellar-fig10a` vary it. Unmeasured paths weigh as much as the best, and the connection probes those that get no
 //! turn.
@@ -12,12 +12,37 @@
 //! spaced. Weights are recomputed at the end of a pass once there was a selection for each path, which makes the work
 //! of a selection constant.
 
+use alloc::vec;
 use alloc::vec::Vec;
 
 use weft_units::{ByteCount, Instant, Rng};
 
 use super::{Feedback, PathId, PathPolicy, Paths};
 use crate::TransportConfig;
+use crate::config::{Range, Settings};
+
+/// DWRR's parameters. Neither STELLAR (section 7.2) nor Kwon et al. (1998) gives weights for paths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields, default))]
+pub struct DwrrConfig {
+    /// A path has half its weight where its queueing delay exceeds the best path's by the transmission time of this
+    /// many packets, 1 to 1000. A smaller value is sharper: fewer paths stay in use.
+    pub half_weight_packets: u16,
+}
+
+impl Default for DwrrConfig {
+    fn default() -> Self {
+        Self { half_weight_packets: 2 }
+    }
+}
+
+impl Settings for DwrrConfig {
+    fn ranges(&self) -> Vec<Range> {
+        let packets = self.half_weight_packets.into();
+        vec![("dwrr.half_weight_packets", packets, 1, 1000, "1 to 1000 packets")]
+    }
+}
 
 /// The number of passes in a cycle, and the weight of the best path.
 const FULL: u8 = 8;
@@ -222,7 +247,7 @@ mod tests {
     #[test]
     fn sharper_weights_leave_fewer_paths_in_use() {
         let weights = |half_weight_packets| {
-            let dwrr = crate::DwrrConfig { half_weight_packets };
+            let dwrr = DwrrConfig { half_weight_packets };
             let policy = Policy::new(&TransportConfig { dwrr, ..config() });
             [0, 2, 8, 16].map(|micros| policy.weight_at(micros * 1000))
         };

@@ -1,12 +1,35 @@
 //! FlowBender (Kabbani et al., CoNEXT 2014): one path, left for a random one when too many of a round trip's ACKs
 //! report marks, or when a packet times out. Instead of marks it may use round trips, as on Hopper's testbed
-//! ([`FlowBenderConfig`](crate::FlowBenderConfig)).
+//! ([`FlowBenderConfig`]).
+
+use alloc::vec;
+use alloc::vec::Vec;
 
 use weft_units::{Duration, Instant, Rng};
 
 use super::marked_flow::MarkedFlow;
 use super::{Feedback, PathId, PathPolicy, Paths};
-use crate::{FlowBenderConfig, TransportConfig};
+use crate::TransportConfig;
+use crate::config::{Range, Settings};
+
+/// FlowBender's parameters. Its thresholds are the paper's (Kabbani et al., CoNEXT 2014).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields, default))]
+pub struct FlowBenderConfig {
+    /// `true` counts ACKs of the path that was left for the new one, as in the published algorithm, which counts all
+    /// ACKs of a connection in a round trip.
+    pub stale_marks: bool,
+    /// An ACK counts as marked when its round trip exceeds this percentage of `base_rtt`; zero uses congestion marks.
+    /// In Hopper's testbed FlowBender used round trips (its section 4.2.1).
+    pub rtt_percent: u16,
+}
+
+impl Settings for FlowBenderConfig {
+    fn ranges(&self) -> Vec<Range> {
+        vec![("flowbender.rtt_percent", self.rtt_percent.into(), 0, 10_000, "0 to 10000 per cent")]
+    }
+}
 
 /// T: a round trip is congested when more than this part of its ACKs are marked, per cent. This and the next value are
 /// the paper's.

@@ -104,21 +104,46 @@ mod strack;
 #[cfg(test)]
 mod conformance;
 
-/// Declares every policy once: module, name on the command line, number of paths it keeps busy, one-line description.
+/// Passes the table of policies to a macro, behind what precedes it. A row is a policy's variant of [`Kind`], its module,
+/// its name, the number of paths that it keeps busy at a time, and its description; then, where it has settings, their key
+/// in [`TransportConfig`](crate::TransportConfig), their type in that module, and their description.
+macro_rules! policies {
+    ($($then:ident)::+! $($before:tt)*) => { $($then)::+! { $($before)* {
+        Single => single, "single", One, "one path for the connection's life, moved only when it dies (ECMP)";
+        Oblivious => oblivious, "oblivious", All, "a random path for each unit, whatever the feedback (OBS; STELLAR, section 7.2)";
+        RoundRobin => round_robin, "round-robin", All, "every open path in turn (RR; STELLAR, section 7.2)";
+        Dwrr => dwrr, "dwrr", All, "turns by weights that follow each path's queueing delay (DWRR; STELLAR, section 7.2)",
+            dwrr: DwrrConfig, "For the `dwrr` policy: the sharpness with which weights follow queues.";
+        BestRtt => best_rtt, "best-rtt", One, "the path with the lowest smoothed round-trip time (BestRTT; STELLAR, section 7.2)";
+        MpRdma => mp_rdma, "mp-rdma", All, "reuses the paths of unmarked ACKs (MP-RDMA; Lu et al., NSDI 2018)",
+            mp_rdma: MpRdmaConfig, "For the `mp-rdma` policy and congestion control: the reordering they accept.";
+        RttGroups => rtt_groups, "rtt-groups", TopK, "groups of packets over the top-k lowest round-trip times (BIFROST, section 4.1)";
+        Hopper => hopper, "hopper", One, "one path, left when congested for one that probes found better (Nosrati and Ghaderi 2025)",
+            hopper: HopperConfig, "For the `hopper` policy: the thresholds for probing and switching.";
+        FlowBender => flowbender, "flowbender", One, "one path, left for a random one when over 5 % of a round trip is marked (Kabbani et al., CoNEXT 2014)",
+            flowbender: FlowBenderConfig, "For the `flowbender` policy: the signs of congestion.";
+        Plb => plb, "plb", One, "one path, left after congested round trips, in a pause if there is one (PLB; Qureshi et al., SIGCOMM 2022)";
+        Reps => reps, "reps", All, "reuses the paths of unmarked ACKs, and only those after a timeout (REPS; Bonato et al. 2024)";
+        Strack => strack, "strack", All, "every path in turn, passing once over each that was marked (STrack; Le et al. 2024)";
+    }} };
+}
+pub(crate) use policies;
+
+/// Declares what follows from the rows of [`policies`].
 macro_rules! path_policies {
-    ($($kind:ident => $module:ident, $name:literal, $spread:ident, $about:literal;)+) => {
-        /// The name of a policy.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        #[non_exhaustive]
-        pub enum Kind { $(#[doc = $about] $kind),+ }
+    ({$(
+        $kind:ident => $module:ident, $name:literal, $spread:ident, $about:literal
+        $(, $key:ident: $settings:ident, $what:literal)?;
+    )+}) => {
+        weft_units::registry! {
+            /// The name of a policy.
+            #[non_exhaustive]
+            pub enum Kind: "path policy" { $($kind => $name, $about;)+ }
+        }
+
+        $($(pub use $module::$settings;)?)+
 
         impl Kind {
-            /// All policies, in the order of the table.
-            pub const ALL: &[Self] = &[$(Self::$kind),+];
-            /// Returns its name on the command line and in scenarios.
-            pub const fn name(self) -> &'static str { match self { $(Self::$kind => $name),+ } }
-            /// Returns a one-line description.
-            pub const fn about(self) -> &'static str { match self { $(Self::$kind => $about),+ } }
             /// Returns the number of paths it keeps busy at a time.
             pub const fn spread(self) -> Spread { match self { $(Self::$kind => Spread::$spread),+ } }
             /// Creates a policy.
@@ -182,22 +207,7 @@ macro_rules! path_policies {
     };
 }
 
-path_policies! {
-    Single => single, "single", One, "one path for the connection's life, moved only when it dies (ECMP)";
-    Oblivious => oblivious, "oblivious", All, "a random path for each unit, whatever the feedback (OBS; STELLAR, section 7.2)";
-    RoundRobin => round_robin, "round-robin", All, "every open path in turn (RR; STELLAR, section 7.2)";
-    Dwrr => dwrr, "dwrr", All, "turns by weights that follow each path's queueing delay (DWRR; STELLAR, section 7.2)";
-    BestRtt => best_rtt, "best-rtt", One, "the path with the lowest smoothed round-trip time (BestRTT; STELLAR, section 7.2)";
-    MpRdma => mp_rdma, "mp-rdma", All, "reuses the paths of unmarked ACKs (MP-RDMA; Lu et al., NSDI 2018)";
-    RttGroups => rtt_groups, "rtt-groups", TopK, "groups of packets over the top-k lowest round-trip times (BIFROST, section 4.1)";
-    Hopper => hopper, "hopper", One, "one path, left when congested for one that probes found better (Nosrati and Ghaderi 2025)";
-    FlowBender => flowbender, "flowbender", One, "one path, left for a random one when over 5 % of a round trip is marked (Kabbani et al., CoNEXT 2014)";
-    Plb => plb, "plb", One, "one path, left after congested round trips, in a pause if there is one (PLB; Qureshi et al., SIGCOMM 2022)";
-    Reps => reps, "reps", All, "reuses the paths of unmarked ACKs, and only those after a timeout (REPS; Bonato et al. 2024)";
-    Strack => strack, "strack", All, "every path in turn, passing once over each that was marked (STrack; Le et al. 2024)";
-}
-
-crate::registry::named!(Kind, "path policy");
+policies!(path_policies!);
 
 impl Kind {
     /// Returns [`Self::spread`] as a number; never zero.

@@ -10,16 +10,46 @@
 //! unmarked ACK returns its path for one packet, a marked one for half a packet, a loss for none. ACKs of packets
 //! overtaken by more than the bound do not reach it. If the queue is empty because the window has grown, the path is
 //! that of the last unmarked ACK. It is random before the first ACK, if that path is closed, and for a few units in a
-//! thousand ([`MpRdmaConfig`](crate::MpRdmaConfig)). With spray units of several packets a path is returned once a
+//! thousand ([`MpRdmaConfig`]). With spray units of several packets a path is returned once a
 //! unit's worth of its packets was acknowledged, which takes four bytes a path.
 
 use alloc::collections::VecDeque;
+use alloc::vec;
 use alloc::vec::Vec;
 
 use weft_units::{Instant, Rng};
 
 use super::{Feedback, PathId, PathPolicy, Paths};
 use crate::TransportConfig;
+use crate::config::{Range, Settings};
+
+/// MP-RDMA's parameters (Lu et al., NSDI 2018), for the path policy and the congestion control of that name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields, default))]
+pub struct MpRdmaConfig {
+    /// The bound on reordering, 1 to 8192 packets: a packet acknowledged after one whose number is higher by more than
+    /// this took a path that is too slow. 32 as published.
+    pub reordering_bound: u16,
+    /// The share of packets sent on a random new path, per mille. One per cent as published.
+    pub probe_permille: u16,
+}
+
+impl Default for MpRdmaConfig {
+    fn default() -> Self {
+        Self { reordering_bound: 32, probe_permille: 10 }
+    }
+}
+
+impl Settings for MpRdmaConfig {
+    fn ranges(&self) -> Vec<Range> {
+        let (bound, probe) = (self.reordering_bound.into(), self.probe_permille.into());
+        vec![
+            ("mp_rdma.reordering_bound", bound, 1, 8192, "1 to 8192 packets"),
+            ("mp_rdma.probe_permille", probe, 0, 1000, "at most 1000 per mille"),
+        ]
+    }
+}
 
 /// The minimum and maximum of the number of returned paths kept, which is one per path. A longer queue only means that
 /// the window shrank since; the oldest entries are then the least useful.

@@ -1,53 +1,41 @@
 //! Counters of frames.
 
-macro_rules! drop_causes {
-    ($($(#[doc = $doc:literal])+ $cause:ident => $name:literal;)+) => {
-        /// The reason that a frame was dropped.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-        pub enum DropCause { $($(#[doc = $doc])+ $cause),+ }
-
-        impl DropCause {
-            /// All causes, in the order of the counters.
-            pub const ALL: &[Self] = &[$(Self::$cause),+];
-            /// Returns the counter's name.
-            pub const fn name(self) -> &'static str { match self { $(Self::$cause => $name),+ } }
-        }
-    };
-}
-
-drop_causes! {
-    /// Its headers contradict themselves.
-    Malformed => "malformed";
-    /// It was sent from an address that is not the port's.
-    Spoofed => "spoofed";
-    /// An access list or security group forbids it.
-    Denied => "denied";
-    /// A security group would allow it but has no room for its connection.
-    TableFull => "connection_table_full";
-    /// It is a later fragment of a packet whose first fragment no security group has passed.
-    NoFirstPart => "no_first_part";
-    /// It exceeds the port's rate limit.
-    RateLimited => "rate_limited";
-    /// It is for the gateway, and its hop limit is used up.
-    HopLimit => "hop_limit";
-    /// Its destination is unknown.
-    NoRoute => "no_route";
-    /// The queue of frames that wait for a connection is full.
-    QueueFull => "queue_full";
-    /// Its tenant has no buffer, on this host or in a plain VXLAN, where it is not retransmitted.
-    NoBuffer => "no_buffer";
-    /// It came from a host that is no peer of its network.
-    UnknownPeer => "unknown_peer";
-    /// It came on a connection of another network, or for an address that the connection does not join.
-    Misdirected => "misdirected";
-    /// It came as plain VXLAN from a host that may speak Weft or encrypt: anyone could have sent it.
-    Unproven => "unproven";
-    /// It came unencrypted from a host that encrypts, or where everything must be encrypted.
-    InClear => "in_clear";
-    /// Its destination host cannot encrypt and everything must be encrypted, or it refuses this host's keys.
-    NotEncrypted => "not_encrypted";
-    /// Its connection ended before it was acknowledged.
-    ConnectionLost => "connection_lost";
+weft_units::registry! {
+    /// The reason that a frame was dropped.
+    pub enum DropCause: "drop cause" {
+        /// Its headers contradict themselves.
+        Malformed => "malformed";
+        /// It was sent from an address that is not the port's.
+        Spoofed => "spoofed";
+        /// An access list or security group forbids it.
+        Denied => "denied";
+        /// A security group would allow it but has no room for its connection.
+        TableFull => "connection_table_full";
+        /// It is a later fragment of a packet whose first fragment no security group has passed.
+        NoFirstPart => "no_first_part";
+        /// It exceeds the port's rate limit.
+        RateLimited => "rate_limited";
+        /// It is for the gateway, and its hop limit is used up.
+        HopLimit => "hop_limit";
+        /// Its destination is unknown.
+        NoRoute => "no_route";
+        /// The queue of frames that wait for a connection is full.
+        QueueFull => "queue_full";
+        /// Its tenant has no buffer, on this host or in a plain VXLAN, where it is not retransmitted.
+        NoBuffer => "no_buffer";
+        /// It came from a host that is no peer of its network.
+        UnknownPeer => "unknown_peer";
+        /// It came on a connection of another network, or for an address that the connection does not join.
+        Misdirected => "misdirected";
+        /// It came as plain VXLAN from a host that may speak Weft or encrypt: anyone could have sent it.
+        Unproven => "unproven";
+        /// It came unencrypted from a host that encrypts, or where everything must be encrypted.
+        InClear => "in_clear";
+        /// Its destination host cannot encrypt and everything must be encrypted, or it refuses this host's keys.
+        NotEncrypted => "not_encrypted";
+        /// Its connection ended before it was acknowledged.
+        ConnectionLost => "connection_lost";
+    }
 }
 
 /// Counters since the start of the switch or port. All of them only grow.

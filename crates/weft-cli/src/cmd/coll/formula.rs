@@ -1,6 +1,6 @@
 //! Size, count and bus bandwidth as nccl-tests defines them (its `doc/PERFORMANCE.md`).
 
-use weft_comm::{Call, Collective, DataType, Op};
+use weft_comm::{Call, Collective, DataType, Layout, Op};
 
 /// A call of one size, as nccl-tests counts it, with the numbers of its row.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,64 +22,22 @@ impl Sized {
         let data_type = DataType::ALL[data_type];
         let wanted = bytes / data_type.size();
         // The count is of each rank's share, where ranks have shares.
-        let (count, size, elements) = match collective {
-            Collective::AllGather
-            | Collective::ReduceScatter
-            | Collective::Gather
-            | Collective::Scatter => {
-                let count = wanted / ranks;
-                (count, count * ranks, count * ranks)
-            }
-            Collective::AllToAll => {
-                let count = wanted / ranks;
-                (count, count * ranks, 2 * count * ranks)
-            }
-            Collective::SendReceive => (wanted, wanted, 2 * wanted),
-            Collective::AllReduce | Collective::Broadcast | Collective::Reduce => {
-                (wanted, wanted, wanted)
-            }
-            Collective::Barrier => (0, 0, 0),
+        let share = wanted / ranks;
+        let (count, size, elements) = match collective.layout() {
+            Layout::Whole => (wanted, wanted, wanted),
+            Layout::Shares => (share, share * ranks, share * ranks),
+            Layout::SharesTwice => (share, share * ranks, 2 * share * ranks),
+            Layout::Twice => (wanted, wanted, 2 * wanted),
+            Layout::Empty => (0, 0, 0),
         };
         let call = Call { collective, data_type, op, root, elements };
         Self { call, size: size * data_type.size(), count }
     }
 }
 
-/// Returns the bytes that a link carries for each byte of a collective's size.
-pub(super) fn bus_factor(collective: Collective, ranks: usize) -> f64 {
-    #[expect(clippy::cast_precision_loss, reason = "a number of ranks")]
-    let ranks = ranks.max(1) as f64;
-    match collective {
-        Collective::AllReduce => 2.0 * (ranks - 1.0) / ranks,
-        Collective::AllGather
-        | Collective::ReduceScatter
-        | Collective::AllToAll
-        | Collective::Gather
-        | Collective::Scatter => (ranks - 1.0) / ranks,
-        Collective::Broadcast | Collective::Reduce | Collective::SendReceive => 1.0,
-        Collective::Barrier => 0.0,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn factors_are_those_of_nccl_tests() {
-        for (collective, want) in [
-            (Collective::AllReduce, 1.5),
-            (Collective::AllGather, 0.75),
-            (Collective::ReduceScatter, 0.75),
-            (Collective::AllToAll, 0.75),
-            (Collective::Broadcast, 1.0),
-            (Collective::Reduce, 1.0),
-            (Collective::SendReceive, 1.0),
-        ] {
-            assert!((bus_factor(collective, 4) - want).abs() < 1e-12, "{collective:?}");
-        }
-        assert!(bus_factor(Collective::AllReduce, 1).abs() < 1e-12);
-    }
 
     #[test]
     fn sizes_are_of_what_a_rank_ends_with_or_begins_with() {

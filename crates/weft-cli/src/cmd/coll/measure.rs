@@ -5,7 +5,7 @@ use weft_coll::pattern;
 use weft_comm::{Call, Collective, Communicator, DataType, Op, Share};
 use weft_units::Duration;
 
-use super::formula::{Sized, bus_factor};
+use super::formula::Sized;
 use super::perf::Args;
 use super::report::Row;
 
@@ -67,7 +67,7 @@ impl<'a> Measurement<'a> {
             iterations,
             time_us: mean / 1e3,
             algbw,
-            busbw: algbw * bus_factor(collective, ranks),
+            busbw: algbw * collective.bus_factor(ranks),
             wrong,
             over_network: self.arguments.shares().then(|| over_network(before, share)),
         })

@@ -123,7 +123,7 @@ pub(super) enum Which {
 }
 
 fn collective(text: &str) -> Result<Which, String> {
-    if text == "all" { Ok(Which::All) } else { text.parse().map(Which::One) }
+    if text == "all" { Ok(Which::All) } else { Ok(Which::One(text.parse()?)) }
 }
 
 fn data_type(text: &str) -> Result<DataType, String> {

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use serde_json::json;
 use weft_report::{Cell, Column, Table};
 use weft_route::ControllerConfig;
@@ -29,8 +30,8 @@ pub(super) struct Simulate {
     #[arg(long, default_value_t = 4096)]
     gpus: u32,
     /// The traffic of jobs
-    #[arg(long, value_enum, default_value_t = Which::AllReduce)]
-    collective: Which,
+    #[arg(long, value_parser = collectives(), default_value = "all-reduce")]
+    collective: Collective,
     /// Sizes to report, doubled from the first to the last
     #[arg(long, default_value = "64MiB..1GiB", value_name = "FROM..TO")]
     size: String,
@@ -66,13 +67,17 @@ pub(super) struct Simulate {
     seed: u64,
 }
 
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Which {
-    /// Rings, one on each rail
-    AllReduce,
-    /// Every server to every other of its job
-    AllToAll,
+/// Returns the parser of the collectives that are simulated.
+fn collectives() -> impl TypedValueParser<Value = Collective> {
+    let rings = PossibleValue::new("all-reduce").help("Rings, one on each rail");
+    let pairs = PossibleValue::new(ALL_TO_ALL).help("Every server to every other of its job");
+    PossibleValuesParser::new([rings, pairs]).map(|name| match name.as_str() {
+        ALL_TO_ALL => Collective::AllToAll,
+        _ => Collective::AllReduce,
+    })
 }
+
+const ALL_TO_ALL: &str = "all-to-all";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Steered {
@@ -108,11 +113,7 @@ pub(super) fn run(arguments: &Simulate, output: Output) -> Result<ExitCode> {
 }
 
 fn setup(arguments: &Simulate) -> Result<Setup> {
-    let collective = match arguments.collective {
-        Which::AllReduce => Collective::AllReduce,
-        Which::AllToAll => Collective::AllToAll,
-    };
-    let mut setup = Setup::new(arguments.gpus, collective);
+    let mut setup = Setup::new(arguments.gpus, arguments.collective);
     setup.sizes = sizes(&arguments.size)?;
     setup.hash = arguments.hash;
     setup.seed = arguments.seed;

@@ -2,9 +2,7 @@
 
 use std::sync::Arc;
 
-use weft_plan::collective::{
-    Schedule, all_gather_ring, all_reduce_ring, all_to_all, reduce_scatter_ring,
-};
+use weft_plan::collective::{Collective, Schedule, Selection, all_reduce_ring};
 
 use super::grid::{Grid, Groups};
 use super::model::{Load, Sharding};
@@ -46,27 +44,6 @@ pub(super) enum With {
     Send { forward: bool },
     /// Receives what that stage sends.
     Receive { forward: bool },
-}
-
-/// The collectives of a training iteration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Collective {
-    AllReduce,
-    ReduceScatter,
-    AllGather,
-    AllToAll,
-}
-
-impl Collective {
-    fn schedule(self, ranks: usize) -> Arc<Schedule> {
-        let order: Vec<usize> = (0..ranks).collect();
-        Arc::new(match self {
-            Self::AllReduce => all_reduce_ring(&order),
-            Self::ReduceScatter => reduce_scatter_ring(&order),
-            Self::AllGather => all_gather_ring(&order),
-            Self::AllToAll => all_to_all(ranks),
-        })
-    }
 }
 
 /// Ranks that hold the same data, as whole groups and, if possible, by server.
@@ -221,7 +198,9 @@ impl Planner {
         let schedule = match known {
             Some((_, _, schedule)) => Arc::clone(schedule),
             None => {
-                let schedule = collective.schedule(ranks);
+                let order: Vec<usize> = (0..ranks).collect();
+                let selection = Selection { order: &order, root: 0, small: false };
+                let schedule = Arc::new(collective.schedule(selection, all_reduce_ring));
                 self.schedules.push((collective, ranks, Arc::clone(&schedule)));
                 schedule
             }

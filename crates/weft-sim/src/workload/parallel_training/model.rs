@@ -23,27 +23,28 @@ use serde::{Deserialize, Serialize};
 use weft_units::{ByteCount, Duration};
 
 use super::grid::Grid;
-use crate::registry::named_kinds;
 
-named_kinds! {
+weft_units::registry! {
     /// A published model and its parallelism.
-    Model, "model", {
-        Llama33b, "llama-33b", "Megatron, TP 2, PP 3, DP 148 (STELLAR, table 1)";
-        Gpt200b, "gpt-200b", "Megatron, TP 4, PP 12, DP 34 (STELLAR, table 1)";
-        Llama2bZero1, "llama-2b-zero1", "DeepSpeed ZeRO-1, DP 16 (STELLAR, table 1)";
-        Llama13bZero3, "llama-13b-zero3", "DeepSpeed ZeRO-3, DP 440 (STELLAR, table 1)";
-        Gpt13b, "gpt-13b", "Megatron, TP 8, DP 16 (AICB's trace)";
-        Llama65b, "llama-65b", "Megatron, TP 2, PP 8, DP 8 (AICB's trace)";
-        Mixtral, "mixtral-8x7b", "mixture of 8 experts, TP 2, PP 4, DP 128, EP 8";
+    #[non_exhaustive]
+    pub enum Model: "model" {
+        Llama33b => "llama-33b", "Megatron, TP 2, PP 3, DP 148 (STELLAR, table 1)";
+        Gpt200b => "gpt-200b", "Megatron, TP 4, PP 12, DP 34 (STELLAR, table 1)";
+        Llama2bZero1 => "llama-2b-zero1", "DeepSpeed ZeRO-1, DP 16 (STELLAR, table 1)";
+        Llama13bZero3 => "llama-13b-zero3", "DeepSpeed ZeRO-3, DP 440 (STELLAR, table 1)";
+        Gpt13b => "gpt-13b", "Megatron, TP 8, DP 16 (AICB's trace)";
+        Llama65b => "llama-65b", "Megatron, TP 2, PP 8, DP 8 (AICB's trace)";
+        Mixtral => "mixtral-8x7b", "mixture of 8 experts, TP 2, PP 4, DP 128, EP 8";
     }
 }
 
-named_kinds! {
+weft_units::registry! {
     /// The data that data-parallel ranks shard.
-    Sharding, "sharding", {
-        Nothing, "none", "all have all: gradients are all-reduced";
-        Optimizer, "optimizer", "its state: gradients are reduce-scattered, parameters gathered after (ZeRO-1)";
-        Parameters, "parameters", "parameters too: gathered before each layer computes, in both directions (ZeRO-3)";
+    #[non_exhaustive]
+    pub enum Sharding: "sharding" {
+        Nothing => "none", "all have all: gradients are all-reduced";
+        Optimizer => "optimizer", "its state: gradients are reduce-scattered, parameters gathered after (ZeRO-1)";
+        Parameters => "parameters", "parameters too: gathered before each layer computes, in both directions (ZeRO-3)";
     }
 }
 

@@ -1,0 +1,180 @@
+//! Registries: enums whose variants are the rows of a table, parsed, printed and stored by name.
+
+use alloc::string::String;
+use core::fmt;
+
+use crate::unknown_name;
+
+/// The error for a name that no row of a registry has. Its message has the nearest name, if one is near enough to be a
+/// typo, and all names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnknownName {
+    what: &'static str,
+    name: String,
+    known: &'static [&'static str],
+}
+
+impl UnknownName {
+    /// Returns the error for `name`; `what` says what the rows are, and `known` are their names.
+    pub fn new(what: &'static str, name: &str, known: &'static [&'static str]) -> Self {
+        Self { what, name: name.into(), known }
+    }
+}
+
+impl fmt::Display for UnknownName {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str(&unknown_name(self.what, &self.name, self.known))
+    }
+}
+
+impl core::error::Error for UnknownName {}
+
+/// For those whose errors are texts.
+impl From<UnknownName> for String {
+    fn from(error: UnknownName) -> Self {
+        alloc::format!("{error}")
+    }
+}
+
+/// Declares a registry: an enum, from what its variants are called in error messages and a table with one row for each.
+///
+/// A row is either a variant, its name and a description of one line, which begins its documentation, or a variant with
+/// its documentation and its name. A variant may have a number. The enum gets `ALL`, `NAMES`, `name`, [`FromStr`](core::str::FromStr), `Display` and,
+/// with the feature `serde` of this crate, the traits of serde; the first kind of table also gives `about`.
+///
+/// ```
+/// weft_units::registry! {
+///     /// A way to queue.
+///     pub enum Queue: "queue" {
+///         Fifo => "fifo", "first in, first out";
+///         Fair => "fair", "every flow in turn";
+///     }
+/// }
+///
+/// assert_eq!("fair".parse(), Ok(Queue::Fair));
+/// assert_eq!(Queue::Fifo.about(), "first in, first out");
+/// let error = "fare".parse::<Queue>().unwrap_err();
+/// assert_eq!(error.to_string(), "no queue \"fare\", did you mean \"fair\"? (known: fifo, fair)");
+/// ```
+#[macro_export]
+macro_rules! registry {
+    ($(#[$meta:meta])* $vis:vis enum $kind:ident: $what:literal {
+        $($(#[doc = $doc:literal])* $row:ident $(= $number:literal)? => $name:literal, $about:literal;)+
+    }) => {
+        $crate::registry! {
+            $(#[$meta])*
+            $vis enum $kind: $what {
+                $(#[doc = $about] $(#[doc = $doc])* $row $(= $number)? => $name;)+
+            }
+        }
+
+        impl $kind {
+            /// Returns a one-line description.
+            $vis const fn about(self) -> &'static str { match self { $(Self::$row => $about),+ } }
+        }
+    };
+    ($(#[$meta:meta])* $vis:vis enum $kind:ident: $what:literal {
+        $($(#[doc = $doc:literal])+ $row:ident $(= $number:literal)? => $name:literal;)+
+    }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        $vis enum $kind { $($(#[doc = $doc])+ $row $(= $number)?),+ }
+
+        impl $kind {
+            /// All rows, in the order of the table.
+            $vis const ALL: &'static [Self] = &[$(Self::$row),+];
+            /// Their names.
+            $vis const NAMES: &'static [&'static str] = &[$($name),+];
+            /// Returns its name, as files, the command line and reports have it.
+            $vis const fn name(self) -> &'static str { match self { $(Self::$row => $name),+ } }
+        }
+
+        impl core::str::FromStr for $kind {
+            type Err = $crate::UnknownName;
+            fn from_str(name: &str) -> Result<Self, $crate::UnknownName> {
+                match name {
+                    $($name => Ok(Self::$row),)+
+                    _ => Err($crate::UnknownName::new($what, name, Self::NAMES)),
+                }
+            }
+        }
+
+        impl core::fmt::Display for $kind {
+            fn fmt(&self, out: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                out.pad(self.name())
+            }
+        }
+
+        $crate::serde_by_name!($kind);
+    };
+}
+
+/// Implements serde's traits for a registry's enum, by name.
+#[cfg(feature = "serde")]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! serde_by_name {
+    ($kind:ident) => {
+        impl $crate::for_macros::Serialize for $kind {
+            fn serialize<S: $crate::for_macros::Serializer>(
+                &self,
+                to: S,
+            ) -> Result<S::Ok, S::Error> {
+                to.serialize_str(self.name())
+            }
+        }
+
+        impl<'de> $crate::for_macros::Deserialize<'de> for $kind {
+            fn deserialize<D: $crate::for_macros::Deserializer<'de>>(
+                from: D,
+            ) -> Result<Self, D::Error> {
+                let name =
+                    <$crate::for_macros::String as $crate::for_macros::Deserialize>::deserialize(
+                        from,
+                    )?;
+                name.parse().map_err(<D::Error as $crate::for_macros::Error>::custom)
+            }
+        }
+    };
+}
+
+/// Without serde there is nothing to implement.
+#[cfg(not(feature = "serde"))]
+#[doc(hidden)]
+#[macro_export]
+macro_rules! serde_by_name {
+    ($kind:ident) => {};
+}
+
+/// The names that expansions of [`registry!`] use: crates that use it need not depend on serde.
+#[cfg(feature = "serde")]
+#[doc(hidden)]
+pub mod for_macros {
+    pub use alloc::string::String;
+    pub use serde::de::Error;
+    pub use serde::{Deserialize, Deserializer, Serialize, Serializer};
+}
+
+#[cfg(test)]
+mod tests {
+    registry! {
+        /// Documented, with numbers.
+        enum Level: "level" {
+            /// The lower one.
+            Low = 3 => "low";
+            /// The higher one.
+            High = 7 => "high";
+        }
+    }
+
+    #[test]
+    fn rows_keep_their_order_names_and_numbers() {
+        assert_eq!(Level::ALL, [Level::Low, Level::High]);
+        assert_eq!(Level::NAMES, ["low", "high"]);
+        assert_eq!(Level::High as u8, 7);
+        assert_eq!(format!("{:>5}", Level::Low), "  low");
+        for level in Level::ALL {
+            assert_eq!(level.name().parse(), Ok(*level));
+        }
+    }
+}
