@@ -10,7 +10,7 @@ use super::in_flight::{PacketState, SentPacket};
 use super::sender::{NO_PATH, Sender, charge};
 use super::{Connection, Shared};
 use crate::congestion::Congestion;
-use crate::path::{PathId, PathPolicy, Spread};
+use crate::path::{Candidates, PathId, PathPolicy, Paths, Spread};
 use crate::pool::before;
 use crate::recovery::Kind;
 use crate::timers::Timer;
@@ -214,14 +214,32 @@ impl Picked {
     }
 }
 
+/// The limit on a packet beside the send window.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Limit {
+    /// The window of its path.
+    Window,
+    /// None: everything waits for the packet.
+    None,
+}
+
+impl Limit {
+    /// Returns the candidates for the packet among the paths.
+    #[inline]
+    fn candidates(self, paths: &Paths) -> Candidates<'_> {
+        match self {
+            Self::Window => paths.candidates(),
+            Self::None => paths.candidates().beyond_windows(),
+        }
+    }
+}
+
 impl Sender {
     /// Selects the next packet that congestion control, the send window and the paths permit: lost packets first.
     #[inline(always)] // The result stays in registers; in memory its parts are read together.
     fn poll_data(&mut self, now: Instant, send_window: u16, shared: &mut Shared) -> Option<Picked> {
         if let Some(psn) = self.pop_probe() {
-            self.paths.lift_windows(true);
-            let picked = self.retransmit(psn, now, shared);
-            self.paths.lift_windows(false);
+            let picked = self.retransmit(psn, Limit::None, now, shared);
             return picked.map(|picked| self.count_in_flight(picked, now));
         }
         if self.in_flight > 0
@@ -230,7 +248,7 @@ impl Sender {
             return None;
         }
         let picked = match self.pop_lost() {
-            Some(psn) => self.retransmit(psn, now, shared)?,
+            Some(psn) => self.retransmit(psn, Limit::Window, now, shared)?,
             None => self.send_new(now, send_window, shared)?,
         };
         Some(self.count_in_flight(picked, now))
@@ -250,13 +268,21 @@ impl Sender {
 
     /// Retransmits a lost packet.
     #[cold]
-    fn retransmit(&mut self, psn: u32, now: Instant, shared: &mut Shared) -> Option<Picked> {
+    fn retransmit(
+        &mut self,
+        psn: u32,
+        limit: Limit,
+        now: Instant,
+        shared: &mut Shared,
+    ) -> Option<Picked> {
         let mut packet = *self.packet(psn).expect("a lost packet is not acknowledged");
         let path = match shared.config.recovery.kind {
             // The peer requires packets in order, and a single path keeps the order.
-            Kind::GoBackN => self.next_path(now, shared),
-            Kind::Irn if shared.config.recovery.rewind => self.next_path(now, shared),
-            Kind::PerPath | Kind::Irn | Kind::Timeout => self.path_of_retransmission(&packet, now),
+            Kind::GoBackN => self.next_path(limit, now, shared),
+            Kind::Irn if shared.config.recovery.rewind => self.next_path(limit, now, shared),
+            Kind::PerPath | Kind::Irn | Kind::Timeout => {
+                self.path_of_retransmission(&packet, limit, now)
+            }
         };
         let Some(path) = path else {
             self.lost.push_front(psn);
@@ -273,14 +299,19 @@ impl Sender {
 
     /// Returns the path of a retransmission, another than last time if one is open: for the first one the policy's
     /// choice; after that, or where everything waits for the packet, the path most likely to work.
-    fn path_of_retransmission(&mut self, packet: &SentPacket, now: Instant) -> Option<PathId> {
-        self.paths.set_avoid(Some(packet.path));
-        let mut other = self.policy.select(&self.paths, now, &mut self.rng);
-        if other.is_some() && (packet.retransmissions > 0 || self.paths.are_windows_lifted()) {
-            other = self.paths.likeliest(packet.retransmissions, &mut self.rng);
+    fn path_of_retransmission(
+        &mut self,
+        packet: &SentPacket,
+        limit: Limit,
+        now: Instant,
+    ) -> Option<PathId> {
+        let all = limit.candidates(&self.paths);
+        let others = all.avoiding(packet.path);
+        let mut other = self.policy.select(&others, now, &mut self.rng);
+        if other.is_some() && (packet.retransmissions > 0 || limit == Limit::None) {
+            other = others.likeliest(packet.retransmissions, &mut self.rng);
         }
-        self.paths.set_avoid(None);
-        other.or_else(|| self.policy.select(&self.paths, now, &mut self.rng))
+        other.or_else(|| self.policy.select(&all, now, &mut self.rng))
     }
 
     /// Cuts a new packet from the queued messages.
@@ -291,7 +322,7 @@ impl Sender {
         if full || !self.send_queue.has_segment() {
             return None;
         }
-        let path = self.next_path(now, shared)?;
+        let path = self.next_path(Limit::Window, now, shared)?;
         let segment = self.send_queue.cut(self.mtu, psn)?;
         let packet = SentPacket {
             message: segment.number,
@@ -309,13 +340,14 @@ impl Sender {
 
     /// Returns the path of the next packet: the spray unit's, until the unit is used up or its path closed.
     #[inline]
-    fn next_path(&mut self, now: Instant, shared: &mut Shared) -> Option<PathId> {
+    fn next_path(&mut self, limit: Limit, now: Instant, shared: &mut Shared) -> Option<PathId> {
+        let paths = limit.candidates(&self.paths);
         let (before, left) = self.unit;
-        if left > 0 && self.paths.is_open(before) {
+        if left > 0 && paths.is_open(before) {
             self.unit.1 -= 1;
             return Some(before);
         }
-        let path = self.policy.select(&self.paths, now, &mut self.rng)?;
+        let path = self.policy.select(&paths, now, &mut self.rng)?;
         shared.stats.path_switches += u64::from(path != before && before != NO_PATH);
         self.unit = (path, self.spray_unit(&shared.config) - 1);
         Some(path)

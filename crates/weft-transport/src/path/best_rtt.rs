@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 
 use weft_units::{Instant, Rng};
 
-use super::{Feedback, PathId, PathPolicy, Paths};
+use super::{Candidates, Feedback, PathId, PathPolicy, Paths};
 use crate::TransportConfig;
 
 /// Maximum number of replays of a closed path at the root before the whole tree is replayed: one is usual (a window is
@@ -36,7 +36,7 @@ pub struct Policy {
 }
 
 /// Returns the rank of a path; lower is better. Closed paths lose to unmeasured ones, and those to measured ones.
-fn rank(paths: &Paths, path: PathId) -> u64 {
+fn rank(paths: &Candidates<'_>, path: PathId) -> u64 {
     if path.0 >= paths.count() || !paths.is_open(path) {
         return u64::MAX;
     }
@@ -48,7 +48,7 @@ impl Policy {
         Self { winners: Vec::new(), round_left: 0, unexplored: 0, explore_next: PathId::default() }
     }
 
-    fn begin_round(&mut self, paths: &Paths, rng: &mut Rng) {
+    fn begin_round(&mut self, paths: &Candidates<'_>, rng: &mut Rng) {
         if self.winners.is_empty() {
             let leaves = usize::from(paths.count()).next_power_of_two().max(2);
             self.winners = alloc::vec![PathId::default(); leaves];
@@ -68,7 +68,7 @@ impl Policy {
         }
     }
 
-    fn replay_all(&mut self, paths: &Paths) {
+    fn replay_all(&mut self, paths: &Candidates<'_>) {
         for node in (1..self.winners.len()).rev() {
             let (left, right) = (self.winner(2 * node), self.winner(2 * node + 1));
             let left_wins = rank(paths, left) <= rank(paths, right);
@@ -77,7 +77,7 @@ impl Policy {
     }
 
     /// Replays the matches of one path, leaf to root.
-    fn replay(&mut self, path: PathId, paths: &Paths) {
+    fn replay(&mut self, path: PathId, paths: &Candidates<'_>) {
         let mut node = self.winners.len() + usize::from(path.0);
         let (mut best, mut best_rank) = (path, rank(paths, path));
         while node > 1 {
@@ -93,7 +93,7 @@ impl Policy {
     }
 
     /// Returns the next open path of this round that was never measured.
-    fn unmeasured(&mut self, paths: &Paths) -> Option<PathId> {
+    fn unmeasured(&mut self, paths: &Candidates<'_>) -> Option<PathId> {
         while self.unexplored > 0 {
             self.unexplored -= 1;
             let path = self.explore_next;
@@ -108,7 +108,7 @@ impl Policy {
 
 impl PathPolicy for Policy {
     #[inline]
-    fn select(&mut self, paths: &Paths, _now: Instant, rng: &mut Rng) -> Option<PathId> {
+    fn select(&mut self, paths: &Candidates<'_>, _now: Instant, rng: &mut Rng) -> Option<PathId> {
         if self.round_left == 0 {
             self.begin_round(paths, rng);
         }
@@ -130,7 +130,7 @@ impl PathPolicy for Policy {
     #[inline]
     fn on_feedback(&mut self, path: PathId, feedback: Feedback, paths: &Paths, _now: Instant) {
         if matches!(feedback, Feedback::Acked { rtt: Some(_), .. }) && !self.winners.is_empty() {
-            self.replay(path, paths);
+            self.replay(path, &paths.candidates());
         }
     }
 
@@ -159,7 +159,7 @@ mod tests {
         let mut policy = Policy::new(&TransportConfig::stellar());
         let mut rng = Seed(1).rng();
         for _ in 0..count {
-            policy.select(&paths, Instant::EPOCH, &mut rng).expect("all open");
+            policy.select(&paths.candidates(), Instant::EPOCH, &mut rng).expect("all open");
         }
         for path in paths.ids() {
             sample(&mut policy, &mut paths, path, micros(path.0));
@@ -172,8 +172,9 @@ mod tests {
         let paths = Paths::new(7, 1000, Instant::EPOCH);
         let mut policy = Policy::new(&TransportConfig::stellar());
         let mut rng = Seed(3).rng();
-        let mut tried: Vec<_> =
-            (0..7).filter_map(|_| policy.select(&paths, Instant::EPOCH, &mut rng)).collect();
+        let mut tried: Vec<_> = (0..7)
+            .filter_map(|_| policy.select(&paths.candidates(), Instant::EPOCH, &mut rng))
+            .collect();
         tried.sort_unstable();
         assert_eq!(tried, paths.ids().collect::<Vec<_>>());
     }
@@ -184,7 +185,8 @@ mod tests {
         for _ in 0..5_000 {
             let path = paths.draw(&mut rng);
             sample(&mut policy, &mut paths, path, 10 + rng.below(40));
-            let best = policy.select(&paths, Instant::EPOCH, &mut rng).expect("all open");
+            let best =
+                policy.select(&paths.candidates(), Instant::EPOCH, &mut rng).expect("all open");
             let lowest = paths.ids().filter_map(|path| paths.rtt(path)).min();
             assert_eq!(paths.rtt(best), lowest);
         }
@@ -194,7 +196,7 @@ mod tests {
     fn a_full_window_moves_to_the_second_best_and_back() {
         let (mut policy, mut paths, mut rng) = measured(8, |path| 10 + u64::from(path));
         let mut select = |policy: &mut Policy, paths: &Paths| {
-            policy.select(paths, Instant::EPOCH, &mut rng).expect("some are open")
+            policy.select(&paths.candidates(), Instant::EPOCH, &mut rng).expect("some are open")
         };
         assert_eq!(select(&mut policy, &paths), PathId(0));
         paths.state_mut(PathId(0)).window = 1000;
@@ -211,8 +213,9 @@ mod tests {
         for _ in 0..20 {
             paths.sample_rtt(PathId(5), Duration::from_micros(1));
         }
-        let taken: Vec<_> =
-            (0..33).filter_map(|_| policy.select(&paths, Instant::EPOCH, &mut rng)).collect();
+        let taken: Vec<_> = (0..33)
+            .filter_map(|_| policy.select(&paths.candidates(), Instant::EPOCH, &mut rng))
+            .collect();
         assert!(taken.contains(&PathId(5)), "{taken:?}");
     }
 }

@@ -5,7 +5,7 @@ use std::vec::Vec;
 
 use weft_units::{Duration, Instant, Rng, Seed};
 
-use super::{Feedback, Kind, PathId, PathPolicy, Paths, Policy};
+use super::{Candidates, Feedback, Kind, PathId, PathPolicy, Paths, Policy};
 use crate::TransportConfig;
 
 const MTU: u16 = 1000;
@@ -15,9 +15,15 @@ const BASE_RTT: Duration = Duration::from_micros(10);
 struct Fabric {
     policy: Policy,
     paths: Paths,
+    /// The path on which the next packet was lost.
+    avoid: Option<PathId>,
     rng: Rng,
     now: Instant,
     in_flight: VecDeque<PathId>,
+}
+
+fn candidates(paths: &Paths, avoid: Option<PathId>) -> Candidates<'_> {
+    avoid.map_or_else(|| paths.candidates(), |path| paths.candidates().avoiding(path))
 }
 
 impl Fabric {
@@ -33,6 +39,7 @@ impl Fabric {
         Self {
             policy: kind.build(&config),
             paths: Paths::new(count, MTU, Instant::EPOCH),
+            avoid: None,
             rng: Seed(seed).child(kind.name(), 0).rng(),
             now: Instant::EPOCH,
             in_flight: VecDeque::new(),
@@ -40,12 +47,17 @@ impl Fabric {
     }
 
     fn select(&mut self) -> Option<PathId> {
-        self.policy.select(&self.paths, self.now, &mut self.rng)
+        let paths = candidates(&self.paths, self.avoid);
+        self.policy.select(&paths, self.now, &mut self.rng)
+    }
+
+    fn is_open(&self, path: PathId) -> bool {
+        candidates(&self.paths, self.avoid).is_open(path)
     }
 
     fn send(&mut self) -> Option<PathId> {
         let path = self.select()?;
-        assert!(self.paths.is_open(path), "chose {path:?}, which is closed");
+        assert!(self.is_open(path), "chose {path:?}, which is closed");
         self.paths.state_mut(path).in_flight += u32::from(MTU);
         self.in_flight.push_back(path);
         Some(path)
@@ -142,8 +154,8 @@ fn only_open_paths_are_chosen_whatever_happens() {
                         let packets = u32::try_from(rng.below(4)).expect("small");
                         fabric.paths.state_mut(path).window = packets * u32::from(MTU);
                     }
-                    3 => fabric.paths.set_avoid(Some(path)),
-                    4 => fabric.paths.set_avoid(None),
+                    3 => fabric.avoid = Some(path),
+                    4 => fabric.avoid = None,
                     5 => fabric.answer(|_, _| Feedback::Lost),
                     6 => fabric.answer(|_, _| Feedback::TimedOut),
                     7 => fabric.answer(|_, _| Feedback::Acked { marked: true, rtt: None }),
@@ -151,7 +163,7 @@ fn only_open_paths_are_chosen_whatever_happens() {
                     _ => {
                         let chosen = fabric.send();
                         let waits = !fabric.in_flight.is_empty();
-                        let none_open = fabric.paths.ids().all(|path| !fabric.paths.is_open(path));
+                        let none_open = fabric.paths.ids().all(|path| !fabric.is_open(path));
                         let moves = chosen.is_some() || waits || none_open || kind == Kind::Single;
                         assert!(moves, "{kind} stalls: seed {seed}, step {step}");
                     }

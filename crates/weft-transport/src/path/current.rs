@@ -3,7 +3,7 @@
 
 use weft_units::Rng;
 
-use super::{PathId, Paths};
+use super::{Candidates, PathId};
 
 /// The current path of a flow.
 #[derive(Debug, Default)]
@@ -17,7 +17,7 @@ impl Current {
     /// Returns the path, drawing one if there is none or it is down. Returns `None` while it is closed: a flow waits
     /// for its path.
     #[inline]
-    pub(super) fn select(&mut self, paths: &Paths, rng: &mut Rng) -> Option<PathId> {
+    pub(super) fn select(&mut self, paths: &Candidates<'_>, rng: &mut Rng) -> Option<PathId> {
         match self.path {
             Some(path) if paths.is_up(path) => paths.is_open(path).then_some(path),
             _ => {
@@ -30,7 +30,11 @@ impl Current {
     /// As [`Self::select`], but returns another path for a packet that was just lost on the current one: if the path is
     /// dead, nothing else detects it.
     #[inline]
-    pub(super) fn select_or_other(&mut self, paths: &Paths, rng: &mut Rng) -> Option<PathId> {
+    pub(super) fn select_or_other(
+        &mut self,
+        paths: &Candidates<'_>,
+        rng: &mut Rng,
+    ) -> Option<PathId> {
         match self.select(paths, rng) {
             None if self.path.is_some_and(|path| paths.is_avoided(path)) => {
                 paths.open_from(paths.draw(rng))
@@ -39,7 +43,7 @@ impl Current {
         }
     }
 
-    fn draw(&mut self, paths: &Paths, rng: &mut Rng) -> Option<PathId> {
+    fn draw(&mut self, paths: &Candidates<'_>, rng: &mut Rng) -> Option<PathId> {
         let drawn = paths.draw(rng);
         let start = if self.left.take() == Some(drawn) { paths.after(drawn) } else { drawn };
         paths.open_from(start)

@@ -17,7 +17,7 @@ use alloc::vec::Vec;
 
 use weft_units::{ByteCount, Instant, Rng};
 
-use super::{Feedback, PathId, PathPolicy, Paths};
+use super::{Candidates, Feedback, PathId, PathPolicy, Paths};
 use crate::TransportConfig;
 use crate::config::{Range, Settings};
 
@@ -171,7 +171,7 @@ impl Policy {
 
 impl PathPolicy for Policy {
     #[inline]
-    fn select(&mut self, paths: &Paths, _now: Instant, rng: &mut Rng) -> Option<PathId> {
+    fn select(&mut self, paths: &Candidates<'_>, _now: Instant, rng: &mut Rng) -> Option<PathId> {
         self.selections = self.selections.saturating_add(1);
         for _ in 0..MAX_TRIES {
             let path = self.next_turn(paths);
@@ -214,7 +214,9 @@ mod tests {
         let mut policy = Policy::new(&config());
         let mut rng = Seed(1).rng();
         (0..selections)
-            .map(|_| policy.select(&paths, Instant::EPOCH, &mut rng).expect("all open").0)
+            .map(|_| {
+                policy.select(&paths.candidates(), Instant::EPOCH, &mut rng).expect("all open").0
+            })
             .collect()
     }
 

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use weft_units::{Duration, Instant, Rng};
 
 use super::marked_flow::MarkedFlow;
-use super::{Feedback, PathId, PathPolicy, Paths};
+use super::{Candidates, Feedback, PathId, PathPolicy, Paths};
 use crate::TransportConfig;
 use crate::config::{Range, Settings};
 
@@ -59,7 +59,7 @@ impl Policy {
 
 impl PathPolicy for Policy {
     #[inline(never)]
-    fn select(&mut self, paths: &Paths, now: Instant, rng: &mut Rng) -> Option<PathId> {
+    fn select(&mut self, paths: &Candidates<'_>, now: Instant, rng: &mut Rng) -> Option<PathId> {
         self.flow.select(paths, now, rng)
     }
 
@@ -110,7 +110,7 @@ mod tests {
         }
 
         fn path(&mut self) -> PathId {
-            self.policy.select(&self.paths, self.now, &mut self.rng).expect("all open")
+            self.policy.select(&self.paths.candidates(), self.now, &mut self.rng).expect("all open")
         }
 
         /// Runs a round trip of a hundred ACKs on the current path, of which the first `marked` are marked; returns the

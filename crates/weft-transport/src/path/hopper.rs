@@ -19,7 +19,7 @@ use weft_units::{Duration, Instant, Rng};
 
 use super::current::Current;
 use super::trend::Trend;
-use super::{Feedback, PathId, PathPolicy, Paths};
+use super::{Candidates, Feedback, PathId, PathPolicy, Paths};
 use crate::TransportConfig;
 use crate::config::{Range, Settings};
 
@@ -222,7 +222,7 @@ impl Flow {
 
 impl PathPolicy for Policy {
     #[inline(never)]
-    fn select(&mut self, paths: &Paths, now: Instant, rng: &mut Rng) -> Option<PathId> {
+    fn select(&mut self, paths: &Candidates<'_>, now: Instant, rng: &mut Rng) -> Option<PathId> {
         if let Some(switch) = self.switch {
             self.resolve_switch(switch, paths, now);
             if self.switch.is_some() {

@@ -4,7 +4,7 @@
 use weft_units::{Duration, Instant, Rng};
 
 use super::current::Current;
-use super::{Feedback, PathId, Paths};
+use super::{Candidates, Feedback, PathId, Paths};
 use crate::TransportConfig;
 
 /// A flow and its current round trip.
@@ -51,7 +51,12 @@ impl MarkedFlow {
 
     /// Returns the path of the next packet.
     #[inline]
-    pub(super) fn select(&mut self, paths: &Paths, now: Instant, rng: &mut Rng) -> Option<PathId> {
+    pub(super) fn select(
+        &mut self,
+        paths: &Candidates<'_>,
+        now: Instant,
+        rng: &mut Rng,
+    ) -> Option<PathId> {
         self.began.get_or_insert(now);
         self.current.select_or_other(paths, rng)
     }

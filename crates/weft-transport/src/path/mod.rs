@@ -7,6 +7,7 @@ use core::fmt::Debug;
 
 use weft_units::{Duration, Instant, Rng};
 
+mod candidates;
 mod health;
 mod lossy;
 mod news;
@@ -14,6 +15,7 @@ mod paths;
 mod peers;
 mod probation;
 
+pub use candidates::Candidates;
 pub(crate) use health::Health;
 pub use news::PathNews;
 pub use paths::Paths;
@@ -53,9 +55,9 @@ pub enum Spread {
 
 /// A policy that chooses the path of each spray unit.
 pub trait PathPolicy: Debug {
-    /// Returns the path of the next packet. It is open ([`Paths::is_open`]). Returns `None` if no path is open, or if
+    /// Returns the path of the next packet. It is open ([`Candidates::is_open`]). Returns `None` if no path is open, or if
     /// the policy waits for a path that has packets in flight: call again after feedback, or at [`Self::holds_until`].
-    fn select(&mut self, paths: &Paths, now: Instant, rng: &mut Rng) -> Option<PathId>;
+    fn select(&mut self, paths: &Candidates<'_>, now: Instant, rng: &mut Rng) -> Option<PathId>;
 
     /// Processes the feedback for a packet; `paths` already includes it.
     fn on_feedback(&mut self, path: PathId, feedback: Feedback, paths: &Paths, now: Instant);
@@ -164,7 +166,7 @@ macro_rules! path_policies {
 
         impl PathPolicy for Policy {
             #[inline]
-            fn select(&mut self, paths: &Paths, now: Instant, rng: &mut Rng) -> Option<PathId> {
+            fn select(&mut self, paths: &Candidates<'_>, now: Instant, rng: &mut Rng) -> Option<PathId> {
                 match self {
                     $(Self::$kind(policy) => policy.select(paths, now, rng),)+
                     Self::External(policy) => policy.select(paths, now, rng),

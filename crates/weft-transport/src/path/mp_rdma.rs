@@ -19,7 +19,7 @@ use alloc::vec::Vec;
 
 use weft_units::{Instant, Rng};
 
-use super::{Feedback, PathId, PathPolicy, Paths};
+use super::{Candidates, Feedback, PathId, PathPolicy, Paths};
 use crate::TransportConfig;
 use crate::config::{Range, Settings};
 
@@ -86,7 +86,7 @@ impl Policy {
 
 impl PathPolicy for Policy {
     #[inline]
-    fn select(&mut self, paths: &Paths, _now: Instant, rng: &mut Rng) -> Option<PathId> {
+    fn select(&mut self, paths: &Candidates<'_>, _now: Instant, rng: &mut Rng) -> Option<PathId> {
         let probe = rng.chance(self.probe_permille.into(), 1000);
         // A probe replaces a returned path, so that new paths do not add to the queue.
         while let Some(path) = self.returned.pop_front() {
@@ -152,7 +152,8 @@ mod tests {
         let mut sent = alloc::vec![0; usize::from(paths.count())];
         for _ in 0..count {
             while in_flight.len() < window {
-                let path = policy.select(paths, Instant::EPOCH, &mut rng).expect("all open");
+                let path =
+                    policy.select(&paths.candidates(), Instant::EPOCH, &mut rng).expect("all open");
                 sent[usize::from(path.0)] += 1;
                 in_flight.push_back(path);
             }

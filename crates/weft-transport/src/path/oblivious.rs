@@ -3,7 +3,7 @@
 
 use weft_units::{Instant, Rng, prefetch};
 
-use super::{Feedback, PathId, PathPolicy, Paths};
+use super::{Candidates, Feedback, PathId, PathPolicy, Paths};
 use crate::TransportConfig;
 
 /// The policy: draws a path for every unit.
@@ -18,7 +18,7 @@ impl Policy {
 
 impl PathPolicy for Policy {
     #[inline]
-    fn select(&mut self, paths: &Paths, _now: Instant, rng: &mut Rng) -> Option<PathId> {
+    fn select(&mut self, paths: &Candidates<'_>, _now: Instant, rng: &mut Rng) -> Option<PathId> {
         let path = paths.draw(rng);
         // The next packet's path is in no cache either.
         prefetch(paths.state(paths.draw(&mut rng.clone())));

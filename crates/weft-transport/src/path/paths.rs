@@ -2,11 +2,10 @@
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
-use core::cmp::Reverse;
 
 use weft_units::{Duration, Instant, Rng};
 
-use super::PathId;
+use super::{Candidates, PathId};
 
 /// The paths of one connection, as a policy sees them.
 #[derive(Debug)]
@@ -17,9 +16,7 @@ pub struct Paths {
     /// The numbers of packets lost on a path, if any.
     lost: BTreeMap<PathId, Lost>,
     up: u16,
-    avoid: Option<PathId>,
-    lifted: bool,
-    mtu: u32,
+    pub(super) mtu: u32,
 }
 
 /// The numbers of packets lost on a path.
@@ -54,9 +51,6 @@ pub(crate) struct PathState {
     pub(crate) up: bool,
 }
 
-/// Number of retransmissions of a packet after which a random path may be used instead of the likeliest one.
-const RANDOM_PATH_AFTER: u8 = 3;
-
 impl Paths {
     pub(crate) fn new(count: u16, mtu: u16, now: Instant) -> Self {
         let path = PathState {
@@ -71,7 +65,13 @@ impl Paths {
         };
         let table = alloc::vec![path; usize::from(count)];
         let (suspected_at, lost) = (BTreeMap::new(), BTreeMap::new());
-        Self { table, suspected_at, lost, up: count, avoid: None, lifted: false, mtu: mtu.into() }
+        Self { table, suspected_at, lost, up: count, mtu: mtu.into() }
+    }
+
+    /// Returns the paths as candidates for a packet that may take any.
+    #[inline]
+    pub fn candidates(&self) -> Candidates<'_> {
+        Candidates::new(self)
     }
 
     /// Returns the number of paths; at least one.
@@ -91,16 +91,6 @@ impl Paths {
         self.up == 0 || self.state(path).up
     }
 
-    /// Returns `true` if the next packet may take this path: it is up, its window has room, and the packet was not just
-    /// lost on it.
-    #[inline]
-    pub fn is_open(&self, path: PathId) -> bool {
-        let state = &self.state(path);
-        let fits = state.in_flight == 0 || state.in_flight + self.mtu <= state.window;
-        let room = fits || self.lifted;
-        room && self.is_up(path) && self.avoid != Some(path)
-    }
-
     /// Returns a uniformly random path, open or not.
     #[inline]
     pub fn draw(&self, rng: &mut Rng) -> PathId {
@@ -111,37 +101,6 @@ impl Paths {
     #[inline]
     pub fn after(&self, path: PathId) -> PathId {
         if path.0 + 1 < self.count() { PathId(path.0 + 1) } else { PathId(0) }
-    }
-
-    /// Returns the first open path at or after `start`, wrapping around; `None` if none is open.
-    #[inline]
-    pub fn open_from(&self, start: PathId) -> Option<PathId> {
-        if self.is_open(start) {
-            return Some(start);
-        }
-        (start.0 + 1..self.count()).chain(0..start.0).map(PathId).find(|&path| self.is_open(path))
-    }
-
-    /// Returns the open path most likely to work: the one with the latest response, or, if every path had a loss since,
-    /// the one with the earliest loss; among equals a random one, so that not all packets take the same path. `None` if
-    /// none is open.
-    ///
-    /// For a packet retransmitted several times it is a random open path every other time: in a silence no state
-    /// changes, and the two paths with the latest responses may both be dead.
-    pub(crate) fn likeliest(&self, retransmissions: u8, rng: &mut Rng) -> Option<PathId> {
-        if retransmissions >= RANDOM_PATH_AFTER && rng.chance(1, 2) {
-            return self.open_from(self.draw(rng));
-        }
-        let rank = |path: &PathId| {
-            let (last_response_at, suspected_at) =
-                (self.state(*path).last_response_at, self.suspected_at(*path));
-            let works = last_response_at >= suspected_at;
-            let last_response_at = if works { last_response_at } else { Instant::EPOCH };
-            (last_response_at, Reverse(suspected_at))
-        };
-        let start = self.draw(rng).0;
-        let ids = (start..self.count()).chain(0..start).map(PathId);
-        ids.filter(|&path| self.is_open(path)).max_by_key(rank)
     }
 
     /// Returns the time of the last loss counted against the path; the epoch if there was none.
@@ -214,25 +173,6 @@ impl Paths {
     /// Returns the number of paths that carry packets, as far as known.
     pub fn up_count(&self) -> u16 {
         self.up
-    }
-
-    /// Sets the path on which the next packet was lost; [`Self::is_open`] then refuses it.
-    pub(crate) fn set_avoid(&mut self, path: Option<PathId>) {
-        self.avoid = path;
-    }
-
-    /// Returns `true` if the next packet was just lost on this path.
-    pub(crate) fn is_avoided(&self, path: PathId) -> bool {
-        self.avoid == Some(path)
-    }
-
-    /// Sets whether windows are ignored when a path's openness is computed.
-    pub(crate) fn lift_windows(&mut self, lifted: bool) {
-        self.lifted = lifted;
-    }
-
-    pub(crate) fn are_windows_lifted(&self) -> bool {
-        self.lifted
     }
 
     pub(crate) fn set_up(&mut self, path: PathId, up: bool) {

@@ -7,7 +7,7 @@
 use weft_units::{Instant, Rng};
 
 use super::marked_flow::MarkedFlow;
-use super::{Feedback, PathId, PathPolicy, Paths};
+use super::{Candidates, Feedback, PathId, PathPolicy, Paths};
 use crate::TransportConfig;
 
 /// K: a round trip is congested when at least half of its ACKs are marked.
@@ -33,7 +33,7 @@ impl Policy {
 
 impl PathPolicy for Policy {
     #[inline(never)]
-    fn select(&mut self, paths: &Paths, now: Instant, rng: &mut Rng) -> Option<PathId> {
+    fn select(&mut self, paths: &Candidates<'_>, now: Instant, rng: &mut Rng) -> Option<PathId> {
         let pauses = |path| paths.in_flight(path) == 0;
         if self.flow.congested_rounds() >= ROUNDS_TO_PAUSE && self.flow.path().is_some_and(pauses) {
             self.flow.leave(now);
@@ -81,7 +81,7 @@ mod tests {
         }
 
         fn path(&mut self) -> PathId {
-            self.policy.select(&self.paths, self.now, &mut self.rng).expect("all open")
+            self.policy.select(&self.paths.candidates(), self.now, &mut self.rng).expect("all open")
         }
 
         /// Runs round trips of ten ACKs, of which `marked` are marked.

@@ -11,7 +11,7 @@
 
 use weft_units::{Duration, Instant, Rng};
 
-use super::{Feedback, PathId, PathPolicy, Paths};
+use super::{Candidates, Feedback, PathId, PathPolicy, Paths};
 use crate::TransportConfig;
 
 /// Number of entries of the circular buffer, as in the paper.
@@ -106,7 +106,7 @@ impl Policy {
 
 impl PathPolicy for Policy {
     #[inline(never)]
-    fn select(&mut self, paths: &Paths, now: Instant, rng: &mut Rng) -> Option<PathId> {
+    fn select(&mut self, paths: &Candidates<'_>, now: Instant, rng: &mut Rng) -> Option<PathId> {
         if self.frozen_until.is_some_and(|until| until <= now) {
             self.thaw();
         }
@@ -178,7 +178,9 @@ mod tests {
 
         fn send(&mut self, count: usize) -> Vec<u16> {
             let Self { policy, paths, rng, now } = self;
-            (0..count).map(|_| policy.select(paths, *now, rng).expect("all open").0).collect()
+            (0..count)
+                .map(|_| policy.select(&paths.candidates(), *now, rng).expect("all open").0)
+                .collect()
         }
 
         fn feed(&mut self, path: u16, feedback: Feedback) {

@@ -3,7 +3,7 @@
 
 use weft_units::{Instant, Rng};
 
-use super::{Feedback, PathId, PathPolicy, Paths};
+use super::{Candidates, Feedback, PathId, PathPolicy, Paths};
 use crate::TransportConfig;
 
 /// The policy: selects the next open path, from a random start.
@@ -20,7 +20,7 @@ impl Policy {
 
 impl PathPolicy for Policy {
     #[inline]
-    fn select(&mut self, paths: &Paths, _now: Instant, rng: &mut Rng) -> Option<PathId> {
+    fn select(&mut self, paths: &Candidates<'_>, _now: Instant, rng: &mut Rng) -> Option<PathId> {
         let start = self.next.unwrap_or_else(|| paths.draw(rng));
         let path = paths.open_from(start)?;
         self.next = Some(paths.after(path));

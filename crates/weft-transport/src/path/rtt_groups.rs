@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 
 use weft_units::{Instant, Rng};
 
-use super::{Feedback, PathId, PathPolicy, Paths};
+use super::{Candidates, Feedback, PathId, PathPolicy, Paths};
 use crate::TransportConfig;
 
 /// Minimum number of packets between two rankings; one for each path if those are more.
@@ -69,7 +69,7 @@ impl Policy {
 
     /// Returns the first open path of those chosen, starting with the one whose turn it is.
     #[inline]
-    fn next_open(&mut self, paths: &Paths) -> Option<PathId> {
+    fn next_open(&mut self, paths: &Candidates<'_>) -> Option<PathId> {
         for _ in 0..self.chosen.len() {
             let path = self.chosen[self.next];
             self.next = if self.next + 1 == self.chosen.len() { 0 } else { self.next + 1 };
@@ -83,7 +83,7 @@ impl Policy {
 
 impl PathPolicy for Policy {
     #[inline]
-    fn select(&mut self, paths: &Paths, _now: Instant, rng: &mut Rng) -> Option<PathId> {
+    fn select(&mut self, paths: &Candidates<'_>, _now: Instant, rng: &mut Rng) -> Option<PathId> {
         if self.groups_left == 0 {
             self.rank(paths, rng);
         }
@@ -119,7 +119,9 @@ mod tests {
 
     fn select(policy: &mut Policy, paths: &Paths, groups: usize) -> Vec<PathId> {
         let mut rng = Seed(9).rng();
-        (0..groups).map_while(|_| policy.select(paths, Instant::EPOCH, &mut rng)).collect()
+        (0..groups)
+            .map_while(|_| policy.select(&paths.candidates(), Instant::EPOCH, &mut rng))
+            .collect()
     }
 
     fn measured(micros: [u64; 8]) -> Paths {

@@ -3,7 +3,7 @@
 use weft_units::{Instant, Rng};
 
 use super::current::Current;
-use super::{Feedback, PathId, PathPolicy, Paths};
+use super::{Candidates, Feedback, PathId, PathPolicy, Paths};
 use crate::TransportConfig;
 
 /// The policy: keeps the path drawn first until it goes down.
@@ -19,7 +19,7 @@ impl Policy {
 }
 
 impl PathPolicy for Policy {
-    fn select(&mut self, paths: &Paths, _now: Instant, rng: &mut Rng) -> Option<PathId> {
+    fn select(&mut self, paths: &Candidates<'_>, _now: Instant, rng: &mut Rng) -> Option<PathId> {
         self.current.select(paths, rng)
     }
 

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 
 use weft_units::{Instant, Rng};
 
-use super::{Feedback, PathId, PathPolicy, Paths};
+use super::{Candidates, Feedback, PathId, PathPolicy, Paths};
 use crate::TransportConfig;
 
 /// The policy: takes turns and skips congested paths.
@@ -40,7 +40,7 @@ impl Policy {
 
 impl PathPolicy for Policy {
     #[inline(never)]
-    fn select(&mut self, paths: &Paths, _now: Instant, rng: &mut Rng) -> Option<PathId> {
+    fn select(&mut self, paths: &Candidates<'_>, _now: Instant, rng: &mut Rng) -> Option<PathId> {
         if self.congested.is_empty() {
             self.congested.resize(usize::from(paths.count()).div_ceil(64), 0);
             self.next = paths.draw(rng);
@@ -77,7 +77,8 @@ mod tests {
 
     fn turn(policy: &mut Policy, paths: &Paths, packets: usize) -> Vec<u16> {
         let mut rng = Seed(1).rng();
-        let mut next = || policy.select(paths, Instant::EPOCH, &mut rng).expect("all open").0;
+        let mut next =
+            || policy.select(&paths.candidates(), Instant::EPOCH, &mut rng).expect("all open").0;
         (0..packets).map(|_| next()).collect()
     }
 
