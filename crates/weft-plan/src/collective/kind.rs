@@ -96,7 +96,7 @@ pub struct Selection<'a> {
 
 impl Selection<'_> {
     /// Returns the order, rotated to start with the root.
-    fn from_root(&self) -> Vec<usize> {
+    fn rooted(&self) -> Vec<usize> {
         let mut order = self.order.to_vec();
         let place = order.iter().position(|&rank| rank == self.root);
         order.rotate_left(place.expect("the root is a rank"));
@@ -189,10 +189,10 @@ impl Collective {
             Self::AllReduce => all_reduce(order),
             Self::AllGather => all_gather_ring(order),
             Self::ReduceScatter => reduce_scatter_ring(order),
-            Self::Broadcast if small => broadcast_tree(&selection.from_root()),
-            Self::Broadcast => broadcast_chain(&selection.from_root(), 1),
-            Self::Reduce if small => reduce_tree(&selection.from_root()),
-            Self::Reduce => reduce_chain(&selection.from_root()),
+            Self::Broadcast if small => broadcast_tree(&selection.rooted()),
+            Self::Broadcast => broadcast_chain(&selection.rooted(), 1),
+            Self::Reduce if small => reduce_tree(&selection.rooted()),
+            Self::Reduce => reduce_chain(&selection.rooted()),
             Self::AllToAll => all_to_all(ranks),
             Self::Gather => gather_direct(ranks, root),
             Self::Scatter => scatter_direct(ranks, root),
