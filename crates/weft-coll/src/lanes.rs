@@ -1,7 +1,6 @@
 //! The messages of a group on X-RDMA channels. The channels to one peer are its lanes.
 
 use alloc::collections::BTreeMap;
-use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 
 use weft_msg::{
@@ -9,7 +8,7 @@ use weft_msg::{
 };
 use weft_units::Instant;
 
-use crate::{Channel, Link};
+use crate::{Channel, Link, LinkError};
 
 /// The longest message, in bytes, that is copied into its frame. Longer ones are lent from registered memory.
 const MAX_COPIED_BYTES: usize = 4096;
@@ -169,10 +168,10 @@ impl<V: Verbs> Link for MessageLink<'_, V> {
         lane: u64,
         head: &[u8],
         body: &[u8],
-    ) -> Result<bool, String> {
+    ) -> Result<bool, LinkError> {
         let lanes = &self.lanes.peers[to];
         if lanes.is_empty() {
-            return Err("there is no channel to it any more".into());
+            return Err(LinkError::NoChannel);
         }
         let lane = usize::try_from(lane % lanes.len() as u64).expect("fewer than there are");
         let to = lanes[lane];
@@ -191,7 +190,7 @@ impl<V: Verbs> Link for MessageLink<'_, V> {
             Ok(()) => Ok(true),
             // When a channel closes, its `Closed` event states whether the peer left or is unreachable.
             Err(SendError::Full { .. } | SendError::Memory(_) | SendError::Closed) => Ok(false),
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(error.into()),
         }
     }
 

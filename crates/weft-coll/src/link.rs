@@ -1,8 +1,20 @@
 //! The transport interface of a group.
 
-use alloc::string::String;
+use weft_msg::SendError;
 
 use crate::Channel;
+
+/// The reason why a peer is unreachable.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LinkError {
+    /// Its channels are closed.
+    #[error("there is no channel to it any more")]
+    NoChannel,
+    /// Its channel refuses messages.
+    #[error(transparent)]
+    Refused(#[from] SendError),
+}
 
 /// A transport of messages to a rank's peers, over one channel or two. Messages of one lane of one channel
 /// arrive whole, once and in order; messages of different lanes may overtake each other.
@@ -22,7 +34,7 @@ pub trait Link {
         lane: u64,
         head: &[u8],
         body: &[u8],
-    ) -> Result<bool, String>;
+    ) -> Result<bool, LinkError>;
 
     /// Returns the bytes of a message.
     fn bytes<'a>(&'a self, message: &'a Self::Message) -> &'a [u8];

@@ -1,6 +1,6 @@
 //! Both channels of a host as a group's link.
 
-use weft_coll::{Channel, Link, MessageLink};
+use weft_coll::{Channel, Link, LinkError, MessageLink};
 use weft_xrdma::IbVerbs;
 
 use crate::shared::{Shared, Slot};
@@ -33,7 +33,7 @@ impl Link for HostLink<'_> {
         lane: u64,
         head: &[u8],
         body: &[u8],
-    ) -> Result<bool, String> {
+    ) -> Result<bool, LinkError> {
         match (&mut self.shared, channel) {
             (Some(shared), Channel::Inner) => Ok(shared.send(to, self.net.now, head, body)),
             _ => self.net.send(to, channel, lane, head, body),

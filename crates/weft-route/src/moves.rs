@@ -66,10 +66,56 @@ pub struct Decision {
     pub reason: String,
 }
 
-/// The reason, in words, why no move was found.
+/// The reason why no move was found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct NoMove(pub String);
+#[non_exhaustive]
+pub enum NoMove {
+    /// No flow of the link was suspected.
+    #[error("no flow is suspected")]
+    NoSuspect,
+    /// No flow of the link was in enough samples.
+    #[error("no flow was sampled in enough windows, so none is suspected")]
+    TooFewSamples,
+    /// The flow does not pass the router.
+    #[error("{flow} does not cross {router}")]
+    Elsewhere {
+        /// The flow.
+        flow: Flow,
+        /// The router's name.
+        router: String,
+    },
+    /// The router has no other way to the destination.
+    #[error("{router} has no other next hop for {prefix}")]
+    NoOtherHop {
+        /// The router's name.
+        router: String,
+        /// The destination.
+        prefix: Prefix,
+    },
+    /// Every router that could move the flow refused moves lately.
+    #[error("every router on the path of {flow} gets no moves after refusals")]
+    LeftAlone {
+        /// The flow.
+        flow: Flow,
+    },
+    /// The destination's flows are being moved.
+    #[error("{prefix} is being moved or was moved recently, by move {id}")]
+    DestinationMoves {
+        /// The destination.
+        prefix: Prefix,
+        /// The move's number.
+        id: u64,
+    },
+    /// The flow is being moved.
+    #[error("{flow} is being moved or was moved recently")]
+    FlowMoves {
+        /// The flow.
+        flow: Flow,
+    },
+    /// No set of next hops satisfies the rules; the text counts them by what they break.
+    #[error("{0}")]
+    Rules(String),
+}
 
 /// A set of next hops with its predicted effect.
 struct Candidate {
@@ -108,7 +154,7 @@ pub fn decide<L: Loads + ?Sized>(
     is_barred: impl Fn(&str, Prefix, &[Member]) -> bool,
     rules: &MoveRules,
 ) -> Result<Decision, NoMove> {
-    let suspect = flows.first().ok_or_else(|| NoMove(String::from("no flow is suspected")))?;
+    let suspect = flows.first().ok_or(NoMove::NoSuspect)?;
     let prefix = Prefix::host(suspect.flow.dst());
     let name = fabric.router(router).name.as_str();
     let paths: Vec<Path> =
@@ -117,11 +163,11 @@ pub fn decide<L: Loads + ?Sized>(
     let before = per_mille(loads.load(from).unwrap_or(0), fabric, from);
     let taken = paths[0].links().iter().find(|link| fabric.from(**link) == End::Router(router));
     let Some(&taken) = taken else {
-        return Err(NoMove(format!("{} does not cross {name}", suspect.flow)));
+        return Err(NoMove::Elsewhere { flow: suspect.flow, router: name.into() });
     };
     let next_hops = next_hops(fabric, loads, router, prefix, taken);
     if next_hops.is_empty() {
-        return Err(NoMove(format!("{name} has no other next hop for {prefix}")));
+        return Err(NoMove::NoOtherHop { router: name.into(), prefix });
     }
     // Flows may leave a link at 100 percent even if the emptiest other link would be at 80.
     let limit = (rules.most_percent * 10).max(before.saturating_sub(rules.margin_percent * 10));
@@ -149,7 +195,7 @@ pub fn decide<L: Loads + ?Sized>(
         }
     }
     let Some(best) = best else {
-        return Err(NoMove(refused.describe(fabric, flows, from, before, rules)));
+        return Err(NoMove::Rules(refused.describe(fabric, flows, from, before, rules)));
     };
     let reason = reason(fabric, from, flows, &best, before);
     Ok(Decision {
@@ -390,7 +436,7 @@ mod tests {
         let rules = MoveRules::default();
         let found =
             decide(&fabric, &loads[..], at, &[suspect], &BTreeSet::new(), |_, _, _| false, &rules);
-        found.map(|decision| decision.after).map_err(|none| none.0)
+        found.map(|decision| decision.after).map_err(|none| alloc::format!("{none}"))
     }
 
     #[test]

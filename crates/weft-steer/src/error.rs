@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use crate::Refusal;
+
 /// An error of work with real routers.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -49,7 +51,7 @@ pub enum SteerError {
         /// The router.
         router: String,
         /// The reason and the remedy.
-        reason: String,
+        reason: Refusal,
     },
     /// Another controller holds the lease.
     #[error("{holder} steers this fabric (lease {}); stop it, or wait until its lease ends", path.display())]

@@ -10,7 +10,7 @@ use weft_lab::{Lab, NodeKind, Routing};
 use weft_route::installed::{Addresses, Cable};
 use weft_units::{BitRate, unknown_name};
 
-use crate::SteerError;
+use crate::{Refusal, SteerError};
 
 /// The routers of a fabric.
 ///
@@ -199,7 +199,7 @@ impl Inventory {
         let known: Vec<&str> = self.routers.iter().map(|router| router.name.as_str()).collect();
         let unknown = || SteerError::Refused {
             router: name.into(),
-            reason: unknown_name("router", name, &known),
+            reason: Refusal::UnknownRouter(unknown_name("router", name, &known)),
         };
         self.routers.iter().find(|router| router.name == name).ok_or_else(unknown)
     }

@@ -31,7 +31,7 @@ mod lease;
 mod reach;
 mod tables;
 
-pub use apply::{Change, PROTOCOL, Plan};
+pub use apply::{Change, PROTOCOL, Plan, Refusal};
 pub use collect::{Collector, CollectorCounters, Heard};
 pub use config::SteerConfig;
 pub use daemon::{

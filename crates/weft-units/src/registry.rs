@@ -53,8 +53,8 @@ impl From<UnknownName> for String {
 ///
 /// assert_eq!("fair".parse(), Ok(Queue::Fair));
 /// assert_eq!(Queue::Fifo.about(), "first in, first out");
-/// let error = "fare".parse::<Queue>().unwrap_err();
-/// assert_eq!(error.to_string(), "no queue \"fare\", did you mean \"fair\"? (known: fifo, fair)");
+/// let error = "fairr".parse::<Queue>().unwrap_err();
+/// assert_eq!(error.to_string(), "no queue \"fairr\", did you mean \"fair\"? (known: fifo, fair)");
 /// ```
 #[macro_export]
 macro_rules! registry {

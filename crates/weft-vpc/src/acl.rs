@@ -12,7 +12,7 @@ use core::fmt;
 
 use thiserror::Error;
 
-use crate::{Action, Direction, Frame, Net, Network, Prefix, Rule, neighbour};
+use crate::{Action, Direction, Frame, Net, Network, Prefix, Rule, RuleError, neighbour};
 
 mod classifier;
 
@@ -53,7 +53,7 @@ pub enum AclError {
         /// The rule.
         rule: String,
         /// The contradiction.
-        problem: String,
+        problem: RuleError,
     },
     /// A rule that names an unknown set.
     #[error("{list}: rule {rule:?}: {problem}")]

@@ -3,9 +3,7 @@
 use core::fmt;
 use core::str::FromStr;
 
-use alloc::string::String;
-
-use weft_units::unknown_name;
+use weft_units::UnknownName;
 
 /// The direction of a frame, seen from the tenant whose port it passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,12 +42,12 @@ impl fmt::Display for Direction {
 }
 
 impl FromStr for Direction {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
+    type Err = UnknownName;
+    fn from_str(text: &str) -> Result<Self, UnknownName> {
         match text {
             "ingress" => Ok(Self::Ingress),
             "egress" => Ok(Self::Egress),
-            _ => Err(unknown_name("direction", text, &["ingress", "egress"])),
+            _ => Err(UnknownName::new("direction", text, &["ingress", "egress"])),
         }
     }
 }

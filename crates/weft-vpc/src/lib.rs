@@ -34,7 +34,7 @@ pub use limit::{Limit, LimitError, Limiter};
 pub use offload::{Offload, OffloadError};
 pub use policies::{Policies, PoliciesError, PortPolicies};
 pub use prefix::{ParsePrefixError, Prefix, PrefixMap};
-pub use rule::{Action, Ends, Net, ParseRuleError, Ports, Rule};
+pub use rule::{Action, Ends, Net, ParseRuleError, Ports, Rule, RuleError};
 pub use security_group::{
     Pass, Refusal, SecurityGroupConfig, SecurityGroupCounters, SecurityGroups,
 };

@@ -9,16 +9,16 @@
 //! the name of a set of prefixes; PORTS is a port, or two with `-` between them. In a file a rule may also
 //! be a table with these words as keys.
 
-use alloc::borrow::ToOwned;
-use alloc::format;
 use alloc::string::String;
 
 use crate::{Direction, Prefix, protocol};
 
+mod error;
 mod text;
 #[cfg(feature = "serde")]
 mod with_serde;
 
+pub use error::RuleError;
 pub use text::ParseRuleError;
 
 /// The action of a rule on packets that it matches.
@@ -128,29 +128,28 @@ impl Rule {
     /// Checks that the rule's parts are consistent.
     ///
     /// # Errors
-    /// A description of the mistake: ports or types without a protocol that has them, or addresses of two
-    /// versions.
-    pub fn check(&self) -> Result<(), String> {
+    /// Returns the contradiction: ports or types without a protocol that has them, or addresses of two versions.
+    pub fn check(&self) -> Result<(), RuleError> {
         let has_ports = self.from.ports.is_some() || self.to.ports.is_some();
         if has_ports && !matches!(self.protocol, Some(protocol::TCP | protocol::UDP)) {
-            return Err("ports need protocol tcp or udp".to_owned());
+            return Err(RuleError::PortsWithoutProtocol);
         }
         if self.icmp.is_some() && !matches!(self.protocol, Some(protocol::ICMP | protocol::ICMPV6))
         {
-            return Err("type needs protocol icmp or icmpv6".to_owned());
+            return Err(RuleError::TypeWithoutProtocol);
         }
         let (from, to) = (&self.from.net, &self.to.net);
         if let (Net::Prefix(from), Net::Prefix(to)) = (from, to)
             && from.address().is_ipv4() != to.address().is_ipv4()
         {
-            return Err(format!("{from} and {to} are of two versions of IP"));
+            return Err(RuleError::TwoVersions { from: *from, to: *to });
         }
         let v4 = |net: &Net| matches!(net, Net::Prefix(prefix) if prefix.address().is_ipv4());
         let v6 = |net: &Net| matches!(net, Net::Prefix(prefix) if prefix.address().is_ipv6());
         let mixed = (self.protocol == Some(protocol::ICMPV6) && (v4(from) || v4(to)))
             || (self.protocol == Some(protocol::ICMP) && (v6(from) || v6(to)));
         if mixed {
-            return Err("icmp is of IPv4 and icmpv6 of IPv6; the prefix is of the other".to_owned());
+            return Err(RuleError::IcmpOfOtherVersion);
         }
         Ok(())
     }

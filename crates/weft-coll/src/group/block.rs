@@ -1,6 +1,7 @@
 //! The execution of a block's steps.
 
 use alloc::format;
+use alloc::string::ToString;
 use core::ops::Range;
 
 use weft_plan::collective::Step;
@@ -174,7 +175,7 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
             Ok(false) => Ok(Outcome::Waits),
             Err(why) => {
                 self.peers[to].gone = true;
-                Err(Error::Gone { rank: to, why })
+                Err(Error::Gone { rank: to, why: why.to_string() })
             }
         }
     }

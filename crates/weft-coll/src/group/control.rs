@@ -1,5 +1,7 @@
 //! Control messages: assignments of blocks, progress, and failure.
 
+use alloc::string::ToString;
+
 use weft_plan::collective::Channel;
 
 use super::{CHANNELS, Group, Peer, index};
@@ -32,7 +34,7 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
             match link.send(to, channel, 0, &head.emit(), text.as_bytes()) {
                 Ok(true) => drop(self.peers[to].notices.pop_front()),
                 Ok(false) => return,
-                Err(why) => return self.peer_gone(to, why),
+                Err(why) => return self.peer_gone(to, why.to_string()),
             }
         }
     }
@@ -49,7 +51,7 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         match link.send(to, channel, 0, &head.emit(), &[]) {
             Ok(true) => self.channels[index(channel)].peers[to].reported = done,
             Ok(false) => {}
-            Err(why) => self.peer_gone(to, why),
+            Err(why) => self.peer_gone(to, why.to_string()),
         }
     }
 

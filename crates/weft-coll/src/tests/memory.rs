@@ -2,13 +2,12 @@
 //! each other, the link is often full, and ranks run at arbitrary times.
 
 use alloc::collections::{BTreeMap, VecDeque};
-use alloc::string::String;
 use alloc::vec::Vec;
 use core::cell::RefCell;
 
 use weft_units::{Duration, Instant, Rng, Seed};
 
-use crate::{Call, Channel, Config, Event, Group, Link};
+use crate::{Call, Channel, Config, Event, Group, Link, LinkError};
 
 const LANES: u64 = 3;
 
@@ -59,7 +58,7 @@ impl Link for End<'_> {
         lane: u64,
         head: &[u8],
         body: &[u8],
-    ) -> Result<bool, String> {
+    ) -> Result<bool, LinkError> {
         let mut wire = self.wire.borrow_mut();
         let room = wire.room;
         let lane = (self.rank, to, u8::from(channel == Channel::Network), lane % LANES);

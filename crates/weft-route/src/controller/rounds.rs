@@ -93,7 +93,7 @@ impl Controller {
                 }
                 Err(no_move) => {
                     failed += 1;
-                    why = why.or(Some(no_move.0));
+                    why = why.or(Some(no_move));
                 }
             }
         }
@@ -101,10 +101,8 @@ impl Controller {
             let episode = self.episodes.entry(link).or_default();
             episode.rounds = episode.rounds.saturating_add(1);
         } else {
-            let why = why.unwrap_or_else(|| {
-                String::from("no flow was sampled in enough windows, so none is suspected")
-            });
-            self.emit_once(link, What::NoMove, why, now);
+            let why = why.unwrap_or(NoMove::TooFewSamples);
+            self.emit_once(link, What::NoMove, format!("{why}"), now);
         }
     }
 
@@ -138,14 +136,7 @@ impl Controller {
                 break;
             }
         }
-        best.ok_or_else(|| {
-            why.unwrap_or_else(|| {
-                NoMove(format!(
-                    "every router on the path of {} gets no moves after refusals",
-                    suspect.flow
-                ))
-            })
-        })
+        best.ok_or_else(|| why.unwrap_or(NoMove::LeftAlone { flow: suspect.flow }))
     }
 
     fn excluded(&self, prefix: Prefix, now: Instant) -> Excluded<'_> {
@@ -176,9 +167,7 @@ impl Controller {
     ) -> Result<Decision, NoMove> {
         let prefix = Prefix::host(suspect.flow.dst());
         if let Some(id) = excluded.routers.get(&router) {
-            return Err(NoMove(format!(
-                "{prefix} is being moved or was moved recently, by move {id}"
-            )));
+            return Err(NoMove::DestinationMoves { prefix, id: *id });
         }
         let (destination, links) = (suspect.flow.dst(), self.fabric.links_of(router));
         let mut flows = alloc::vec![suspect];
@@ -195,7 +184,7 @@ impl Controller {
         all.dedup_by_key(|other| other.flow);
         flows.extend(all.into_iter().filter(|other| other.flow != suspect.flow));
         if let Some(it) = flows.iter().find(|it| excluded.flows.contains(&it.flow)) {
-            return Err(NoMove(format!("{} is being moved or was moved recently", it.flow)));
+            return Err(NoMove::FlowMoves { flow: it.flow });
         }
         let is_barred = |router: &str, prefix, members: &[Member]| {
             let same = |it: &Barred| {

@@ -6,7 +6,7 @@ use std::path::Path;
 use weft_route::Prefix;
 use weft_route::installed::Member;
 
-use super::Change;
+use super::{Change, Refusal};
 use crate::tables::NextHop;
 use crate::{RouterEntry, SteerError};
 
@@ -41,25 +41,23 @@ pub(super) fn commands(
     configured: &str,
     candidates: &[NextHop],
     change: &Change,
-) -> Result<Vec<String>, String> {
+) -> Result<Vec<String>, Refusal> {
     let to = Prefix::host(change.destination);
     let words = if change.destination.is_ipv4() { IPV4 } else { IPV6 };
     let Words { prefix, ip, family } = words;
     let autonomous = configured.lines().find_map(|line| line.strip_prefix("router bgp "));
-    let autonomous = autonomous.ok_or("FRR runs no BGP: use apply = \"kernel\"")?;
+    let autonomous = autonomous.ok_or(Refusal::NoBgp)?;
     let mut lines = vec![String::from("configure terminal")];
     let mut changed = vec![];
-    let devices = candidates.iter().filter_map(|hop| hop.dev.as_deref());
     if let Some(members) = &change.members {
         let is_candidate =
             |port: &String| candidates.iter().any(|hop| hop.dev.as_ref() == Some(port));
         if let Some(member) = members.iter().find(|member| !is_candidate(&member.port)) {
-            let there: Vec<&str> = devices.collect();
-            let there = there.join(", ");
-            return Err(format!("no route to {to} by {}, only by {there}", member.port));
+            let there = candidates.iter().filter_map(|hop| hop.dev.clone()).collect();
+            return Err(Refusal::NoRouteBy { to, port: member.port.clone(), there });
         }
         if members.is_empty() {
-            return Err(format!("{to} would have no next hop"));
+            return Err(Refusal::NoNextHop(to));
         }
     }
     for device in candidates.iter().filter_map(|hop| hop.dev.as_deref()) {
@@ -70,7 +68,7 @@ pub(super) fn commands(
                 && !line.contains(&name)
         });
         if let Some(others) = others {
-            return Err(format!("{device} has a route-map of the operator's: {others}"));
+            return Err(Refusal::RouteMap { device: device.into(), line: others.into() });
         }
         let wanted = |members: &Vec<Member>| members.iter().any(|member| member.port == device);
         let exclude = change.members.as_ref().is_some_and(|members| !wanted(members));

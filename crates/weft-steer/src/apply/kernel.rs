@@ -6,10 +6,10 @@ use std::net::IpAddr;
 use weft_route::Prefix;
 use weft_route::installed::Member;
 
-use super::{Change, PROTOCOL, candidates};
+use super::{Change, PROTOCOL, Refusal, candidates};
 use crate::tables::{NextHop, Shown};
 
-pub(super) fn commands(shown: &Shown, change: &Change) -> Result<Vec<String>, String> {
+pub(super) fn commands(shown: &Shown, change: &Change) -> Result<Vec<String>, Refusal> {
     let to = Prefix::host(change.destination);
     // The default metric of IPv4 is zero, which precedes any routing protocol's; that of IPv6 is 1024.
     let (ip, metric, best) = match change.destination {
@@ -26,23 +26,21 @@ pub(super) fn commands(shown: &Shown, change: &Change) -> Result<Vec<String>, St
         same(&route.dst) && route.metric <= best && !is_ours(&route.protocol)
     };
     if let Some(route) = shown.routes.iter().find(other) {
-        return Err(format!(
-            "{to} has a route of protocol {} with metric {}, which the controller's would replace: give it a higher metric",
-            route.protocol, route.metric
-        ));
+        let (protocol, metric) = (route.protocol.clone(), route.metric);
+        return Err(Refusal::WouldReplace { to, protocol, metric });
     }
     let candidates = candidates(shown, change)?;
     let mut words = vec![];
     for Member { port, weight, .. } in members {
         let hop = candidates.iter().find(|hop| hop.dev.as_ref() == Some(port) && !hop.has("dead"));
         let Some(next_hop) = hop.and_then(NextHop::words) else {
-            let there: Vec<&str> = candidates.iter().filter_map(|hop| hop.dev.as_deref()).collect();
-            return Err(format!("no route to {to} by {port}, only by {}", there.join(", ")));
+            let there = candidates.iter().filter_map(|hop| hop.dev.clone()).collect();
+            return Err(Refusal::NoRouteBy { to, port: port.clone(), there });
         };
         words.push((next_hop, *weight));
     }
     let next_hops = match words.as_slice() {
-        [] => return Err(format!("{to} would have no next hop")),
+        [] => return Err(Refusal::NoNextHop(to)),
         [(only, _)] => format!(" {only}"),
         many => {
             many.iter().map(|(hop, weight)| format!(" nexthop {hop} weight {weight}")).collect()

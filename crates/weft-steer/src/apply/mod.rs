@@ -6,6 +6,7 @@
 
 pub(crate) mod frr;
 mod kernel;
+mod refusal;
 
 use std::fmt;
 use std::net::IpAddr;
@@ -15,6 +16,8 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use weft_route::Prefix;
 use weft_route::installed::{Member, Router, Target};
+
+pub use refusal::Refusal;
 
 use crate::lease::Lease;
 use crate::tables::{NextHop, RouteEntry, Shown};
@@ -123,28 +126,32 @@ impl RouterEntry {
 }
 
 /// Returns the difference between tables and a change, if there is one.
-pub(crate) fn difference(router: &Router, change: &Change) -> Option<String> {
+pub(crate) fn difference(router: &Router, change: &Change) -> Option<Refusal> {
     let to = Prefix::host(change.destination);
     let route = router.routes.iter().find(|route| route.to == to);
     let Some(wanted) = &change.members else {
         let steered = route.is_some_and(|route| route.steered);
-        return steered.then(|| format!("{to} is still steered"));
+        return steered.then_some(Refusal::StillSteered(to));
     };
-    let Some(route) = route else { return Some(format!("there is no route to {to}")) };
-    let Target::Group(name) = &route.via else { return Some(format!("{to} is dropped")) };
+    let Some(route) = route else { return Some(Refusal::Missing(to)) };
+    let Target::Group(name) = &route.via else { return Some(Refusal::Dropped(to)) };
     let group = router.groups.iter().find(|group| group.name == *name);
     let mut found: Vec<&str> =
         group.into_iter().flat_map(|group| &group.members).map(|it| it.port.as_str()).collect();
     let mut wanted: Vec<&str> = wanted.iter().map(|it| it.port.as_str()).collect();
     found.sort_unstable();
     wanted.sort_unstable();
-    (found != wanted)
-        .then(|| format!("{to} goes by {}, not by {}", found.join(", "), wanted.join(", ")))
+    let owned = |ports: &[&str]| ports.iter().map(|&port| port.to_owned()).collect();
+    (found != wanted).then(|| Refusal::Otherwise {
+        to,
+        found: owned(&found),
+        wanted: owned(&wanted),
+    })
 }
 
 /// Returns the next hops that the router's own routing has for a destination: those of the longest prefix that is not
 /// the controller's, and those of the next shorter one if a change may have narrowed the first.
-fn candidates(shown: &Shown, change: &Change) -> Result<Vec<NextHop>, String> {
+fn candidates(shown: &Shown, change: &Change) -> Result<Vec<NextHop>, Refusal> {
     let address = change.destination;
     let own = |route: &&RouteEntry| route.protocol != PROTOCOL.to_string();
     let prefix = |route: &RouteEntry| route.dst.parse::<Prefix>().ok();
@@ -172,16 +179,9 @@ fn candidates(shown: &Shown, change: &Change) -> Result<Vec<NextHop>, String> {
     }
     // A person who may name an interface on the router must not be able to run commands there as its administrator.
     if let Some(hop) = candidates.iter().find(|hop| !hop.is_plain()) {
-        return Err(format!(
-            "{:?} is not a safe word in a shell: rename the interface",
-            hop.dev.as_deref().unwrap_or_default()
-        ));
+        return Err(Refusal::Unsafe { device: hop.dev.clone().unwrap_or_default() });
     }
-    if candidates.is_empty() {
-        Err(format!("no route to {}", change.destination))
-    } else {
-        Ok(candidates)
-    }
+    if candidates.is_empty() { Err(Refusal::NoRoute(change.destination)) } else { Ok(candidates) }
 }
 
 /// Returns a route's next hops, also those of nexthop objects.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use weft_route::installed::Router;
 use weft_units::Instant;
 
-use crate::{Change, Lease, RouterEntry, SteerError};
+use crate::{Change, Lease, Refusal, RouterEntry, SteerError};
 
 /// A request to a router's threads.
 #[derive(Debug)]
@@ -141,7 +141,7 @@ fn make(
     let plan = router.plan(change)?;
     commands.clone_from(&plan.commands);
     if dry {
-        let reason = format!("dry run, would run: {}", plan.commands.join("; "));
+        let reason = Refusal::DryRun(plan.commands);
         return Err(SteerError::Refused { router: router.name.clone(), reason });
     }
     router.carry_out(&plan, lease)?;

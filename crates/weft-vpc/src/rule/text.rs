@@ -1,15 +1,14 @@
 //! The text form of a rule: its parser and its display.
 
 use alloc::borrow::ToOwned;
-use alloc::format;
 use alloc::string::String;
 use core::fmt;
 use core::str::FromStr;
 
 use thiserror::Error;
-use weft_units::unknown_name;
+use weft_units::UnknownName;
 
-use super::{Action, Ends, Net, Ports, Rule};
+use super::{Action, Ends, Net, Ports, Rule, RuleError};
 use crate::{ParsePrefixError, protocol};
 
 /// The reason that a text is not a rule.
@@ -21,7 +20,7 @@ pub enum ParseRuleError {
         /// The rule as it was written.
         rule: String,
         /// The mistake, and the expected words.
-        problem: String,
+        problem: RuleError,
     },
 }
 
@@ -44,14 +43,14 @@ impl<'a> Words<'a> {
         self.words.next_if_eq(&word).is_some()
     }
 
-    /// Returns the next word; `what` describes it in the error.
-    fn value(&mut self, what: &str) -> Result<&'a str, String> {
-        self.words.next().ok_or_else(|| format!("it ends where {what} is expected"))
+    /// Returns the next word; `expected` describes it in the error.
+    fn value(&mut self, expected: &'static str) -> Result<&'a str, RuleError> {
+        self.words.next().ok_or(RuleError::Incomplete { expected })
     }
 
-    fn number<T: FromStr>(&mut self, what: &str) -> Result<T, String> {
-        let word = self.value(what)?;
-        word.parse().map_err(|_| format!("{word:?} is not {what}"))
+    fn number<T: FromStr>(&mut self, expected: &'static str) -> Result<T, RuleError> {
+        let word = self.value(expected)?;
+        word.parse().map_err(|_| RuleError::NotANumber { word: word.into(), expected })
     }
 }
 
@@ -63,7 +62,7 @@ impl FromStr for Rule {
     }
 }
 
-fn parse(text: &str) -> Result<Rule, String> {
+fn parse(text: &str) -> Result<Rule, RuleError> {
     let mut words = Words { words: text.split_whitespace().peekable() };
     let first = words.words.peek().copied().unwrap_or_default();
     let priority = match first.starts_with(|letter: char| letter.is_ascii_digit()) {
@@ -73,8 +72,8 @@ fn parse(text: &str) -> Result<Rule, String> {
     let action = words.value("allow or deny")?.parse()?;
     let direction = words.value("ingress or egress")?.parse()?;
     let mut rule = Rule { priority, ..Rule::new(action, direction) };
-    let follow = ["from", "to", "type", "name"];
-    if let Some(word) = words.words.next_if(|word| !follow.contains(word)) {
+    const FOLLOW: [&str; 4] = ["from", "to", "type", "name"];
+    if let Some(word) = words.words.next_if(|word| !FOLLOW.contains(word)) {
         rule.protocol = parse_protocol(word)?;
     }
     while let Some(word) = words.words.next() {
@@ -87,68 +86,64 @@ fn parse(text: &str) -> Result<Rule, String> {
                 rule.icmp = Some((kind, code.transpose()?));
             }
             "name" => words.value("a name")?.clone_into(&mut rule.name),
-            _ => return Err(unknown_name("word", word, &follow)),
+            _ => return Err(UnknownName::new("word", word, &FOLLOW).into()),
         }
     }
     Ok(rule)
 }
 
-pub(super) fn parse_protocol(word: &str) -> Result<Option<u8>, String> {
+pub(super) fn parse_protocol(word: &str) -> Result<Option<u8>, UnknownName> {
     if word == "any" {
         return Ok(None);
     }
     let named = PROTOCOLS.iter().find(|(name, _)| *name == word).map(|(_, number)| *number);
     let number = named.or_else(|| word.parse().ok());
-    let names = ["any", "tcp", "udp", "icmp", "icmpv6", "a number to 255"];
-    number.map(Some).ok_or_else(|| unknown_name("protocol", word, &names))
+    let names = &["any", "tcp", "udp", "icmp", "icmpv6", "a number to 255"];
+    number.map(Some).ok_or_else(|| UnknownName::new("protocol", word, names))
 }
 
-fn parse_ends(words: &mut Words<'_>) -> Result<Ends, String> {
+fn parse_ends(words: &mut Words<'_>) -> Result<Ends, RuleError> {
     let net = words.value("any, a prefix or @set")?.parse()?;
     let ports = words.take("port").then(|| words.value("a port")?.parse()).transpose()?;
     Ok(Ends { net, ports })
 }
 
 impl FromStr for Net {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
+    type Err = RuleError;
+    fn from_str(text: &str) -> Result<Self, RuleError> {
         if text == "any" {
             return Ok(Self::Any);
         }
         match text.strip_prefix('@') {
-            Some("") => Err("@ without a name; a set is written @name".to_owned()),
+            Some("") => Err(RuleError::UnnamedSet),
             Some(name) => Ok(Self::Set(name.to_owned())),
             None => text.parse().map(Self::Prefix).map_err(|error| match error {
-                ParsePrefixError::NotAPrefix(_) => {
-                    format!(
-                        "{text:?} is not any, a prefix such as 10.0.0.0/8, or @ and a set's name"
-                    )
-                }
-                error => format!("{error}"),
+                ParsePrefixError::NotAPrefix(_) => RuleError::NotANet { word: text.into() },
+                error => RuleError::Prefix(error),
             }),
         }
     }
 }
 
 impl FromStr for Ports {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
+    type Err = RuleError;
+    fn from_str(text: &str) -> Result<Self, RuleError> {
         let (first, last) = text.split_once('-').unwrap_or((text, text));
         let ports = match (first.parse(), last.parse()) {
             (Ok(first), Ok(last)) => Self::new(first, last),
             _ => None,
         };
-        ports.ok_or_else(|| format!("{text:?} is not a port such as 80 or a range such as 80-90"))
+        ports.ok_or_else(|| RuleError::NotPorts { word: text.into() })
     }
 }
 
 impl FromStr for Action {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Self, String> {
+    type Err = UnknownName;
+    fn from_str(text: &str) -> Result<Self, UnknownName> {
         match text {
             "allow" => Ok(Self::Allow),
             "deny" => Ok(Self::Deny),
-            _ => Err(unknown_name("action", text, &["allow", "deny"])),
+            _ => Err(UnknownName::new("action", text, &["allow", "deny"])),
         }
     }
 }

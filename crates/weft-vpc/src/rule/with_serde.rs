@@ -8,7 +8,7 @@ use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::text::parse_protocol;
-use super::{Action, Ends, Net, Rule};
+use super::{Action, Ends, Net, Rule, RuleError};
 use crate::Direction;
 
 impl Serialize for Rule {
@@ -70,8 +70,8 @@ enum PortsText {
 }
 
 impl Table {
-    fn rule(self) -> Result<Rule, String> {
-        let ends = |net: Option<String>, ports: Option<PortsText>| -> Result<Ends, String> {
+    fn rule(self) -> Result<Rule, RuleError> {
+        let ends = |net: Option<String>, ports: Option<PortsText>| -> Result<Ends, RuleError> {
             let net = net.map_or(Ok(Net::Any), |net| net.parse())?;
             let ports = ports.map(|ports| match ports {
                 PortsText::One(port) => port.to_string().parse(),
@@ -82,7 +82,7 @@ impl Table {
         let icmp = match (self.icmp_type, self.icmp_code) {
             (Some(kind), code) => Some((kind, code)),
             (None, None) => None,
-            (None, Some(_)) => return Err("icmp-code needs icmp-type".to_string()),
+            (None, Some(_)) => return Err(RuleError::CodeWithoutType),
         };
         Ok(Rule {
             name: self.name,
