@@ -1,4 +1,4 @@
-"""Training by several processes, whose losses are the same with every backend. One of them:
+"""Trains a model in several processes; the losses are the same with every backend. One process:
 
     RANK=0 WORLD_SIZE=2 MASTER_ADDR=10.0.0.1 MASTER_PORT=29500 WEFT_JOB_TOKEN_FILE=job weft run -- python3 ddp.py weft
 """

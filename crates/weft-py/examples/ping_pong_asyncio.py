@@ -1,4 +1,4 @@
-"""Ping-pongs side by side: `ping_pong_asyncio.py 7000`, and `ping_pong_asyncio.py 10.0.0.1:7000 [SIDE_BY_SIDE [COUNT]]`."""
+"""Concurrent ping-pongs: `ping_pong_asyncio.py 7000`, and `ping_pong_asyncio.py 10.0.0.1:7000 [SIDE_BY_SIDE [COUNT]]`."""
 
 import asyncio
 import sys

@@ -9,7 +9,7 @@ use weft_msg::{Payload, Slice};
 use crate::memory::Memory;
 use crate::shared::Shared;
 
-/// A body.
+/// The body of a message.
 #[derive(Debug)]
 pub(crate) enum Body {
     Bytes(PyBuffer<u8>),
@@ -28,7 +28,7 @@ impl Body {
         Ok(Self::Bytes(bytes))
     }
 
-    /// What a node takes, while the interpreter's lock is held: nobody writes to the bytes meanwhile.
+    /// Returns the body for a node. The caller holds the interpreter's lock, so that no thread writes to the bytes.
     pub(crate) fn payload(&self, _: Python<'_>) -> Payload<'_> {
         match self {
             Self::Lent(slice) => Payload::Lent(*slice),

@@ -1,4 +1,4 @@
-//! The one place where errors become exceptions: those of `weft.errors`.
+//! Converts errors to the exceptions of `weft.errors`.
 
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
@@ -6,7 +6,7 @@ use weft_comm::CommError;
 use weft_msg::{CloseReason, ConfigError, Refused, SendError};
 use weft_xrdma::NodeError;
 
-/// An exception of `weft.errors`.
+/// Returns an exception of `weft.errors`.
 pub(crate) fn exception(py: Python<'_>, class: &str, text: &str) -> PyErr {
     let made = py
         .import("weft.errors")
@@ -15,18 +15,18 @@ pub(crate) fn exception(py: Python<'_>, class: &str, text: &str) -> PyErr {
     made.map_or_else(|error| error, PyErr::from_value)
 }
 
-/// Memory that Python still looks at, or the device.
+/// Returns the exception for memory that Python or the device still uses.
 pub(crate) fn in_use(text: &str) -> PyErr {
     PyBufferError::new_err(text.to_owned())
 }
 
 /// An error that has a class in `weft.errors`.
 pub(crate) trait Raise: core::fmt::Display {
-    /// Its name.
-    fn class(&self) -> &'static str;
+    /// Returns the name of the class.
+        fn class(&self) -> &'static str;
 
-    /// The exception.
-    fn raise(&self, py: Python<'_>) -> PyErr {
+    /// Returns the exception.
+        fn raise(&self, py: Python<'_>) -> PyErr {
         exception(py, self.class(), &self.to_string())
     }
 }

@@ -19,26 +19,25 @@ pub(crate) struct Event {
     kind: &'static str,
     /// The channel; 0 for a connection that failed.
     channel: u64,
-    /// Of which call or message.
+    /// The number of the call or message.
     number: u64,
     message: Option<Py<Message>>,
     /// The reason.
     error: Option<Py<PyAny>>,
 }
 
-/// A channel's number in Python.
+/// Returns a channel's number in Python.
 pub(crate) fn number(channel: ChannelId) -> u64 {
     channel.data().as_ffi()
 }
 
-/// The channel of a number.
+/// Returns the channel of a number.
 pub(crate) fn channel(number: u64) -> ChannelId {
     KeyData::from_ffi(number).into()
 }
 
-/// What Python is to be told of what happened. Where the time of calls went goes with their responses; what is slow
-/// is counted.
-pub(crate) fn tell(
+/// Converts a node's events to Python's. The times of calls go with their responses; slow calls are only counted.
+pub(crate) fn convert(
     py: Python<'_>,
     shared: &Arc<Shared>,
     happened: Vec<Happened>,

@@ -1,4 +1,4 @@
-//! A rank of a group, for `weft.torch`: collectives on memory of Python's, done by a thread of their own.
+//! A rank of a group, for `weft.torch`: collectives on Python's memory, performed by a separate thread.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,8 +15,8 @@ use weft_comm::{
 
 use crate::error::{Raise, exception};
 
-/// Maximum delay of a signal.
-const PATIENCE: Duration = Duration::from_millis(50);
+/// Maximum delay before a signal is handled.
+const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The state of a rank.
 enum State {
@@ -29,7 +29,7 @@ enum State {
 #[pyclass(frozen, module = "weft._weft")]
 pub(crate) struct Group {
     state: Mutex<State>,
-    /// Its address, for all ranks.
+    /// The rank's address, for all ranks.
     #[pyo3(get)]
     address: String,
 }
@@ -43,12 +43,12 @@ impl fmt::Debug for Group {
 impl Drop for Group {
     fn drop(&mut self) {
         let state = core::mem::replace(&mut *self.state(), State::Left);
-        // The thread gives memory back to Python before it ends, for which it needs the interpreter.
+        // The thread returns memory to Python before it ends, and needs the interpreter for that.
         Python::attach(|py| py.detach(|| drop(state)));
     }
 }
 
-/// A collective that is under way. It keeps its memory.
+/// A collective in progress, which keeps its memory.
 #[pyclass(frozen, module = "weft._weft")]
 #[derive(Debug)]
 pub(crate) struct Work {
@@ -56,7 +56,7 @@ pub(crate) struct Work {
     what: String,
 }
 
-/// Memory of Python's, which it keeps for as long as this is there.
+/// Memory of Python, kept alive by this buffer.
 struct Bytes(PyBuffer<u8>);
 
 impl AsMut<[u8]> for Bytes {
@@ -65,8 +65,8 @@ impl AsMut<[u8]> for Bytes {
             return &mut [];
         }
         let (start, len) = (self.0.buf_ptr().cast::<u8>(), self.0.len_bytes());
-        // SAFETY: the buffer is of that many bytes, one after the other, can be written to, and lives as long as `self`.
-        // That nobody else uses it until the work is done is what programs promise a backend of collectives.
+        // SAFETY: the buffer has that many contiguous bytes, is writable, and lives as long as `self`.
+        // Programs promise a backend of collectives not to use it until the work is done.
         unsafe { core::slice::from_raw_parts_mut(start, len) }
     }
 }
@@ -127,7 +127,7 @@ impl Group {
         joined.map_err(|error: CommError| error.raise(py))
     }
 
-    /// Asks for a collective on memory that can be written to.
+    /// Submits a collective on writable memory.
     fn submit(
         &self,
         collective: &str,
@@ -139,7 +139,7 @@ impl Group {
         let py = memory.py();
         let buffer: PyBuffer<u8> = PyBuffer::get(memory)?;
         if !buffer.is_c_contiguous() || buffer.readonly() {
-            return Err(PyBufferError::new_err("the memory is not to be written to, or has gaps"));
+            return Err(PyBufferError::new_err("the memory is not writable, or not contiguous"));
         }
         let data_type = find(py, data_type, &DataType::ALL, DataType::name)?;
         let call = Call {
@@ -158,7 +158,7 @@ impl Group {
         }
     }
 
-    /// Leaves the group, when the others have what they need of this rank.
+    /// Leaves the group after the other ranks have received this rank's data.
     fn leave(&self, py: Python<'_>) {
         py.detach(|| drop(core::mem::replace(&mut *self.state(), State::Left)));
     }
@@ -166,19 +166,19 @@ impl Group {
 
 #[pymethods]
 impl Work {
-    /// Returns True if it is done or has failed.
+    /// Returns True if the work is done or has failed.
     fn is_done(&self) -> bool {
         self.pending.is_done()
     }
 
-    /// Waits until it is done, for this many seconds at most.
+    /// Waits until the work is done, `timeout` seconds at most.
     #[pyo3(signature = (timeout=None))]
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let limit = timeout.and_then(|seconds| Duration::try_from_secs_f64(seconds.max(0.0)).ok());
         let mut waited = Duration::ZERO;
         loop {
-            let left = limit.map_or(PATIENCE, |limit| limit.saturating_sub(waited));
-            match py.detach(|| self.pending.wait(PATIENCE.min(left))) {
+            let left = limit.map_or(SIGNAL_CHECK_INTERVAL, |limit| limit.saturating_sub(waited));
+            match py.detach(|| self.pending.wait(SIGNAL_CHECK_INTERVAL.min(left))) {
                 Some(Ok(())) => return Ok(()),
                 Some(Err(why)) => {
                     return Err(exception(py, "Closed", &format!("{}: {why}", self.what)));
@@ -186,7 +186,7 @@ impl Work {
                 None => {}
             }
             py.check_signals()?;
-            waited += PATIENCE.min(left);
+            waited += SIGNAL_CHECK_INTERVAL.min(left);
             if limit.is_some_and(|limit| waited >= limit) {
                 let whom = self.pending.waits_for();
                 let whom =

@@ -1,11 +1,11 @@
-//! `weft._weft`: what the Python package `weft` asks of a node. It waits, sends and says what happened; whom to tell
-//! is Python's matter (`python/weft/`).
+//! `weft._weft`: the native part of the Python package `weft`. It waits, sends and returns events; `python/weft/`
+//! dispatches them.
 //!
-//! | what | where |
+//! | subject | file |
 //! | --- | --- |
 //! | a node, and the interpreter's lock while it waits | `node.rs`, `shared.rs` |
 //! | bodies without a copy, in both directions | `message.rs`, `memory.rs` |
-//! | collectives, on a thread of their own | `group.rs` |
+//! | collectives, on a separate thread | `group.rs` |
 //! | errors as exceptions | `error.rs` |
 
 use pyo3::prelude::*;

@@ -1,4 +1,4 @@
-//! Registered memory, to send from without a copy. Its buffer can be written to.
+//! Registered memory, to send from without a copy. Its buffer is writable.
 
 use core::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -31,7 +31,7 @@ impl Memory {
         self.block.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    /// The memory as a node may have it, if it is that node's.
+    /// Returns the memory's slice, if it belongs to node `to`.
     pub(crate) fn lend(&self, py: Python<'_>, to: &Shared) -> PyResult<Slice> {
         if !core::ptr::eq(&raw const *self.shared, to) {
             return Err(exception(py, "Error", "the memory is another node's"));
@@ -53,7 +53,7 @@ impl Memory {
         self.len as usize
     }
 
-    /// Gives it back now, instead of when nobody has it any more.
+    /// Releases the memory now, instead of when its last reference is gone.
     fn release(&self, py: Python<'_>) -> PyResult<()> {
         if self.exports.load(Ordering::Relaxed) > 0 {
             return Err(in_use("memoryviews of the memory exist"));
@@ -69,7 +69,7 @@ impl Memory {
     }
 
     /// # Safety
-    /// As the buffer protocol says.
+    /// The caller follows the buffer protocol.
     unsafe fn __getbuffer__(
         slf: Bound<'_, Self>,
         view: *mut ffi::Py_buffer,
@@ -92,7 +92,7 @@ impl Memory {
     }
 
     /// # Safety
-    /// As the buffer protocol says.
+    /// The caller follows the buffer protocol.
     unsafe fn __releasebuffer__(&self, _view: *mut ffi::Py_buffer) {
         self.exports.fetch_sub(1, Ordering::Relaxed);
         self.shared.release_export();

@@ -1,5 +1,5 @@
-//! A message that arrived. Its buffer is the memory that the device wrote to, which is the message's for as long as
-//! anybody looks at it.
+//! A received message. Its buffer is the memory to which the device wrote; the message owns it until the last view of
+//! it is gone.
 
 use core::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,7 +13,7 @@ use weft_msg::{Call, ChannelId, Decomposition, Message as Received};
 use crate::error::in_use;
 use crate::shared::Shared;
 
-/// A message that arrived.
+/// A received message.
 #[pyclass(frozen, module = "weft._weft")]
 #[derive(Debug)]
 pub(crate) struct Message {
@@ -77,7 +77,7 @@ impl Message {
         }
     }
 
-    /// Where the time of the call went, ns: request, peer, response, and how far the peer's clock is ahead.
+    /// The times of the call, ns: request, peer, response, and the offset of the peer's clock.
     #[getter]
     fn trace(&self) -> Option<(u64, u64, u64, i64)> {
         self.trace.map(|time| {
@@ -91,7 +91,7 @@ impl Message {
         self.len
     }
 
-    /// Gives its memory back now, instead of when nobody has it any more.
+    /// Releases the message's memory now, instead of when its last reference is gone.
     fn release(&self) -> PyResult<()> {
         if self.exports.load(Ordering::Relaxed) > 0 {
             return Err(in_use("memoryviews of the message's body exist"));
@@ -103,7 +103,7 @@ impl Message {
     }
 
     /// # Safety
-    /// As the buffer protocol says.
+    /// The caller follows the buffer protocol.
     unsafe fn __getbuffer__(
         slf: Bound<'_, Self>,
         view: *mut ffi::Py_buffer,
@@ -126,7 +126,7 @@ impl Message {
     }
 
     /// # Safety
-    /// As the buffer protocol says.
+    /// The caller follows the buffer protocol.
     unsafe fn __releasebuffer__(&self, _view: *mut ffi::Py_buffer) {
         self.exports.fetch_sub(1, Ordering::Relaxed);
         self.shared.release_export();

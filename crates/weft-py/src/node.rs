@@ -1,4 +1,4 @@
-//! A node. While it waits, other threads of the interpreter run, and signals are seen to.
+//! A node for Python. While it waits, other threads of the interpreter run, and signals are handled.
 
 use std::collections::BTreeMap;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -14,12 +14,12 @@ use weft_xrdma::{Lending, Options};
 
 use crate::body::Body;
 use crate::error::{Raise, exception};
-use crate::event::{Event, channel, tell};
+use crate::event::{Event, channel, convert};
 use crate::memory::Memory;
 use crate::shared::{Shared, State};
 
-/// Maximum delay of a signal.
-const PATIENCE: Duration = Duration::from_millis(50);
+/// Maximum delay before a signal is handled.
+const SIGNAL_CHECK_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A context on a device, and the sockets around it.
 #[pyclass(frozen, module = "weft._weft")]
@@ -53,10 +53,10 @@ impl Node {
     }
 }
 
-/// Seconds of Python; those too many to count are for ever, or nearly.
+/// Converts Python's seconds to a duration; a number that is too large becomes the maximum.
 fn nanoseconds(seconds: f64) -> PyResult<Duration> {
     if seconds.is_nan() {
-        return Err(PyValueError::new_err("a timeout that is not a number"));
+        return Err(PyValueError::new_err("the timeout is not a number"));
     }
     let time = time::Duration::try_from_secs_f64(seconds.max(0.0));
     let nanos = time.ok().and_then(|time| u64::try_from(time.as_nanos()).ok());
@@ -87,21 +87,21 @@ impl Node {
         Ok(Self { shared: Arc::new(Shared::new(node, Lending::default())) })
     }
 
-    /// Takes channels at an address; says which it became.
+    /// Accepts channels at an address. Returns the address with its port.
     fn listen(&self, py: Python<'_>, address: &str) -> PyResult<String> {
         let address = resolve(py, address)?;
         let became = self.with(py, |state| state.node.listen(address))?;
         became.map(|address| address.to_string()).map_err(|error| error.raise(py))
     }
 
-    /// Begins a channel; "connected" or "connect-failed" follows with this number.
+    /// Starts to open a channel; "connected" or "connect-failed" follows with the number returned.
     fn connect(&self, py: Python<'_>, address: &str) -> PyResult<u64> {
         let address = resolve(py, address)?;
         let ticket = self.with(py, |state| state.node.connect(address))?;
         ticket.map(|ticket| ticket.number()).map_err(|error| error.raise(py))
     }
 
-    /// Sends a message and gives its number.
+    /// Sends a message and returns its number.
     fn send(&self, channel: u64, body: &Bound<'_, PyAny>) -> PyResult<u64> {
         self.submit(channel, body, |state, channel, body| {
             let now = state.node.now();
@@ -109,7 +109,7 @@ impl Node {
         })
     }
 
-    /// Sends a request and gives its number.
+    /// Sends a request and returns its number.
     fn request(&self, channel: u64, body: &Bound<'_, PyAny>) -> PyResult<u64> {
         self.submit(channel, body, |state, channel, body| {
             let now = state.node.now();
@@ -125,7 +125,7 @@ impl Node {
         })
     }
 
-    /// A request's response is no longer wanted.
+    /// Cancels a request: its response is dropped.
     fn forget(&self, py: Python<'_>, of: u64, request: u64) -> PyResult<()> {
         self.with(py, |state| state.node.context().forget(channel(of), request))
     }
@@ -146,32 +146,32 @@ impl Node {
         })
     }
 
-    /// Moves everything that can move, and says what happened.
+    /// Makes progress and returns the events.
     fn poll(&self, py: Python<'_>) -> PyResult<Vec<Event>> {
         let happened = self.with(py, |state| {
             state.node.poll();
             state.take_events()
         })?;
-        tell(py, &self.shared, happened)
+        convert(py, &self.shared, happened)
     }
 
-    /// The same after a wait for the descriptor.
+    /// Makes progress after a wait for the descriptor, and returns the events.
     fn process_event(&self, py: Python<'_>) -> PyResult<Vec<Event>> {
         let happened = self.with(py, |state| {
             state.node.process_event();
             state.take_events()
         })?;
-        tell(py, &self.shared, happened)
+        convert(py, &self.shared, happened)
     }
 
-    /// Waits for an event, for this many seconds at most. Returns True if there is one.
+    /// Waits for an event, `timeout` seconds at most. Returns True if there is one.
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
         let mut left = timeout.map(nanoseconds).transpose()?;
         loop {
-            let patience = left.map_or(PATIENCE, |left| left.min(PATIENCE));
+            let timeout = left.map_or(SIGNAL_CHECK_INTERVAL, |left| left.min(SIGNAL_CHECK_INTERVAL));
             let wait = |state: &mut State| {
                 let start = state.node.now();
-                let happened = state.node.wait(Some(patience));
+                let happened = state.node.wait(Some(timeout));
                 (happened, state.node.now().since(start))
             };
             let waited = py.detach(|| self.shared.try_with(wait));
@@ -187,13 +187,12 @@ impl Node {
         }
     }
 
-    /// The descriptor to wait for.
+    /// Returns the descriptor for an event loop.
     fn event_fd(&self, py: Python<'_>) -> PyResult<RawFd> {
         self.with(py, |state| state.node.event_fd())
     }
 
-    /// Gets ready to sleep on the descriptor: for how many seconds at most, or None when something is to be done
-    /// first.
+    /// Prepares to sleep on the descriptor. Returns the maximum time in seconds, or None if work is pending.
     fn arm(&self, py: Python<'_>) -> PyResult<Option<f64>> {
         let sleep = self.with(py, |state| state.node.arm())?;
         Ok(sleep.map(|sleep| time::Duration::from_nanos(sleep.as_nanos()).as_secs_f64()))
@@ -205,7 +204,7 @@ impl Node {
         set.map_err(|error| error.raise(py))
     }
 
-    /// Every parameter with its value.
+    /// Returns all parameters with their values.
     fn parameters(&self, py: Python<'_>) -> PyResult<BTreeMap<&'static str, String>> {
         self.with(py, |state| {
             let parameters = state.node.context().config().parameters();
@@ -213,8 +212,8 @@ impl Node {
         })
     }
 
-    /// Registered memory.
-    fn memory(&self, py: Python<'_>, len: u32) -> PyResult<Memory> {
+    /// Allocates registered memory.
+        fn memory(&self, py: Python<'_>, len: u32) -> PyResult<Memory> {
         if len == 0 {
             return Err(PyValueError::new_err("memory of 0 bytes"));
         }
@@ -268,13 +267,13 @@ impl Node {
         })
     }
 
-    /// Returns True if it was closed.
+    /// True if the node was closed.
     #[getter]
     fn closed(&self) -> bool {
         !self.shared.is_open()
     }
 
-    /// Ends everything at once.
+    /// Ends the node and its channels at once.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         self.shared.close(py)
     }

@@ -1,4 +1,4 @@
-//! A node as several Python objects have it: the node itself, and the messages and memory that are part of it.
+//! A node shared by several Python objects: the node object, and its messages and registered memory.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, TryLockError};
@@ -15,11 +15,11 @@ pub(crate) struct Shared {
     state: Mutex<Option<State>>,
     /// Objects that Python has dropped, at any time and in any thread.
     dropped: Mutex<Dropped>,
-    /// Buffers that Python looks at.
+    /// Number of buffers that Python has exported.
     exports: AtomicUsize,
 }
 
-/// A node, and its books.
+/// A node, and its table of lent memory.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) node: Node,
@@ -29,7 +29,7 @@ pub(crate) struct State {
 #[derive(Debug, Default)]
 struct Dropped {
     messages: Vec<Received>,
-    /// Requests that nobody can answer any more.
+    /// Requests that Python can no longer answer.
     requests: Vec<(ChannelId, u64)>,
     blocks: Vec<Block>,
 }
@@ -47,7 +47,7 @@ impl Shared {
         }
     }
 
-    /// Does something with the node, while no other thread does.
+    /// Runs `act` on the node with exclusive access.
     pub(crate) fn with<R: Send>(
         &self,
         py: Python<'_>,
@@ -56,12 +56,12 @@ impl Shared {
         self.try_with(act).map_err(|busy| busy.raise(py))
     }
 
-    /// The same where the interpreter's lock is not held.
+    /// Runs `act` in the same way when the interpreter's lock is not held.
     pub(crate) fn try_with<R>(&self, act: impl FnOnce(&mut State) -> R) -> Result<R, Unusable> {
         let mut state = match self.state.try_lock() {
             Ok(state) => state,
             Err(TryLockError::WouldBlock) => return Err(Unusable::Elsewhere),
-            // What panicked was a bug of ours; the node is as it was then.
+            // A panic is a bug of this crate; the node keeps its state from then.
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
         };
         let state = state.as_mut().ok_or(Unusable::Closed)?;
@@ -69,7 +69,7 @@ impl Shared {
         Ok(act(state))
     }
 
-    /// Gives the node what Python has dropped; memory that is lent waits for its message.
+    /// Returns dropped objects to the node; lent memory waits for its message.
     fn take_back(&self, state: &mut State) {
         let dropped = &mut *self.dropped.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let (now, context) = (state.node.now(), state.node.context());
@@ -82,25 +82,25 @@ impl Shared {
         free.for_each(|block| context.free(now, block));
     }
 
-    /// Python has dropped a message.
+    /// Records that Python has dropped a message.
     pub(crate) fn drop_message(&self, message: Received) {
         let mut dropped = self.dropped.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         dropped.messages.push(message);
     }
 
-    /// Python has dropped a request; one that was answered is settled anyway.
+    /// Records that Python has dropped a request; this has no effect on one that was answered.
     pub(crate) fn drop_request(&self, channel: ChannelId, request: u64) {
         let mut dropped = self.dropped.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         dropped.requests.push((channel, request));
     }
 
-    /// Python has dropped registered memory.
+    /// Records that Python has dropped registered memory.
     pub(crate) fn drop_block(&self, block: Block) {
         let mut dropped = self.dropped.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         dropped.blocks.push(block);
     }
 
-    /// Python looks at memory of the node, or does so no more.
+    /// Counts a new buffer of the node's memory.
     pub(crate) fn export(&self) {
         self.exports.fetch_add(1, Ordering::Relaxed);
     }
@@ -109,7 +109,7 @@ impl Shared {
         self.exports.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Ends the node and everything of it.
+    /// Ends the node with its channels, messages and memory.
     pub(crate) fn close(&self, py: Python<'_>) -> PyResult<()> {
         let exports = self.exports.load(Ordering::Relaxed);
         if exports > 0 {
@@ -144,8 +144,8 @@ impl State {
     pub(crate) fn take_events(&mut self) -> Vec<weft_xrdma::Event> {
         let events: Vec<_> = core::iter::from_fn(|| self.node.poll_event()).collect();
         for event in &events {
-            if let weft_xrdma::Event::Channel(heard) = event {
-                self.lending.take_in(heard);
+            if let weft_xrdma::Event::Channel(channel_event) = event {
+                self.lending.take_in(channel_event);
             }
         }
         events

@@ -1,5 +1,5 @@
 //! The package as an interpreter loads it, on our libibverbs: its own tests, its examples, a client of a server in
-//! Rust, and what mypy says.
+//! Rust, and the checks of mypy.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -25,7 +25,7 @@ fn built(name: &str) -> PathBuf {
 static LIBRARY: LazyLock<PathBuf> =
     LazyLock::new(|| link_verbs(folder().join("weft-py-verbs"), false));
 
-/// A folder with the package, as it is when it is installed.
+/// A folder with the package as installed.
 static SITE: LazyLock<PathBuf> = LazyLock::new(|| {
     let site = folder().join("weft-py-site");
     let package = site.join("weft");
@@ -41,12 +41,12 @@ static SITE: LazyLock<PathBuf> = LazyLock::new(|| {
     site
 });
 
-fn said(output: &Output) -> String {
+fn output_text(output: &Output) -> String {
     let (out, err) = (&output.stdout, &output.stderr);
     format!("{}{}", String::from_utf8_lossy(out), String::from_utf8_lossy(err))
 }
 
-/// Python with the package.
+/// Returns a command that runs Python with the package.
 fn python(words: &[&str]) -> Command {
     with_package(program_on(&LIBRARY, &[&["python3"], words].concat()))
 }
@@ -57,11 +57,11 @@ fn with_package(mut command: Command) -> Command {
     command
 }
 
-/// Runs a program, which must succeed, and says what it said.
+/// Runs a program, which must succeed, and returns its output.
 fn run(words: &[&str]) -> String {
     let output = python(words).output().expect("python3 runs");
-    assert!(output.status.success(), "{words:?}: {} {}", output.status, said(&output));
-    said(&output)
+    assert!(output.status.success(), "{words:?}: {} {}", output.status, output_text(&output));
+    output_text(&output)
 }
 
 fn serve(program: &str) -> Server {
@@ -76,8 +76,8 @@ fn the_packages_own_tests_pass() {
     command.args(["--kill-after=5", "180", "python3", "-m", "unittest", "discover"]);
     command.args(["--start-directory", "tests/python"]).env("LD_LIBRARY_PATH", &*LIBRARY);
     let output = with_package(command).output().expect("python3 runs");
-    assert!(output.status.success(), "{}", said(&output));
-    assert!(said(&output).contains("\nOK"), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
+    assert!(output_text(&output).contains("\nOK"), "{}", output_text(&output));
 }
 
 #[test]
@@ -105,17 +105,17 @@ fn a_client_in_python_uses_the_store_in_rust() {
     assert!(said.contains("200 values kept by 3 shards"), "{said}");
 }
 
-/// Debian's interpreter, which has its PyTorch.
+/// Debian's interpreter, for which Debian packages PyTorch.
 const SYSTEM_PYTHON: &str = "/usr/bin/python3";
 
-/// Starts one process of a group, which meets the others at a port.
+/// Starts one process of a group, whose processes connect at a port.
 fn rank_of(rank: usize, ranks: usize, port: u16, words: &[&str]) -> std::process::Child {
     let mut command = Command::new("timeout");
     command.args(["--kill-after=5", "120", SYSTEM_PYTHON]).args(words);
     command.envs([("RANK", rank.to_string()), ("WORLD_SIZE", ranks.to_string())]);
     command.envs([("MASTER_ADDR", "127.0.0.1".to_owned()), ("MASTER_PORT", port.to_string())]);
     command.envs([("LD_LIBRARY_PATH", LIBRARY.as_os_str()), ("OMP_NUM_THREADS", "1".as_ref())]);
-    // Ranks listen at the device's address, which other hosts reach.
+    // Ranks listen at the device's address, which other hosts can reach.
     command.env("WEFT_JOB_TOKEN", "a-token-of-this-tests-jobs");
     let mut command = with_package(command);
     command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
@@ -176,15 +176,15 @@ fn pytorch_trains_with_the_losses_that_gloo_gives_and_all_collectives_are_right(
 fn without_a_device_the_way_out_is_named() {
     let mut command = python(&["-c", "import weft; weft.Node()"]);
     let output = command.env_remove("LD_LIBRARY_PATH").output().expect("python3 runs");
-    // Machines with RDMA hardware have nothing to complain about.
-    let said = said(&output);
+    // Machines with RDMA hardware have a device, so there is no error.
+    let said = output_text(&output);
     assert!(output.status.success() || said.contains("weft.errors.DeviceError"), "{said}");
     assert!(output.status.success() || said.contains("weft run"), "{said}");
 }
 
 #[test]
 fn types_are_what_they_say() {
-    // scripts/setup.sh puts it beside the build's folder.
+    // scripts/setup.sh installs it beside the build's folder.
     let mypy = built("../python/bin/mypy");
     if !mypy.exists() {
         return weft_testkit::skip(
@@ -198,5 +198,5 @@ fn types_are_what_they_say() {
     command.args(["tests/python/test_sync.py", "tests/python/test_aio.py"]);
     let output = command.env("MYPYPATH", "python:tests/python").current_dir(PACKAGE).output();
     let output = output.expect("mypy runs");
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
 }

@@ -1,4 +1,4 @@
-//! A context: a node, and what it has for the program and the program has of it.
+//! A context: a node, its events for the program, and the memory and traces that the program may ask for.
 
 use core::ffi::c_int;
 use std::collections::{BTreeMap, VecDeque};
@@ -6,7 +6,7 @@ use std::ffi::CString;
 
 use slotmap::SecondaryMap;
 use weft_msg::{
-    Block, Call, ChannelId, CloseReason, Decomposition, Event as Heard, Message, Payload,
+    Block, Call, ChannelId, CloseReason, Decomposition, Event as MsgEvent, Message, Payload,
     SendError, Slice,
 };
 use weft_units::Duration;
@@ -25,10 +25,10 @@ pub(crate) struct Context {
     pub(crate) events: VecDeque<Event>,
     /// The times of traced calls whose responses have not been handed over yet.
     traces: BTreeMap<(ChannelId, u64), Decomposition>,
-    /// Memory that the program has, by its address.
+    /// Registered memory of the program, by its address.
     memory: BTreeMap<usize, (Block, usize)>,
     lending: Lending,
-    /// Texts of the events that the program was told last.
+    /// Texts of the events that the last xrdma_polling(3) returned.
     pub(crate) texts: Vec<CString>,
 }
 
@@ -53,7 +53,7 @@ impl Context {
         })
     }
 
-    /// The handle of a channel; its first if the program did not know it.
+    /// Returns the handle of a channel, and creates it if the program has none.
     pub(crate) fn name(
         &mut self,
         channels: &mut Slab<Channel>,
@@ -73,42 +73,42 @@ impl Context {
         self.names.get(id).copied()
     }
 
-    /// The program knows that the channel is gone.
+    /// Removes and returns the handle of a channel that is gone.
     pub(crate) fn forget(&mut self, id: ChannelId) -> Option<usize> {
         self.traces.retain(|(of, _), _| *of != id);
         self.names.remove(id)
     }
 
-    /// Takes in what happened, and keeps what the program is to be told.
+    /// Polls the node and queues the events for the program.
     pub(crate) fn gather(&mut self, channels: &mut Slab<Channel>, handle: usize) -> Outcome<()> {
         while let Some(event) = self.node.poll_event() {
-            if let Event::Channel(heard) = &event {
-                self.lending.take_in(heard);
+            if let Event::Channel(channel_event) = &event {
+                self.lending.take_in(channel_event);
             }
             match event {
                 Event::Connected { channel, .. } => {
                     self.name(channels, handle, channel)?;
                 }
-                // A channel that this end asked for was told of as connected.
-                Event::Channel(Heard::Open { channel }) => {
+                // A channel that this end opened was reported as connected.
+                Event::Channel(MsgEvent::Open { channel }) => {
                     if self.names.contains_key(channel) {
                         continue;
                     }
                     self.name(channels, handle, channel)?;
                 }
-                Event::Channel(Heard::Traced { channel, id, time }) => {
+                Event::Channel(MsgEvent::Traced { channel, id, time }) => {
                     self.traces.insert((channel, id), time);
                     continue;
                 }
                 // A filter rule kept it until its channel was gone.
-                Event::Channel(Heard::Message { channel, message })
+                Event::Channel(MsgEvent::Message { channel, message })
                     if !self.names.contains_key(channel) =>
                 {
                     self.release(message);
                     continue;
                 }
                 // It ended before it was open.
-                Event::Channel(Heard::Closed { channel, .. })
+                Event::Channel(MsgEvent::Closed { channel, .. })
                     if !self.names.contains_key(channel) =>
                 {
                     continue;
@@ -120,7 +120,7 @@ impl Context {
         Ok(())
     }
 
-    /// Waits until the program is to be told something. Says whether it is.
+    /// Waits until there is an event for the program. Returns `false` after the timeout.
     pub(crate) fn wait(
         &mut self,
         channels: &mut Slab<Channel>,
@@ -158,7 +158,7 @@ impl Context {
         Ok(number)
     }
 
-    /// Makes a request and waits for its response; what else happens is told later.
+    /// Sends a request and waits for its response; other events stay queued.
     pub(crate) fn call(
         &mut self,
         channels: &mut Slab<Channel>,
@@ -182,22 +182,22 @@ impl Context {
         }
     }
 
-    /// The response to a request, or why there is none, among what the program is yet to be told.
+    /// Takes the response to a request, or the reason why there is none, from the queued events.
     fn take_answer(&mut self, of: ChannelId, request: u64) -> Option<Result<Message, CloseReason>> {
         for (at, event) in self.events.iter().enumerate() {
             match event {
-                Event::Channel(Heard::Message { channel, message })
+                Event::Channel(MsgEvent::Message { channel, message })
                     if *channel == of && message.call == Call::Response(request) =>
                 {
-                    let Some(Event::Channel(Heard::Message { message, .. })) =
+                    let Some(Event::Channel(MsgEvent::Message { message, .. })) =
                         self.events.remove(at)
                     else {
                         unreachable!("it was there just now");
                     };
                     return Some(Ok(message));
                 }
-                // The program is told of it as well.
-                Event::Channel(Heard::Closed { channel, reason }) if *channel == of => {
+                // The program still receives the event.
+                Event::Channel(MsgEvent::Closed { channel, reason }) if *channel == of => {
                     return Some(Err(*reason));
                 }
                 _ => {}
@@ -221,7 +221,7 @@ impl Context {
         self.node.context().release(now, message);
     }
 
-    /// Registers memory and says where it is.
+    /// Registers memory and returns its address.
     pub(crate) fn register(&mut self, len: usize) -> Outcome<usize> {
         let asked = u32::try_from(len).ok().filter(|len| *len > 0);
         let asked = asked.ok_or_else(|| {
@@ -233,7 +233,7 @@ impl Context {
         Ok(address)
     }
 
-    /// Gives registered memory back.
+    /// Frees registered memory.
     pub(crate) fn deregister(&mut self, address: usize) -> Outcome<c_int> {
         let known = self.memory.get(&address);
         let (block, _) = known.ok_or_else(|| {
@@ -249,7 +249,7 @@ impl Context {
         Ok(0)
     }
 
-    /// The piece of registered memory that a body lies in.
+    /// Returns the piece of registered memory that contains a body.
     pub(crate) fn lent(&self, address: usize, len: usize) -> Outcome<Slice> {
         let before = self.memory.range(..=address).next_back();
         let piece = before.and_then(|(base, (block, registered))| {

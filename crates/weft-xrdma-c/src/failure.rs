@@ -26,7 +26,7 @@ impl Failure {
         Self { errno, text: text.into() }
     }
 
-    /// An argument that cannot be.
+    /// Returns the failure of an invalid argument, EINVAL.
     pub(crate) fn argument(text: impl Into<String>) -> Self {
         Self::new(libc::EINVAL, text)
     }
@@ -36,20 +36,20 @@ thread_local! {
     static LAST: RefCell<CString> = RefCell::new(CString::default());
 }
 
-/// Text as C has it; a NUL in it is where it ends.
+/// Converts text to a C string, which ends at the first NUL.
 pub(crate) fn c_text(text: &str) -> CString {
     let text = text.split('\0').next().unwrap_or_default();
     CString::new(text).expect("without NUL")
 }
 
-/// The text of this thread's last failure.
+/// Returns the text of this thread's last failure.
 pub(crate) fn last_text() -> *const c_char {
-    // It stays where it is until the next failure, as the header says.
+    // The pointer is valid until the next failure, as the header promises.
     LAST.try_with(|last| last.borrow().as_ptr()).unwrap_or(c"".as_ptr())
 }
 
-/// Does what a program asked for. A failure is remembered, and `otherwise` makes the call's value of its negative
-/// number; so is a panic, which goes no further, for C has no frames to unwind.
+/// Runs a call of the program. On failure it stores the text, and `otherwise` converts the negative error number to
+/// the call's value. It treats a panic in the same way and stops it here, because C has no frames to unwind.
 pub(crate) fn contain<T>(
     act: impl FnOnce() -> Outcome<T>,
     otherwise: impl FnOnce(c_int) -> T,
@@ -60,7 +60,7 @@ pub(crate) fn contain<T>(
         Ok(Err(failure)) => failure,
         Err(panic) => Failure::new(libc::ENOTRECOVERABLE, describe(panic.as_ref())),
     };
-    // A thread that is ending has nobody to ask for it.
+    // On a thread that is ending no call can read the text.
     let _ = LAST.try_with(|last| last.replace(c_text(&failure.text)));
     otherwise(-failure.errno)
 }
@@ -71,7 +71,7 @@ fn describe(panic: &(dyn Any + Send)) -> String {
     format!("a bug of libxrdma: {}", text.unwrap_or("it panicked"))
 }
 
-/// For functions that return zero or more, or a negative number.
+/// Runs a call that returns zero or more, or a negative error number.
 pub(crate) fn status(act: impl FnOnce() -> Outcome<c_int>) -> c_int {
     contain(act, |negative| negative)
 }
@@ -119,7 +119,7 @@ const fn of_send(error: &SendError) -> c_int {
     }
 }
 
-/// Zero for a channel that ended as it should.
+/// Returns the error number of a close reason; zero for an orderly close.
 pub(crate) const fn of_close(reason: &CloseReason) -> c_int {
     match reason {
         CloseReason::Finished => 0,
@@ -155,7 +155,7 @@ fn of_node(error: &NodeError) -> c_int {
 fn of_call(error: &CallError) -> c_int {
     match error {
         CallError::Send(error) => of_send(error),
-        // The caller waits for what will not come, however orderly the channel ended.
+        // The caller waits for a response that cannot arrive, even after an orderly close.
         CallError::Closed(reason) => match of_close(reason) {
             0 => libc::ENOTCONN,
             errno => errno,
@@ -190,7 +190,7 @@ mod tests {
 
     use super::*;
 
-    fn said() -> String {
+    fn last_error() -> String {
         // SAFETY: it is text of this thread until the next failure.
         unsafe { CStr::from_ptr(last_text()) }.to_str().unwrap().into()
     }
@@ -199,9 +199,9 @@ mod tests {
     fn a_failure_is_a_negative_number_and_a_text() {
         assert_eq!(status(|| Ok(3)), 3);
         assert_eq!(status(|| Err(SendError::Full { waiting: 9 }.into())), -libc::EAGAIN);
-        assert_eq!(said(), "9 messages wait for the channel's window already (backlog)");
+        assert_eq!(last_error(), "9 messages wait for the channel's window already (backlog)");
         assert_eq!(status(|| Err(Failure::argument("name a\0b"))), -libc::EINVAL);
-        assert_eq!(said(), "name a");
+        assert_eq!(last_error(), "name a");
     }
 
     #[test]
@@ -211,6 +211,6 @@ mod tests {
         let number = status(|| panic!("the invariant {}", 7));
         std::panic::set_hook(hook);
         assert_eq!(number, -libc::ENOTRECOVERABLE);
-        assert_eq!(said(), "a bug of libxrdma: the invariant 7");
+        assert_eq!(last_error(), "a bug of libxrdma: the invariant 7");
     }
 }

@@ -1,20 +1,20 @@
-//! Handles are numbers that look like pointers. Each names a thread, a kind, a place and how often the place was
-//! used, so that null, released, forged and another thread's handles are told from good ones without a look at
-//! the memory they seem to point to.
+//! Handles are numbers that look like pointers. Each encodes a thread, a kind, a slot and the slot's use count, so
+//! that null, released, forged and other threads' handles are detected without a read of the memory they seem to
+//! point to.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::failure::Failure;
 
-/// Bits of a handle, from the lowest: the place, how often it was used, the kind, the thread.
+/// Bits of a handle, from the lowest: the slot, its use count, the kind, the thread.
 const PLACE: u32 = 24;
 const USE: u32 = 22;
 const KIND: u32 = 2;
 
 const _: () = assert!(usize::BITS == 64, "a handle has the bits of a pointer");
 
-/// Places that one thread has of one kind.
-const MOST: usize = 1 << PLACE;
+/// Maximum number of slots of one kind in one thread.
+const MAX_SLOTS: usize = 1 << PLACE;
 
 /// The object of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,13 +25,13 @@ pub(crate) enum Kind {
     Message = 3,
 }
 
-/// A number that no other thread has, until there were 65,535 more of them. It is never 0.
+/// Returns a new thread number, never 0. Numbers repeat after 65,535 threads.
 pub(crate) fn thread_number() -> usize {
     static THREADS: AtomicUsize = AtomicUsize::new(0);
     THREADS.fetch_add(1, Ordering::Relaxed) % 0xffff + 1
 }
 
-/// Things of one kind by their handles.
+/// Objects of one kind by their handles.
 #[derive(Debug)]
 pub(crate) struct Slab<T> {
     kind: Kind,
@@ -51,11 +51,11 @@ impl<T> Slab<T> {
         Self { kind, thread, places: Vec::new(), free: Vec::new() }
     }
 
-    /// Keeps a thing and gives its handle, which is never 0.
+    /// Stores an object and returns its handle, which is never 0.
     pub(crate) fn insert(&mut self, thing: T) -> Result<usize, Failure> {
         let place = match self.free.pop() {
             Some(place) => place,
-            None if self.places.len() < MOST => {
+            None if self.places.len() < MAX_SLOTS => {
                 self.places.push(Place { uses: 0, thing: None });
                 self.places.len() - 1
             }
@@ -71,7 +71,7 @@ impl<T> Slab<T> {
     }
 
     fn place(&self, handle: usize) -> Result<usize, Failure> {
-        let place = handle & (MOST - 1);
+        let place = handle & (MAX_SLOTS - 1);
         let there = self.places.get(place).is_some_and(|place| place.thing.is_some());
         if there && self.handle(place) == handle {
             return Ok(place);
@@ -118,7 +118,7 @@ impl<T> Slab<T> {
         Ok(place.thing.take().expect("looked at just now"))
     }
 
-    /// Removes all but some.
+    /// Removes all objects for which `stays` returns `false`.
     pub(crate) fn retain(&mut self, mut stays: impl FnMut(&T) -> bool) {
         let going =
             |place: &usize| self.places[*place].thing.as_ref().is_some_and(|thing| !stays(thing));

@@ -1,13 +1,13 @@
 //! X-RDMA for C and C++: `libxrdma.so.1`, its header `include/xrdma.h` and its manual pages, both written from the
-//! comments here (`cargo xtask docs`). A thread of the program has its contexts to itself, so nothing here locks.
+//! comments here (`cargo xtask docs`). Contexts belong to one thread of the program, so nothing here locks.
 //!
 //! | what | where |
 //! | --- | --- |
 //! | functions of the header | `exports/` |
 //! | its structures | `types.rs` |
-//! | a context: a `weft_xrdma::Node`, and what it has for the program | `context.rs` |
+//! | a context: a `weft_xrdma::Node`, its events and memory for the program | `context.rs` |
 //! | handles that cannot dangle | `handle.rs`, `tables.rs` |
-//! | errors and panics as C has them | `failure.rs` |
+//! | errors and panics as error numbers of C | `failure.rs` |
 
 #![allow(non_camel_case_types, reason = "names as C has them")]
 #![allow(

@@ -29,7 +29,7 @@ pub(crate) struct Held {
     pub(crate) trace: Option<Decomposition>,
 }
 
-/// Everything of one thread.
+/// The objects of one thread.
 #[derive(Debug)]
 pub(crate) struct Tables {
     pub(crate) contexts: Slab<Context>,
@@ -51,19 +51,19 @@ impl Tables {
         }
     }
 
-    /// A context, and the channels of the thread.
+    /// Returns a context, and the channels of the thread.
     pub(crate) fn context(&mut self, handle: usize) -> Outcome<(&mut Context, &mut Slab<Channel>)> {
         Ok((self.contexts.get_mut(handle)?, &mut self.channels))
     }
 
-    /// A channel's context, and which channel of it that is.
+    /// Returns a channel's context, and the channel's identifier in it.
     pub(crate) fn channel(&mut self, handle: usize) -> Outcome<(&mut Context, ChannelId)> {
         let Channel { context, id, .. } = *self.channels.get(handle)?;
         Ok((self.contexts.get_mut(context)?, id))
     }
 }
 
-/// Does something with what the thread has.
+/// Runs `act` with the thread's objects.
 pub(crate) fn with<T>(act: impl FnOnce(&mut Tables) -> Outcome<T>) -> Outcome<T> {
     let done = TABLES.try_with(|tables| match tables.try_borrow_mut() {
         Ok(mut tables) => act(&mut tables),

@@ -2,7 +2,7 @@
 
 use core::ffi::{c_char, c_int, c_void};
 
-/// A device, its memory, and the channels of one thread. Only that thread may use it.
+/// A context: a device, its memory and the channels of one thread. Only that thread may use it.
 #[derive(Debug)]
 pub struct xrdma_context {
     _opaque: (),
@@ -14,170 +14,170 @@ pub struct xrdma_channel {
     _opaque: (),
 }
 
-/// A message that arrived. Its memory is the context's until xrdma_msg_release(3).
+/// A received message. The context owns its memory; xrdma_msg_release(3) gives it back.
 #[derive(Debug)]
 pub struct xrdma_msg {
     _opaque: (),
 }
 
-/// A flag for sending: the body lies in memory of xrdma_reg_mem(3), which is not copied and must not change until
-/// XRDMA_EVENT_DELIVERED comes for the message, or its channel is gone.
+/// A send flag: the body lies in memory of xrdma_reg_mem(3). It is not copied and must not change until
+/// XRDMA_EVENT_DELIVERED arrives for the message, or its channel is gone.
 pub const XRDMA_LENT: u32 = 1;
 
-/// Whether a message asks, answers, or neither.
+/// The kind of a message.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum xrdma_msg_kind {
-    /// It is no message: the handle is null, or was released.
+    /// No message: the handle is null, or was released.
     XRDMA_MSG_NONE = 0,
-    /// Neither.
+    /// A one-way message: the sender expects no response.
     XRDMA_MSG_ONE_WAY = 1,
-    /// It asks: answer with xrdma_send_response(3).
+    /// A request: respond with xrdma_send_response(3).
     XRDMA_MSG_REQUEST = 2,
-    /// It answers the request of its number.
+    /// A response to the request of the same number.
     XRDMA_MSG_RESPONSE = 3,
 }
 
-/// What happened.
+/// The kind of an event.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum xrdma_event_kind {
-    /// A channel that xrdma_connect_async(3) asked for is there. `number` is what that call returned.
+    /// A channel of xrdma_connect_async(3) is open. `number` is the number that call returned.
     XRDMA_EVENT_CONNECTED = 1,
-    /// A channel that xrdma_connect_async(3) asked for is not to be had: `number`, `error`, `text`.
+    /// A channel of xrdma_connect_async(3) could not be opened: `number`, `error`, `text`.
     XRDMA_EVENT_CONNECT_FAILED = 2,
-    /// A peer began a channel, after xrdma_listen(3).
+    /// A peer opened a channel, after xrdma_listen(3).
     XRDMA_EVENT_ACCEPTED = 3,
-    /// A message arrived: `msg`, which is to be released.
+    /// A message arrived: `msg`, which the program must release.
     XRDMA_EVENT_MESSAGE = 4,
-    /// The peer has the message `number`; what was lent to it with XRDMA_LENT is free again.
+    /// The peer has message `number`; memory lent to it with XRDMA_LENT is free again.
     XRDMA_EVENT_DELIVERED = 5,
-    /// The channel is gone, and this is the last that its handle is good for: `error` is 0 if this end closed it, and
-    /// `text` says why. What was lent on it is free again.
+    /// The channel is gone, and its handle is invalid after this event: `error` is 0 if this end closed it, and
+    /// `text` has the reason. Memory lent on it is free again.
     XRDMA_EVENT_CLOSED = 6,
-    /// The thread did not poll for `nanos`, which is more than `polling_warn`, while something waited.
+    /// The thread did not poll for `nanos`, more than `polling_warn`, while work was pending.
     XRDMA_EVENT_SLOW_POLL = 7,
-    /// The answer to request `number` took `nanos`, which is more than `slow_threshold`.
+    /// The response to request `number` took `nanos`, more than `slow_threshold`.
     XRDMA_EVENT_SLOW_CALL = 8,
-    /// This end answers fewer requests than come: `number` of them wait, and the peer does until some are answered
-    /// or declined (xrdma_decline(3)).
+    /// This end answers fewer requests than arrive: `number` of them are pending, and the peer cannot send more
+    /// until some are answered or declined (xrdma_decline(3)).
     XRDMA_EVENT_SLOW_ANSWERS = 9,
-    /// A channel that a peer began did not come about, or none can be taken for a while: `error`, `text`.
+    /// A peer's channel could not be opened, or this end cannot accept any for a while: `error`, `text`.
     XRDMA_EVENT_ACCEPT_FAILED = 10,
 }
 
-/// What happened, and to whom. What a kind of event has no use for is zero.
+/// An event. Fields that its kind does not use are zero.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct xrdma_event {
-    /// What.
+    /// The kind of the event.
     pub kind: xrdma_event_kind,
     /// Zero, or a negative number of errno(3).
     pub error: c_int,
-    /// Where.
+    /// The channel that the event is about.
     pub channel: *mut xrdma_channel,
-    /// What xrdma_set_user_data(3) gave the channel.
+    /// The pointer that xrdma_set_user_data(3) set for the channel.
     pub user_data: *mut c_void,
     /// The message.
     pub msg: *mut xrdma_msg,
-    /// Of which message, or of which call.
+    /// The number of the message, request or call.
     pub number: u64,
-    /// How long it took, ns.
+    /// The duration, ns.
     pub nanos: u64,
-    /// Why, in words, until xrdma_polling(3) is called again.
+    /// The reason as text, valid until the next xrdma_polling(3).
     pub text: *const c_char,
 }
 
-/// Where the time of a traced call went.
+/// The times of a traced call.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct xrdma_trace {
-    /// The request's way, ns: T2 - T1 - Toff.
+    /// The request's transit time, ns: T2 - T1 - Toff.
     pub request_ns: u64,
-    /// At the peer, ns: T3 - T2.
+    /// The time at the peer, ns: T3 - T2.
     pub peer_ns: u64,
-    /// The response's way, ns: T4 - T3 + Toff.
+    /// The response's transit time, ns: T4 - T3 + Toff.
     pub response_ns: u64,
-    /// How far the peer's clock is ahead, ns: Toff.
+    /// The offset of the peer's clock, ns: Toff, positive if it is ahead.
     pub offset_ns: i64,
 }
 
-/// What carries a channel's frames.
+/// The transport of a channel's frames.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum xrdma_carrier {
-    /// Its queue pair.
+    /// The channel's queue pair.
     XRDMA_CARRIER_RDMA = 0,
     /// A TCP connection, because RDMA broke.
     XRDMA_CARRIER_TCP = 1,
 }
 
-/// What a channel is like.
+/// The state and counters of a channel.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct xrdma_channel_state {
-    /// Messages sent.
-    pub sent: u64,
-    /// Bytes of their bodies.
-    pub sent_bytes: u64,
-    /// Messages received.
-    pub received: u64,
-    /// Bytes of their bodies.
-    pub received_bytes: u64,
-    /// Of both, those too long for a frame.
+    /// Number of messages sent.
+        pub sent: u64,
+    /// Bytes of the bodies of messages sent.
+        pub sent_bytes: u64,
+    /// Number of messages received.
+        pub received: u64,
+    /// Bytes of the bodies of messages received.
+        pub received_bytes: u64,
+    /// Number of messages sent or received that were too long for one frame.
     pub large: u64,
-    /// ACK frames sent.
+    /// Number of ACK frames sent.
     pub acks: u64,
-    /// NOPs sent.
+    /// Number of NOP frames sent.
     pub nops: u64,
-    /// Probes of a silent peer.
+    /// Number of probes sent to a silent peer.
     pub probes: u64,
-    /// Changes of the carrier.
+    /// Number of changes between RDMA and TCP.
     pub switches: u64,
-    /// Frames sent again by another carrier.
+    /// Number of frames retransmitted after a change between RDMA and TCP.
     pub repeats: u64,
-    /// Receive requests that were late for want of memory.
+    /// Number of receive requests posted late because memory was short.
     pub starved: u64,
-    /// Bytes of registered memory that it holds for receiving.
+    /// Bytes of registered memory that the channel holds for receiving.
     pub receive_bytes: u64,
-    /// How far the peer's clock is ahead, ns; 0 until a call was traced.
+    /// The offset of the peer's clock, ns, positive if it is ahead; 0 until a call was traced.
     pub clock_offset_ns: i64,
-    /// Frames under way.
+    /// Number of frames in flight.
     pub in_flight: u32,
-    /// Frames that may be.
+    /// Maximum number of frames in flight.
     pub depth: u32,
-    /// Messages that wait for the window.
+    /// Number of messages that wait for the window.
     pub backlog: u32,
-    /// Large messages that are being read.
+    /// Number of large messages being read.
     pub fetching: u32,
-    /// Requests that wait for their response.
+    /// Number of requests that wait for their response.
     pub asked: u32,
-    /// What carries its frames.
+    /// The transport of its frames.
     pub carrier: xrdma_carrier,
 }
 
-/// What a context is like.
+/// The state and counters of a context.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct xrdma_context_state {
     /// Bytes of registered memory.
     pub memory_bytes: u64,
-    /// Of them, those in use.
+    /// Bytes of registered memory in use.
     pub memory_used_bytes: u64,
-    /// Channels there are.
+    /// Number of channels now.
     pub channels: u64,
-    /// Channels that were begun.
+    /// Number of channels opened.
     pub channels_begun: u64,
-    /// Channels that ended.
+    /// Number of channels ended.
     pub channels_closed: u64,
-    /// Queue pairs that wait for the next channels.
+    /// Number of queue pairs in the cache.
     pub qps_cached: u64,
-    /// Queue pairs made.
+    /// Number of queue pairs created.
     pub qps_created: u64,
-    /// Queue pairs taken from the cache.
+    /// Number of queue pairs reused from the cache.
     pub qps_reused: u64,
-    /// Polls that were late.
+    /// Number of polls later than `polling_warn`.
     pub slow_polls: u64,
-    /// Calls that were slow.
+    /// Number of calls slower than `slow_threshold`.
     pub slow_calls: u64,
 }

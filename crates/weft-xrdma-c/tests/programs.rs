@@ -30,34 +30,34 @@ fn pkg_config(asked: &[&str]) -> Vec<String> {
     let command = command.args(asked).arg("xrdma");
     let output = command.env("PKG_CONFIG_PATH", XRDMA.join("lib/pkgconfig")).output();
     let output = output.expect("pkg-config runs (package pkgconf)");
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
     String::from_utf8_lossy(&output.stdout).split_whitespace().map(Into::into).collect()
 }
 
-/// Compiles a program of this crate and says where it is.
+/// Compiles a program of this crate and returns its path.
 fn compile(compiler: &[&str], source: &str, name: &str, libraries: &[String]) -> String {
     let program = folder().join(name);
     let mut command = Command::new(compiler[0]);
     command.args(&compiler[1..]).args(["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-g"]);
     command.args(pkg_config(&["--cflags"]));
     command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join(source));
-    // What follows is no C++.
+    // The files that follow are not C++.
     command.args(["-x", "none", "-o"]).arg(&program).args(libraries).arg("-lpthread");
     let output = command.output().expect("the compiler runs");
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
     program.to_str().expect("a path of ours").to_owned()
 }
 
-fn said(output: &Output) -> String {
+fn output_text(output: &Output) -> String {
     let (out, err) = (&output.stdout, &output.stderr);
     format!("{}{}", String::from_utf8_lossy(out), String::from_utf8_lossy(err))
 }
 
-/// Runs a program, which must succeed, and says what it said.
+/// Runs a program, which must succeed, and returns its output.
 fn run(words: &[&str]) -> String {
     let output = program_on(&LIBRARIES, words).output().expect("it runs");
-    assert!(output.status.success(), "{words:?}: {} {}", output.status, said(&output));
-    said(&output)
+    assert!(output.status.success(), "{words:?}: {} {}", output.status, output_text(&output));
+    output_text(&output)
 }
 
 fn ping_pong(name: &str) -> String {
@@ -78,7 +78,7 @@ fn hostile_programs_are_refused() {
     let server = Server::start(&LIBRARIES, &[&ping_pong("ping-pong-for-hostile"), "0"]);
     let program = compile(C, "tests/c/hostile.c", "hostile", &pkg_config(&["--libs"]));
     assert!(run(&[&program, &server.at]).contains("all was refused"));
-    // It is still there for others.
+    // The server still serves other clients.
     let other = ping_pong("ping-pong-after-hostile");
     assert!(run(&[&other, &server.at, "64", "10"]).contains("10 times 64 bytes"));
 }
@@ -104,7 +104,7 @@ fn the_example_is_short_and_speaks_with_itself() {
         assert!(run(&[&program, &server.at, size, count]).contains(&want));
     }
     let refused = program_on(&LIBRARIES, &[&program, "127.0.0.1:1"]).output().expect("it runs");
-    assert!(said(&refused).contains("nobody listens there"), "{}", said(&refused));
+    assert!(output_text(&refused).contains("nobody listens there"), "{}", output_text(&refused));
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn programs_can_have_the_library_within_them() {
 fn the_library_has_the_name_that_programs_look_for_and_exports_the_header_only() {
     let library = XRDMA.join("lib/libxrdma.so.1");
     let objdump = Command::new("objdump").arg("-pT").arg(&library).output().expect("objdump runs");
-    let text = said(&objdump);
+    let text = output_text(&objdump);
     assert!(text.lines().any(|line| line.split_whitespace().eq(["SONAME", "libxrdma.so.1"])));
     let exported = text.lines().filter(|line| line.contains(" g ") && line.contains(".text"));
     let names: Vec<_> = exported.filter_map(|line| line.split_whitespace().last()).collect();

@@ -1,4 +1,4 @@
-//! The one place where time comes from.
+//! The crate's only clock.
 
 use rustix::time::{ClockId, clock_gettime};
 use weft_units::Instant;

@@ -7,12 +7,12 @@ use std::net::TcpStream;
 use weft_units::Instant;
 use weft_wire::{ChannelOffer, ParseError};
 
-/// First byte: a channel, and the connection is closed afterwards.
+/// First byte of a request for a channel whose connection is closed afterwards.
 const CHANNEL: u8 = b'C';
-/// First byte: a channel, and the connection stays as its stream.
+/// First byte of a request for a channel whose connection stays open as its stream.
 const CHANNEL_WITH_STREAM: u8 = b'S';
 
-/// A connection on which two ends have not finished meeting.
+/// A TCP connection on which the greeting is not finished.
 #[derive(Debug)]
 pub(crate) struct Greeting {
     pub(crate) socket: TcpStream,
@@ -25,21 +25,21 @@ pub(crate) struct Greeting {
 /// The role of this end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// It asked.
+    /// The end that connects.
     Client {
         /// `true` if the connection stays open.
         stream: bool,
     },
-    /// It is asked.
+    /// The end that accepts.
     Server,
 }
 
 /// The result of a step.
 #[derive(Debug)]
 pub(crate) enum Progress {
-    /// More is to come.
+    /// The greeting is not complete.
     Waiting,
-    /// The peer's offer is here.
+    /// The peer's offer arrived.
     Met { offer: ChannelOffer, stream: bool },
 }
 
@@ -72,13 +72,13 @@ impl Greeting {
         Self { socket, side: Side::Server, until, out: Vec::new(), input: Vec::new() }
     }
 
-    /// Puts the server's own offer on the connection.
+    /// Sends the server's own offer.
     pub(crate) fn reply(&mut self, offer: &ChannelOffer) -> Result<(), GreetingError> {
         self.out.extend_from_slice(&offer.emit());
         self.write()
     }
 
-    /// Returns `true` if it waits to write.
+    /// Returns `true` if bytes wait to be written.
     pub(crate) const fn wants_to_write(&self) -> bool {
         !self.out.is_empty()
     }
@@ -95,7 +95,7 @@ impl Greeting {
         Ok(())
     }
 
-    /// Reads no more than belongs to the greeting: what follows is the stream's.
+    /// Reads only the bytes of the greeting: later bytes belong to the stream.
     pub(crate) fn read(&mut self) -> Result<Progress, GreetingError> {
         let prefix = usize::from(self.side == Side::Server);
         let wanted = prefix + ChannelOffer::LEN;

@@ -1,23 +1,23 @@
-//! Registered memory lent to messages in progress, which must not be freed yet.
+//! Registered memory lent to messages in progress, which must not be freed before they end.
 
 use std::collections::BTreeMap;
 
 use weft_msg::{ChannelId, Event, Slice};
 
-/// The books of lent memory, kept by an owner that cannot leave that to its own types.
+/// A table of lent memory, for owners that cannot express loans in their types.
 #[derive(Debug, Default)]
 pub struct Lending {
-    /// By message, the address of what it was lent.
+    /// The address of the memory lent to each message.
     messages: BTreeMap<(ChannelId, u64), u64>,
 }
 
 impl Lending {
-    /// A message was sent from this memory.
+    /// Records that a message was sent from this memory.
     pub fn lend(&mut self, channel: ChannelId, number: u64, memory: Slice) {
         self.messages.insert((channel, number), memory.address);
     }
 
-    /// Takes in what happened: memory comes back when its message is delivered, or the channel is gone.
+    /// Updates the table for an event: memory returns when its message is delivered, or its channel is gone.
     pub fn take_in(&mut self, event: &Event) {
         match event {
             Event::Delivered { channel, number } => {

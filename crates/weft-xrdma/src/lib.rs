@@ -1,14 +1,14 @@
-//! X-RDMA on a host: a [`Node`] is a `weft_msg::Context` on whatever `libibverbs.so.1` the machine has, with the
-//! sockets that bring two ends together (X-RDMA, section IV). A thread owns a node and polls it; nothing here
-//! locks, and nothing on the data path asks the kernel.
+//! X-RDMA on a host: a [`Node`] is a `weft_msg::Context` on the machine's `libibverbs.so.1`, with the sockets that
+//! set up channels (X-RDMA, section IV). One thread owns a node and polls it; nothing here locks, and the data path
+//! makes no system calls.
 //!
-//! | what | where |
+//! | subject | file |
 //! | --- | --- |
 //! | libibverbs, loaded at run time | `library.rs` |
 //! | a device as `weft_msg::Verbs` | `device.rs`, `memory.rs` |
 //! | channels by address and port, streams beside them | `node/`, `greeting.rs` |
-//! | what other languages need besides | `options.rs`, `lending.rs` |
-//! | what `weft stat` sees and `weft adm` changes | `node/show.rs` |
+//! | helpers for other languages | `options.rs`, `lending.rs` |
+//! | the record for `weft stat`, the orders of `weft adm` | `node/show.rs` |
 //!
 //! The library is the one the loader finds: rdma-core's for hardware, ours under `weft run`.
 

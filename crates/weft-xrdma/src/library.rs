@@ -1,5 +1,4 @@
-//! `libibverbs.so.1`, loaded when it is needed: a program on TCP only, or one that only prints its help,
-//! does not need it.
+//! `libibverbs.so.1`, loaded on first use: a program on TCP only, or one that only prints its help, does not need it.
 
 use core::ffi::{c_char, c_int, c_void};
 
@@ -11,34 +10,34 @@ use weft_verbs_abi::*;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum VerbsLibraryError {
-    /// The library is not there.
+    /// The library cannot be loaded.
     #[error(
         "cannot load {NAME} ({0}): install libibverbs1 for RDMA hardware, or start the program with `weft run -- PROGRAM`"
     )]
     Missing(#[source] libloading::Error),
-    /// It lacks a function.
+    /// The library lacks a function.
     #[error("{NAME} has no {name}: it is older than rdma-core 18")]
     Incomplete {
         /// The function.
         name: &'static str,
     },
-    /// It finds no device.
+    /// The library finds no device.
     #[error("no RDMA device: `ibv_devices` lists none; `weft run -- PROGRAM` brings one")]
     NoDevice,
     /// There is no device of this name.
     #[error("no RDMA device {name:?} (there are: {known})")]
     NoSuchDevice {
-        /// The name that was asked for.
+        /// The requested name.
         name: String,
-        /// Those there are.
+        /// The names of the existing devices.
         known: String,
     },
-    /// The device has no address that others could reach.
+    /// The device has no address that peers can reach.
     #[error("RDMA device {device} has no address{of}: is its network interface up?")]
     NoAddress {
         /// The device.
         device: String,
-        /// Of whom, if one was asked for.
+        /// The requested address as part of the message; empty if none was requested.
         of: String,
     },
     /// A call failed.
@@ -56,7 +55,7 @@ const NAME: &str = "libibverbs.so.1";
 
 macro_rules! functions {
     ($($name:ident: $signature:ty;)+) => {
-        /// Its functions, and what keeps them there.
+        /// The functions, and the loaded library that contains them.
         #[derive(Debug)]
         pub(crate) struct Verbs {
             $(pub(crate) $name: $signature,)+
@@ -67,9 +66,9 @@ macro_rules! functions {
             /// Loads the library.
             ///
             /// # Errors
-            /// It is not there, or lacks a function.
+            /// The library cannot be loaded, or lacks a function.
             pub(crate) fn load() -> Result<Self, VerbsLibraryError> {
-                // SAFETY: what libibverbs does when it is loaded is to register drivers.
+                // SAFETY: libibverbs only registers drivers when it is loaded.
                 let library = unsafe { Library::new(NAME) }.map_err(VerbsLibraryError::Missing)?;
                 // SAFETY: the signatures are those of verbs.h.
                 unsafe {

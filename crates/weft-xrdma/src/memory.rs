@@ -1,5 +1,5 @@
-//! Memory for the cache: mapped far from everything else, with pages before and after it that nobody may touch,
-//! so that an access out of bounds ends the program where it happens (X-RDMA, section VI.C).
+//! Memory for the cache: mapped far from everything else, between guard pages, so that an access out of bounds ends
+//! the program at once (X-RDMA, section VI.C).
 
 use core::ffi::c_void;
 use core::ptr::NonNull;
@@ -11,16 +11,16 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 /// The kinds of memory pages (X-RDMA, table III: `ibqp_alloc_type`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Pages {
-    /// As the kernel gives them.
+    /// Anonymous pages of the kernel's default size.
     #[default]
     Anonymous,
-    /// 2 MiB pages from the kernel's pool (`vm.nr_hugepages`); anonymous ones where it has none left.
+    /// 2 MiB pages from the kernel's pool (`vm.nr_hugepages`); anonymous pages if the pool is empty.
     Huge,
-    /// Of the program's allocator, with no guards around it.
+    /// Memory of the program's allocator, without guard pages.
     Malloc,
 }
 
-/// Near the stack, where nothing else is mapped; each mapping goes below the last.
+/// The highest address, near the stack, where nothing else is mapped; each mapping goes below the last.
 const HIGHEST: usize = 0x7d00_0000_0000;
 const HUGE: usize = 2 << 20;
 const PAGE: usize = 4096;
@@ -36,9 +36,9 @@ pub(crate) struct Mapping {
 /// The origin of the memory.
 #[derive(Debug)]
 enum Kind {
-    /// A mapping of this length, with guards on both sides.
+    /// A mapping with guard pages on both sides; `guard` and `mapped` are lengths in bytes.
     Mapped { guard: usize, mapped: usize },
-    /// The allocator.
+    /// A block of the program's allocator.
     Allocated(Layout),
 }
 
@@ -46,7 +46,7 @@ enum Kind {
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// `len` bytes of zeros. `below` is where the last mapping began, and is moved.
+    /// Allocates `len` zero bytes. `below` is the start of the last mapping and is updated.
     pub(crate) fn new(len: usize, pages: Pages, below: &mut usize) -> io::Result<Self> {
         match pages {
             Pages::Malloc => Self::allocate(len),
@@ -57,7 +57,7 @@ impl Mapping {
 
     fn allocate(len: usize) -> io::Result<Self> {
         let layout = Layout::from_size_align(len.max(1), PAGE).map_err(io::Error::other)?;
-        // SAFETY: it is a byte at least.
+        // SAFETY: the layout has at least one byte.
         let start = NonNull::new(unsafe { alloc_zeroed(layout) });
         let start = start.ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Self { start, len, kind: Kind::Allocated(layout) })
@@ -81,7 +81,7 @@ impl Mapping {
         let flags = MapFlags::PRIVATE | MapFlags::FIXED;
         let kind = if page == HUGE { MapFlags::HUGETLB } else { MapFlags::NORESERVE };
         let both = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: what it takes the place of was mapped just now, and nobody knows of it.
+        // SAFETY: it replaces a part of the mapping made above, to which no reference exists.
         if let Err(error) = unsafe { mmap_anonymous(start, usable, both, flags | kind) } {
             // SAFETY: likewise.
             let _ = unsafe { munmap(base, mapped) };
@@ -108,7 +108,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: it is this memory, guards included, and nobody has it any more.
+        // SAFETY: the mapping, guards included, is owned here, and no reference to it is left.
         unsafe {
             match self.kind {
                 Kind::Mapped { guard, mapped } => {
@@ -155,7 +155,7 @@ mod tests {
     fn huge_pages_are_taken_where_there_are_some_and_usual_ones_elsewhere() {
         const POOL: &str = "/proc/sys/vm/nr_hugepages";
         let before = std::fs::read_to_string(POOL).unwrap_or_default();
-        // Without the right to, or a page's worth of free memory in one piece, there are none.
+        // Without the permission, or without contiguous free memory for a page, the pool stays empty.
         let _ = std::fs::write(POOL, "2");
         let free =
             std::fs::read_to_string("/sys/kernel/mm/hugepages/hugepages-2048kB/free_hugepages");
@@ -164,7 +164,7 @@ mod tests {
         let mut mappings: Vec<_> =
             (0..4).map(|_| Mapping::new(HUGE, Pages::Huge, &mut below).unwrap()).collect();
         for mapping in &mut mappings {
-            // Written to or the program ends.
+            // The write succeeds, or the program ends.
             mapping.bytes_mut().fill(7);
         }
         let size = |mapping: &Mapping| page_size_at(mapping.start().addr()).expect("it is mapped");
@@ -198,7 +198,7 @@ mod tests {
             // SAFETY: the child does nothing but fault, or exit.
             let child = unsafe { libc::fork() };
             if child == 0 {
-                // SAFETY: the fault is what is wanted; no handler of the test is to say so.
+                // SAFETY: the fault is intended, and no signal handler of the test reports it.
                 unsafe {
                     libc::signal(libc::SIGSEGV, libc::SIG_DFL);
                     mapping.start().offset(offset).write_volatile(1);
@@ -206,7 +206,7 @@ mod tests {
                 }
             }
             let mut status = 0;
-            // SAFETY: `status` has room for what became of the child.
+            // SAFETY: `status` has room for the child's exit status.
             unsafe { libc::waitpid(child, &raw mut status, 0) };
             assert!(libc::WIFSIGNALED(status), "offset {offset}");
             assert_eq!(libc::WTERMSIG(status), libc::SIGSEGV, "offset {offset}");

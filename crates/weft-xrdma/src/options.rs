@@ -1,4 +1,4 @@
-//! Options as text, for programs that are told them by a person, and for other languages.
+//! Options as text, for the command line and for other languages.
 
 use std::str::FromStr;
 
@@ -7,15 +7,15 @@ use weft_units::unknown_name;
 
 use crate::{Options, Pages};
 
-/// The options besides the parameters of a context.
+/// The options that are not parameters of a context.
 const OWN: [&str; 6] = ["device", "address", "pages", "streams", "spin", "show"];
 
 impl Options {
-    /// Gives an option a value: `device`, `address`, `pages` (anonymous, huge or malloc), `streams` (true or false), `spin`
-    /// (a time), `show` (the name to show itself under, or off), or a parameter of [`Config`].
+    /// Sets an option: `device`, `address`, `pages` (anonymous, huge or malloc), `streams` (true or false), `spin`
+    /// (a time), `show` (the record's name, or off), or a parameter of [`Config`].
     ///
     /// # Errors
-    /// There is no such option, or the value is none of it.
+    /// There is no such option, or its value is invalid.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), ConfigError> {
         let malformed =
             |name, expected| ConfigError::Malformed { name, got: value.into(), expected };
@@ -48,7 +48,7 @@ impl Options {
     }
 }
 
-/// An unknown name is compared with all there are, not with the parameters only.
+/// Adds this crate's options to the known names of an error about an unknown name.
 fn with_own(name: &str, error: ConfigError) -> ConfigError {
     let ConfigError::Unknown(_) = error else { return error };
     let parameters = Config::default().parameters();
@@ -57,7 +57,7 @@ fn with_own(name: &str, error: ConfigError) -> ConfigError {
     ConfigError::Unknown(unknown_name("option", name, &known))
 }
 
-/// Options as words `NAME=VALUE` with space between them.
+/// Parses options as words `NAME=VALUE` separated by spaces.
 impl FromStr for Options {
     type Err = ConfigError;
 

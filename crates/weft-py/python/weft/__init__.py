@@ -5,8 +5,8 @@
 
     weft.serve("0.0.0.0:7000", lambda message: message.body)
 
-They run on whatever libibverbs.so.1 the machine has: RDMA hardware's, or Weft's own (`weft run -- python3 program.py`).
-`weft.aio` has the same for asyncio.
+They run on the machine's libibverbs.so.1: that of RDMA hardware, or Weft's own (`weft run -- python3 program.py`).
+`weft.aio` is the same interface for asyncio.
 """
 
 from . import aio

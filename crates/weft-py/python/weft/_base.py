@@ -1,4 +1,4 @@
-"""What nodes, channels and messages are, whether their owner waits in a thread or in an asyncio loop."""
+"""The common parts of nodes, channels and messages, for threads and for asyncio loops."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ Option = str | int | float | bool
 
 
 class Trace(NamedTuple):
-    """Where the time of a traced call went, ns."""
+    """The times of a traced call, ns."""
 
     request_ns: int
-    """The request's way: T2 - T1 - Toff."""
+    """The request's transit time: T2 - T1 - Toff."""
     peer_ns: int
-    """At the peer: T3 - T2."""
+    """The time at the peer: T3 - T2."""
     response_ns: int
-    """The response's way: T4 - T3 + Toff."""
+    """The response's transit time: T4 - T3 + Toff."""
     offset_ns: int
-    """How far the peer's clock is ahead: Toff."""
+    """The offset of the peer's clock: Toff, positive if it is ahead."""
 
 
 def text(value: Option) -> str:
-    """An option's value as Weft reads it."""
+    """Returns an option's value as text for Weft."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -40,11 +40,11 @@ C = TypeVar("C", bound="BaseChannel")
 
 
 class Message(Generic[C]):
-    """A message that arrived.
+    """A received message.
 
-    Its body lies in the memory that the device wrote it to, which is the message's for as long as anybody looks at it. A
-    request that nobody has any more and that was not answered is declined: it no longer counts as one that waits
-    for its answer (`unanswered`), of which a peer may have so many.
+    Its body stays in the memory to which the device wrote it, and the message owns that memory until the last
+    memoryview is gone. A request that was dropped without an answer is declined: it no longer counts as one of at
+    most `unanswered` pending requests of the peer.
     """
 
     __slots__ = ("_native", "channel")
@@ -52,11 +52,11 @@ class Message(Generic[C]):
     def __init__(self, native: _weft.Message, channel: C) -> None:
         self._native = native
         self.channel = channel
-        """The channel that it came by."""
+        """The channel on which the message arrived."""
 
     @property
     def body(self) -> memoryview:
-        """The body, not copied. It is valid for as long as it exists."""
+        """The body, without a copy. It is valid as long as the memoryview exists."""
         return memoryview(self._native)
 
     def __bytes__(self) -> bytes:
@@ -67,29 +67,29 @@ class Message(Generic[C]):
 
     @property
     def is_request(self) -> bool:
-        """Whether it asks for an answer."""
+        """True if the message is a request."""
         return self._native.kind == "request"
 
     @property
     def number(self) -> int:
-        """The number of the request that it is or answers; 0 if it is neither."""
+        """The number of the request that this message is or answers; 0 for a one-way message."""
         return self._native.number
 
     @property
     def trace(self) -> Trace | None:
-        """Where the time of the call went that it answers, if the call was traced (`trace_every`)."""
+        """The times of the call that this message answers, if the call was traced (`trace_every`)."""
         trace = self._native.trace
         return None if trace is None else Trace(*trace)
 
     def respond(self, body: Buffer) -> None:
-        """Answers it.
+        """Answers the request.
 
-        Raises `NoRequest` if it is no request, or was answered; `Full`, `TooLong`, `Closed` as `send` does.
+        Raises `NoRequest` if the message is not a request, or was answered; `Full`, `TooLong`, `Closed` as `send` does.
         """
         self.channel._respond(self._native.number, body)
 
     def release(self) -> None:
-        """Gives its memory back now. Raises `BufferError` while a memoryview of it exists."""
+        """Releases the message's memory now. Raises `BufferError` while a memoryview of it exists."""
         self._native.release()
 
     def __repr__(self) -> str:
@@ -107,19 +107,19 @@ class BaseChannel:
 
     @property
     def closed(self) -> Exception | None:
-        """Why it is closed; None while it is open."""
+        """The reason why the channel is closed; None while it is open."""
         return self._closed
 
     @property
     def state(self) -> dict[str, int]:
-        """Counts, and how full its window is. Raises `Closed`."""
+        """The channel's counters and its window. Raises `Closed`."""
         state = self._node._native.channel_state(self._number)
         if state is None:
             raise self._closed or Closed("the channel is closed")
         return state
 
     def abort(self) -> None:
-        """Ends it at once, with what is under way on it; the peer finds out by itself."""
+        """Ends the channel at once and drops its messages in flight, without notice to the peer."""
         self._node._native.abort_channel(self._number)
         self._node._touched()
 
@@ -139,16 +139,16 @@ class BaseNode(Generic[C]):
         self._channels: dict[int, C] = {}
 
     def listen(self, address: str) -> str:
-        """Takes channels at `"host:port"`, where port 0 is any. Says which address it became.
+        """Accepts channels at `"host:port"`; port 0 selects a free port. Returns the address with its port.
 
-        Raises `ConnectError` if somebody listens there, or the address is not this host's.
+        Raises `ConnectError` if the address is in use, or not this host's.
         """
         return self._native.listen(address)
 
     def memory(self, length: int) -> _weft.Memory:
-        """Registered memory, to be written through a memoryview and sent without a copy.
+        """Allocates registered memory, to write through a memoryview and send without a copy.
 
-        It must not change until the message is delivered. Raises `OutOfMemory` at `memory_limit`.
+        Its bytes must not change until the message is delivered. Raises `OutOfMemory` at `memory_limit`.
         """
         return self._native.memory(length)
 
@@ -159,28 +159,28 @@ class BaseNode(Generic[C]):
 
     @property
     def parameters(self) -> dict[str, str]:
-        """Every parameter with its value."""
+        """All parameters with their values."""
         return self._native.parameters()
 
     @property
     def state(self) -> dict[str, int]:
-        """Bytes of registered memory, channels and queue pairs."""
+        """The number of bytes of registered memory, of channels and of queue pairs."""
         return self._native.state()
 
     @property
     def closed(self) -> bool:
-        """Whether it was closed."""
+        """True if the node was closed."""
         return self._native.closed
 
     def _dispatch(self, events: list[_weft.Event]) -> None:
-        """Tells everybody what happened."""
+        """Passes events to the calls and channels that wait for them."""
         for event in events:
             if event.kind == "connected":
                 self._connected(event.number, self._channel(event.channel))
             elif event.kind == "connect-failed":
                 self._connected(event.number, event.error or Error("no connection"))
             elif event.kind == "accept-failed":
-                log.warning("a peer's channel did not come about: %s", event.error)
+                log.warning("a peer's channel could not be opened: %s", event.error)
             elif event.kind == "open" and event.channel not in self._channels:
                 self._accepted(self._channel(event.channel))
             elif event.kind == "message" and event.message is not None:
@@ -207,7 +207,7 @@ class BaseNode(Generic[C]):
         return channel
 
     def _touched(self) -> None:
-        """Something was handed in."""
+        """Schedules progress after new work was submitted."""
 
     def _make(self, number: int) -> C:
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""Messages for programs that wait."""
+"""Messages for programs that block."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Channel(BaseChannel):
     """A connection that carries messages, in both directions and in any number.
 
-    As a context manager it is closed at the end, and a node with it that is the channel's own.
+    As a context manager it closes itself, and its own node if it has one, at the end.
     """
 
     _node: Node
@@ -28,9 +28,9 @@ class Channel(BaseChannel):
         self._owns_node = False
 
     def send(self, body: Buffer, timeout: float | None = None) -> int:
-        """Sends a message that asks for no answer, and gives its number.
+        """Sends a one-way message and returns its number.
 
-        Waits while as many messages wait for the window as may. The body is copied, unless it is `Node.memory`.
+        Waits while the queue for the window is full. The body is copied, unless it is `Node.memory`.
         Raises `Closed`, `TooLong`, `OutOfMemory`, or `Timeout`.
         """
         return self._node._submit(lambda: self._node._native.send(self._number, body), timeout)
@@ -38,19 +38,19 @@ class Channel(BaseChannel):
     def call(self, body: Buffer, timeout: float | None = None) -> Message:
         """Sends a request and waits for its response.
 
-        Raises as `send`, `Timeout` if there is no response after `timeout` seconds, and `Closed` if the channel ends.
+        Raises the errors of `send`, `Timeout` after `timeout` seconds, and `Closed` if the channel ends.
         """
         return self._node._call(self, body, timeout)
 
     def receive(self, timeout: float | None = None) -> Message:
-        """The next message or request that came by this channel. Raises `Closed` or `Timeout`."""
+        """Returns the next message or request on this channel. Raises `Closed` or `Timeout`."""
         self._node._until(lambda: bool(self._inbox or self._closed), timeout)
         if self._inbox:
             return self._inbox.popleft()
         raise self._closed or Timeout(f"no message in {timeout} s")
 
     def __iter__(self) -> Iterator[Message]:
-        """Messages until the channel is closed."""
+        """Iterates over messages until the channel is closed."""
         while True:
             try:
                 message = self.receive()
@@ -59,7 +59,7 @@ class Channel(BaseChannel):
             yield message
 
     def close(self, timeout: float | None = None) -> None:
-        """Closes it and waits until the peer has everything that was sent, or is gone; `closed` says which.
+        """Closes the channel and waits until the peer has all messages sent, or is gone; `closed` has the reason.
 
         Raises `Timeout`, and `BufferError` while a memoryview of its own node's memory exists.
         """
@@ -78,14 +78,14 @@ class Channel(BaseChannel):
 
 
 Message = BaseMessage[Channel]
-"""A message that arrived by a `Channel`."""
+"""A message received on a `Channel`."""
 
 
 class Node(BaseNode[Channel]):
     """A device, its memory, and the channels of one thread: `Node(depth=64, keepalive="100ms")`.
 
-    Options are `device`, `address`, `pages`, `streams`, `spin`, `show`, and those of `parameters`. Raises `DeviceError` where
-    there is no RDMA device, and `OptionError`.
+    Options are `device`, `address`, `pages`, `streams`, `spin`, `show`, and those of `parameters`. Raises `DeviceError`
+    if there is no RDMA device, and `OptionError`.
     """
 
     def __init__(self, **options: Option) -> None:
@@ -93,10 +93,10 @@ class Node(BaseNode[Channel]):
         self._tickets: dict[int, Channel | Exception] = {}
         self._calls: dict[int, tuple[Channel, Message | Exception | None]] = {}
         self._unaccepted: deque[Channel] = deque()
-        self._mail: deque[Channel] = deque()
+        self._channels_with_messages: deque[Channel] = deque()
 
     def connect(self, address: str) -> Channel:
-        """A channel to `"host:port"`. Raises `ConnectError`, after 5 seconds at most."""
+        """Opens a channel to `"host:port"`. Raises `ConnectError`, after 5 seconds at most."""
         ticket = self._native.connect(address)
         self._until(lambda: ticket in self._tickets, None)
         outcome = self._tickets.pop(ticket)
@@ -105,19 +105,19 @@ class Node(BaseNode[Channel]):
         return outcome
 
     def accept(self, timeout: float | None = None) -> Channel:
-        """The next channel that a peer began, after `listen`. Raises `Timeout`."""
+        """Returns the next channel that a peer opened, after `listen`. Raises `Timeout`."""
         if not self._until(lambda: bool(self._unaccepted), timeout):
             raise Timeout(f"nobody connected in {timeout} s")
         return self._unaccepted.popleft()
 
     def receive(self, timeout: float | None = None) -> Message:
-        """The next message or request, by whatever channel it came. Raises `Timeout`."""
-        if not self._until(self._has_mail, timeout):
+        """Returns the next message or request of any channel. Raises `Timeout`."""
+        if not self._until(self._has_message, timeout):
             raise Timeout(f"no message in {timeout} s")
-        return self._mail.popleft()._inbox.popleft()
+        return self._channels_with_messages.popleft()._inbox.popleft()
 
     def close(self) -> None:
-        """Ends it at once, with its channels. Raises `BufferError` while a memoryview of its memory exists."""
+        """Ends the node at once, with its channels. Raises `BufferError` while a memoryview of its memory exists."""
         self._native.close()
 
     def __enter__(self) -> Self:
@@ -126,13 +126,13 @@ class Node(BaseNode[Channel]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _has_mail(self) -> bool:
-        while self._mail and not self._mail[0]._inbox:
-            self._mail.popleft()
-        return bool(self._mail)
+    def _has_message(self) -> bool:
+        while self._channels_with_messages and not self._channels_with_messages[0]._inbox:
+            self._channels_with_messages.popleft()
+        return bool(self._channels_with_messages)
 
     def _until(self, found: Callable[[], bool], timeout: float | None) -> bool:
-        """Waits until something is found. Says whether it is."""
+        """Waits until `found` returns True. Returns False after the timeout."""
         until = None if timeout is None else time.monotonic() + timeout
         while True:
             self._dispatch(self._native.poll())
@@ -151,7 +151,7 @@ class Node(BaseNode[Channel]):
             except Full:
                 if until is not None and time.monotonic() >= until:
                     raise Timeout(f"the window was full for {timeout} s") from None
-            # Nothing is told when the window opens: it is looked at.
+            # No event reports that the window opens, so it is polled.
             self._native.wait(0.001)
             self._dispatch(self._native.poll())
 
@@ -183,7 +183,7 @@ class Node(BaseNode[Channel]):
             self._calls[request] = (message.channel, message)
 
     def _arrived(self, channel: Channel) -> None:
-        self._mail.append(channel)
+        self._channels_with_messages.append(channel)
 
     def _ended(self, channel: Channel) -> None:
         for number, (of, outcome) in self._calls.items():
@@ -192,21 +192,21 @@ class Node(BaseNode[Channel]):
 
 
 Handler = Callable[[Message], "Buffer | None"]
-"""Gets a message and answers it with what it returns; with None if it needs no answer, or gets one later."""
+"""A function from a message to its answer; None if the message needs no answer, or gets one later."""
 
 
 class Server:
-    """Answers requests at an address.
+    """A server that answers requests at an address.
 
-    A handler that raises ends the channel that its message came by, so that nobody waits for an answer; the exception
+    If a handler raises, the channel of its message ends, so that the peer does not wait for an answer; the exception
     is logged.
     """
 
     def __init__(self, address: str, handler: Handler, **options: Option) -> None:
         self.node = Node(**options)
-        """Its node."""
+        """The server's node."""
         self.address = self.node.listen(address)
-        """Where it listens."""
+        """The address at which it listens, with its port."""
         self._handler = handler
         self._stopped = False
 
@@ -220,7 +220,7 @@ class Server:
             self._handle(message)
 
     def stop(self) -> None:
-        """Has `serve_forever` end soon. Any thread may say so."""
+        """Makes `serve_forever` return soon. Any thread may call it."""
         self._stopped = True
 
     def _handle(self, message: Message) -> None:
@@ -229,13 +229,13 @@ class Server:
             if message.is_request and answer is not None:
                 message.respond(answer)
         except Closed:
-            pass  # Who asked is gone.
+            pass  # The requester is gone.
         except Exception:
             log.exception("the handler of %r failed; its channel ends", message)
             message.channel.abort()
 
     def close(self) -> None:
-        """Ends it at once, with its channels."""
+        """Ends the server at once, with its channels."""
         self.node.close()
 
     def __enter__(self) -> Self:
@@ -251,7 +251,7 @@ class Server:
 
 
 def connect(address: str, **options: Option) -> Channel:
-    """A channel to `"host:port"`, with a node of its own. Raises as `Node` and `Node.connect`."""
+    """Opens a channel to `"host:port"` with its own node. Raises the errors of `Node` and `Node.connect`."""
     node = Node(**options)
     try:
         channel = node.connect(address)

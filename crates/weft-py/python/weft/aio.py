@@ -1,4 +1,4 @@
-"""Messages for asyncio: the same nouns, whose waiting is `await`.
+"""Messages for asyncio: the classes of `weft` with `await`.
 
     async with await weft.aio.connect("10.0.0.1:7000") as channel:
         answer = await channel.call(b"hello", timeout=1)
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Channel(BaseChannel):
-    """A connection that carries messages. As a context manager it is closed at the end, and its own node with it."""
+    """A connection that carries messages. As a context manager it closes itself, and its own node, at the end."""
 
     _node: Node
 
@@ -28,7 +28,7 @@ class Channel(BaseChannel):
         self._owns_node = False
 
     async def send(self, body: Buffer) -> int:
-        """Sends a message that asks for no answer, and gives its number.
+        """Sends a one-way message and returns its number.
 
         Waits while the window is full. Raises `Closed`, `TooLong` or `OutOfMemory`.
         """
@@ -37,7 +37,7 @@ class Channel(BaseChannel):
     async def call(self, body: Buffer, timeout: float | None = None) -> Message:
         """Sends a request and waits for its response.
 
-        Raises as `send`, `Timeout` after `timeout` seconds, and `Closed` if the channel ends.
+        Raises the errors of `send`, `Timeout` after `timeout` seconds, and `Closed` if the channel ends.
         """
         node = self._node
         try:
@@ -49,7 +49,7 @@ class Channel(BaseChannel):
             raise Timeout(f"no response in {timeout} s") from None
 
     async def receive(self) -> Message:
-        """The next message or request that came by this channel. Raises `Closed`."""
+        """Returns the next message or request on this channel. Raises `Closed`."""
         while not self._inbox:
             if self._closed:
                 raise self._closed
@@ -57,7 +57,7 @@ class Channel(BaseChannel):
         return self._inbox.popleft()
 
     async def __aiter__(self) -> AsyncIterator[Message]:
-        """Messages until the channel is closed."""
+        """Iterates over messages until the channel is closed."""
         while True:
             try:
                 message = await self.receive()
@@ -66,7 +66,7 @@ class Channel(BaseChannel):
             yield message
 
     async def close(self) -> None:
-        """Closes it and waits until the peer has everything that was sent, or is gone."""
+        """Closes the channel and waits until the peer has all messages sent, or is gone."""
         if not self._node.closed:
             self._node._native.close_channel(self._number)
             self._node._touched()
@@ -83,11 +83,11 @@ class Channel(BaseChannel):
 
 
 Message = BaseMessage[Channel]
-"""A message that arrived by a `Channel`."""
+"""A message received on a `Channel`."""
 
 
 class Node(BaseNode[Channel]):
-    """A device, its memory, and the channels of one loop, which must run. Options and errors are `weft.Node`'s."""
+    """A device, its memory, and the channels of one running loop. Options and errors are those of `weft.Node`."""
 
     def __init__(self, **options: Option) -> None:
         super().__init__(options)
@@ -103,7 +103,7 @@ class Node(BaseNode[Channel]):
         self._touched()
 
     async def connect(self, address: str) -> Channel:
-        """A channel to `"host:port"`. Raises `ConnectError`, after 5 seconds at most."""
+        """Opens a channel to `"host:port"`. Raises `ConnectError`, after 5 seconds at most."""
         ticket = self._native.connect(address)
         future: asyncio.Future[Channel] = self._loop.create_future()
         self._tickets[ticket] = future
@@ -111,13 +111,13 @@ class Node(BaseNode[Channel]):
         return await future
 
     async def accept(self) -> Channel:
-        """The next channel that a peer began, after `listen`."""
+        """Returns the next channel that a peer opened, after `listen`."""
         while not self._unaccepted:
             await self._turned()
         return self._unaccepted.popleft()
 
     def close(self) -> None:
-        """Ends it at once, with its channels. Raises `BufferError` while a memoryview of its memory exists."""
+        """Ends the node at once, with its channels. Raises `BufferError` while a memoryview of its memory exists."""
         if self.closed:
             return
         self._loop.remove_reader(self._descriptor)
@@ -145,7 +145,7 @@ class Node(BaseNode[Channel]):
         self.close()
 
     def _turn(self) -> None:
-        """Does what is to be done, and gets ready to sleep."""
+        """Processes pending work and prepares to sleep."""
         self._scheduled = False
         if self.closed:
             return
@@ -169,7 +169,7 @@ class Node(BaseNode[Channel]):
             self._loop.call_soon(self._turn)
 
     async def _turned(self) -> None:
-        """Waits until something may have happened."""
+        """Waits until the node has processed events."""
         if self.closed:
             raise Closed("the node is closed")
         future: asyncio.Future[None] = self._loop.create_future()
@@ -202,7 +202,7 @@ class Node(BaseNode[Channel]):
 
     def _connected(self, ticket: int, outcome: Channel | Exception) -> None:
         future = self._tickets.pop(ticket)
-        if future.done():  # Nobody waits any more.
+        if future.done():  # The caller was cancelled.
             if isinstance(outcome, Channel):
                 outcome.abort()
         elif isinstance(outcome, Exception):
@@ -219,7 +219,7 @@ class Node(BaseNode[Channel]):
             future.set_result(message)
 
     def _arrived(self, channel: Channel) -> None:
-        pass  # Who waits for it looks after every turn.
+        pass  # `receive` checks the inbox after every turn.
 
     def _ended(self, channel: Channel) -> None:
         for of, future in self._calls.values():
@@ -228,26 +228,26 @@ class Node(BaseNode[Channel]):
 
 
 Handler = Callable[[Message], "Awaitable[Buffer | None]"]
-"""Gets a message and answers it with what it returns; with None if it needs no answer, or gets one later."""
+"""A function from a message to its answer; None if the message needs no answer, or gets one later."""
 
 
 class Server:
-    """Answers requests at an address, each in a task of its own.
+    """A server that answers requests at an address, each in its own task.
 
-    A handler that raises ends the channel that its message came by, so that nobody waits for an answer; the exception
+    If a handler raises, the channel of its message ends, so that the peer does not wait for an answer; the exception
     is logged.
     """
 
     def __init__(self, address: str, handler: Handler, **options: Option) -> None:
         self.node = Node(**options)
-        """Its node."""
+        """The server's node."""
         self.address = self.node.listen(address)
-        """Where it listens."""
+        """The address at which it listens, with its port."""
         self._handler = handler
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def serve_forever(self) -> None:
-        """Serves until it is cancelled, or `close` is called."""
+        """Serves until the task is cancelled, or `close` is called."""
         while not self.node.closed:
             try:
                 channel = await self.node.accept()
@@ -270,13 +270,13 @@ class Server:
             if message.is_request and answer is not None:
                 message.respond(answer)
         except Closed:
-            pass  # Who asked is gone.
+            pass  # The requester is gone.
         except Exception:
             log.exception("the handler of %r failed; its channel ends", message)
             message.channel.abort()
 
     def close(self) -> None:
-        """Ends it at once, with its channels."""
+        """Ends the server at once, with its channels."""
         for task in self._tasks:
             task.cancel()
         self.node.close()
@@ -289,7 +289,7 @@ class Server:
 
 
 async def connect(address: str, **options: Option) -> Channel:
-    """A channel to `"host:port"`, with a node of its own. Raises as `Node` and `Node.connect`."""
+    """Opens a channel to `"host:port"` with its own node. Raises the errors of `Node` and `Node.connect`."""
     node = Node(**options)
     try:
         channel = await node.connect(address)
@@ -301,7 +301,7 @@ async def connect(address: str, **options: Option) -> Channel:
 
 
 async def serve(address: str, handler: Handler, **options: Option) -> None:
-    """Answers requests at `"host:port"` until it is cancelled."""
+    """Answers requests at `"host:port"` until the task is cancelled."""
     async with Server(address, handler, **options) as server:
         await server.serve_forever()
 

@@ -1,12 +1,12 @@
-"""What can go wrong. All are `weft.Error`, and what Python programs know such failures as besides."""
+"""The exceptions of the package. All derive from `weft.Error`, and most also from a built-in exception."""
 
 
 class Error(Exception):
-    """Something that Weft was asked for did not happen."""
+    """An operation of Weft failed."""
 
 
 class DeviceError(Error):
-    """There is no RDMA device to use, or it does not work."""
+    """There is no RDMA device, or it does not work."""
 
 
 class OptionError(Error, ValueError):
@@ -14,7 +14,7 @@ class OptionError(Error, ValueError):
 
 
 class ConnectError(Error, ConnectionError):
-    """A channel is not to be had, or an address not to be listened at."""
+    """A channel could not be opened, or an address is not available for listening."""
 
 
 class Closed(Error, ConnectionError):
@@ -22,15 +22,15 @@ class Closed(Error, ConnectionError):
 
 
 class Timeout(Error, TimeoutError):
-    """It took too long."""
+    """The operation did not finish within its timeout."""
 
 
 class Full(Error):
-    """As many messages wait for the channel's window as may."""
+    """The queue of messages that wait for the channel's window is full."""
 
 
 class TooLong(Error, ValueError):
-    """The body is longer than the peer takes."""
+    """The body is longer than the peer's maximum."""
 
 
 class NoRequest(Error, LookupError):

@@ -3,12 +3,12 @@
     import weft.torch
     torch.distributed.init_process_group("weft")
 
-Tensors are the processor's. Collectives are done by a thread of their own while Python computes. Options are words in
-the environment: WEFT_COLL="lanes=4 channels=shm". Ranks that other hosts reach show each other the job's token, which
-WEFT_JOB_TOKEN has, or the file that WEFT_JOB_TOKEN_FILE names (`weft adm token FILE` makes it). Programs run under
+Tensors must be on the CPU. A separate thread performs collectives while Python computes. Options are words in the
+environment: WEFT_COLL="lanes=4 channels=shm". Ranks that other hosts reach authenticate with the job's token, from
+WEFT_JOB_TOKEN or from the file that WEFT_JOB_TOKEN_FILE names (`weft adm token FILE` creates it). Programs run under
 `weft run`, or on RDMA hardware.
 """
-# torch has no types that mypy could go by everywhere.
+# torch does not declare all types, which mypy would need.
 # mypy: ignore-errors
 
 import atexit
@@ -39,8 +39,8 @@ _TYPES = {
     torch.uint8: "uint8",
     torch.int8: "int8",
 }
-# Works that nobody in Python may know any more, and C++ may still wait for.
-_KEPT = 1024
+# The number of latest works to keep alive: C++ may wait for them after Python has dropped them.
+_MAX_KEPT_WORKS = 1024
 _OPS = {"SUM": "sum", "PRODUCT": "prod", "MIN": "min", "MAX": "max", "AVG": "avg"}
 
 
@@ -66,19 +66,19 @@ def _flat(tensor):
 
 
 def _memory(tensor):
-    """The bytes of a flat tensor."""
+    """Returns the bytes of a flat tensor."""
     return tensor.view(torch.uint8).numpy() if tensor.numel() else bytearray()
 
 
 def _put_back(tensors, flats):
-    """Gives tensors what lies in their copies, where those are copies."""
+    """Copies flat tensors back to their tensors, if the flat ones are copies."""
     for tensor, flat in zip(tensors, flats):
         if flat.data_ptr() != tensor.data_ptr():
             tensor.copy_(flat.view(tensor.shape))
 
 
 class Work(_Work):
-    """A collective or a message that is under way."""
+    """A collective or a message in progress."""
 
     def __init__(self, works, results, finish, timeout):
         super().__init__()
@@ -86,8 +86,8 @@ class Work(_Work):
         self._timeout, self._lock = timeout, threading.Lock()
         self._future = Future()
 
-    def _settle(self, timeout=None):
-        """Waits for it, and puts results where they belong, once."""
+    def _complete(self, timeout=None):
+        """Waits for the work and stores its results, once. Returns the results."""
         with self._lock:
             if self._future.done():
                 return self._future.value()
@@ -113,20 +113,20 @@ class Work(_Work):
 
     def exception(self):
         try:
-            self._settle()
+            self._complete()
         except Exception as error:
             return error
         return None
 
     def wait(self, timeout=timedelta(0)):
-        self._settle(timeout.total_seconds() or None)
+        self._complete(timeout.total_seconds() or None)
         return True
 
     def synchronize(self):
         self.wait()
 
     def result(self):
-        return self._settle()
+        return self._complete()
 
     def get_future(self):
         return self._future
@@ -135,7 +135,7 @@ class Work(_Work):
 
 
 class _Message:
-    """A message that waits until its two ranks have met, and then what carries it."""
+    """A message that waits until its two ranks are connected, and then for its transfer."""
 
     def __init__(self, memory, what):
         self.memory, self._what = memory, what
@@ -154,17 +154,18 @@ class _Message:
     def wait(self, timeout):
         deadline = time.monotonic() + timeout
         if not self._begun.wait(timeout):
-            raise Timeout(f"{self._what}: the other rank did not ask for it in {timeout} s")
+            raise Timeout(f"{self._what}: the other rank did not post it in {timeout} s")
         if self._error:
             raise self._error
         self._work.wait(max(0.0, deadline - time.monotonic()))
 
 
 class _Pair:
-    """Messages of one tag that go from one rank to another, in their order.
+    """Messages of one tag from one rank to another, in order.
 
-    They are broadcasts in a group of the two, which meet at the first message, as NCCL's do. A thread of its own meets
-    the other rank and completes futures: a message that nobody asks for yet holds up nothing else.
+    They are broadcasts in a group of the two, which connect at the first message, as NCCL's do. A separate thread
+    connects to the other rank and completes futures: a message that the other rank has not posted yet blocks nothing
+    else.
     """
 
     def __init__(self, store, name, end, options):
@@ -202,14 +203,14 @@ class _Pair:
             for message in self._waiting:
                 message.begin(self._submit)
             self._waiting = []
-        _settle_all(self.works)
+        _complete_all(self.works)
 
     def _meet(self):
         group = Group(self._end, 2, self._options)
         keys = [f"{self._name}/{end}" for end in range(2)]
         self._store.set(keys[self._end], group.address)
         self._store.add(keys[self._end] + "/there", 1)
-        # A store serves one at a time, so nobody may wait in it for what another thread has yet to put there.
+        # A store serves one call at a time, so a call must not block until another thread has stored a value.
         pause = 0.001
         while not self._store.add(keys[1 - self._end] + "/there", 0):
             time.sleep(pause)
@@ -218,13 +219,13 @@ class _Pair:
         return group
 
 
-def _settle_all(works):
+def _complete_all(works):
     while True:
         work = works.get()
         try:
-            work._settle()
+            work._complete()
         except Exception:
-            # Whoever waits for it is told.
+            # The caller of `wait` receives the exception.
             pass
         del work
 
@@ -241,12 +242,12 @@ class ProcessGroup(dist.ProcessGroup):
         self._group = Group(rank, size, self._options)
         store.set(f"weft/{rank}", self._group.address)
         self._group.connect([store.get(f"weft/{other}").decode() for other in range(size)])
-        # C++ keeps only its own half of a Work and waits for the half that Python has, also when it is long done: the
-        # last ones are kept.
-        self._kept = collections.deque(maxlen=_KEPT)
-        # A thread settles works in their order, so that futures complete while Python computes.
+        # C++ keeps only its own half of a Work and waits for Python's half, even when the work is done: keep the
+        # latest ones.
+        self._kept = collections.deque(maxlen=_MAX_KEPT_WORKS)
+        # A thread finishes works in order, so that futures complete while Python computes.
         self._queue = queue.SimpleQueue()
-        threading.Thread(target=_settle_all, args=(self._queue,), daemon=True).start()
+        threading.Thread(target=_complete_all, args=(self._queue,), daemon=True).start()
         _groups.add(self)
 
     def _submit(self, collective, flats, results, finish=None, kind="uint8", op="sum", root=0):
@@ -259,7 +260,7 @@ class ProcessGroup(dist.ProcessGroup):
         return work
 
     def _in_place(self, collective, tensors, **how):
-        """Works on tensors themselves, or on copies of those whose elements do not lie one after the other."""
+        """Submits a collective on the tensors, or on copies of those that are not contiguous."""
         flats = [_flat(tensor) for tensor in tensors]
         return self._submit(collective, flats, tensors, lambda: _put_back(tensors, flats), **how)
 
@@ -297,7 +298,7 @@ class ProcessGroup(dist.ProcessGroup):
         return self._submit("reduce", [flat], tensors, finish, **how)
 
     def _own_chunk(self, tensor):
-        """Memory for a tensor of each rank, with this one's in its place."""
+        """Returns memory for a tensor of each rank, with this rank's tensor in its place."""
         flat = torch.empty(self._size * tensor.numel(), dtype=tensor.dtype)
         flat.view(self._size, -1)[self._rank] = _flat(tensor)
         return flat
@@ -347,7 +348,7 @@ class ProcessGroup(dist.ProcessGroup):
         return self._scatter("scatter", flat, output, root=opts.rootRank)
 
     def alltoall(self, outputs, inputs, opts=None):
-        """Tensors may differ in length: all are filled up to the longest of any rank."""
+        """Exchanges tensors, which may differ in length: all are padded to the longest of any rank."""
         longest = torch.tensor([max(tensor.numel() for tensor in [*inputs, *outputs])])
         self._in_place("all_reduce", [longest], kind="int64", op="max").wait()
         flat = torch.zeros((2, self._size, int(longest)), dtype=inputs[0].dtype)
@@ -389,7 +390,7 @@ class ProcessGroup(dist.ProcessGroup):
         return self._message(tensors, (source, self._rank), tag)
 
     def recv_anysource(self, tensors, tag=0):
-        raise NotImplementedError("weft receives from a rank that is named: recv(tensor, src=...)")
+        raise NotImplementedError("weft needs the source rank: recv(tensor, src=...)")
 
     def leave(self):
         for pair in self._pairs.values():
@@ -413,5 +414,5 @@ def _create(store, rank, size, timeout):
 try:
     dist.Backend.register_backend("weft", _create, devices=["cpu"])
 except TypeError:
-    # torch 1 knows backends without devices.
+    # torch 1 has no parameter `devices`.
     dist.Backend.register_backend("weft", _create)

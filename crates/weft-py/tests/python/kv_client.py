@@ -1,4 +1,4 @@
-"""A client, in Python, of the sharded key-value store in Rust: `kv_client.py HOST:PORT,HOST:PORT...`."""
+"""A Python client of the sharded key-value store in Rust: `kv_client.py HOST:PORT,HOST:PORT...`."""
 
 import sys
 
@@ -6,7 +6,7 @@ import weft
 
 
 def fnv(key: bytes) -> int:
-    """Which shard has a key: the hash that the other clients use."""
+    """Returns the hash that selects a key's shard, as in the other clients."""
     value = 0xCBF2_9CE4_8422_2325
     for byte in key:
         value = (value ^ byte) * 0x0100_0000_01B3 % 2**64

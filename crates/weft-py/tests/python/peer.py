@@ -1,4 +1,4 @@
-"""A server in a thread of its own, as the other end of a test."""
+"""A server in its own thread, as the other end of a test."""
 
 import threading
 from types import TracebackType
@@ -7,7 +7,7 @@ import weft
 
 
 class Peer:
-    """Answers in a thread. `b"fail"` raises, `b"ignore"` is not answered, everything else comes back."""
+    """An echo server in a thread. `b"fail"` raises, and `b"ignore"` gets no answer."""
 
     def __init__(self, **options: weft._base.Option) -> None:
         self.seen: list[bytes] = []
@@ -38,7 +38,7 @@ class Peer:
         return None if bytes(message) == b"ignore" else message.body
 
     def first(self, count: int) -> list[bytes]:
-        """What it saw, as soon as that is so many."""
+        """Waits for `count` messages, 10 seconds at most, and returns the first of them."""
         with self._changed:
             self._changed.wait_for(lambda: len(self.seen) >= count, timeout=10)
             return self.seen[:count]

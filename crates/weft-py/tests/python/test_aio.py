@@ -20,7 +20,7 @@ async def answer(message: weft.aio.Message) -> memoryview | None:
 
 @asynccontextmanager
 async def serving() -> AsyncIterator[str]:
-    """A server of this loop."""
+    """Runs a server in this loop."""
     async with weft.aio.Server("127.0.0.1:0", answer) as server:
         task = asyncio.create_task(server.serve_forever())
         yield server.address

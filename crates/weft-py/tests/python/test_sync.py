@@ -1,4 +1,4 @@
-"""Programs that wait."""
+"""Programs that block."""
 
 import gc
 import logging
@@ -48,7 +48,7 @@ class Calls(unittest.TestCase):
             channel.call(b"last", timeout=5)
             self.assertEqual(len(peer.seen), 501)
 
-    def test_a_node_hears_all_its_channels(self) -> None:
+    def test_a_node_receives_from_all_its_channels(self) -> None:
         with weft.Node() as server, weft.Node() as client:
             address = server.listen("127.0.0.1:0")
             thread = threading.Thread(target=answer_two, args=(server,))

@@ -1,4 +1,4 @@
-"""Every collective of the process group, on tensors of every kind, compared with what it must be."""
+"""Every collective of the process group, on tensors of every type, compared with the expected result."""
 
 import torch
 import torch.distributed as dist
@@ -26,7 +26,7 @@ for kind in weft.torch._TYPES:
     dist.all_reduce(got, op=dist.ReduceOp.MAX)
     same(got, own(kind, size - 1))
 
-# Elements that do not lie one after the other.
+# A tensor that is not contiguous.
 got = torch.zeros(3, 2).t()
 got.copy_(own())
 dist.all_reduce(got)

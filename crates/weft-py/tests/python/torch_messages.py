@@ -1,4 +1,4 @@
-"""Messages between two ranks, as pipelines exchange them: what is printed is the same with every backend."""
+"""Messages between ranks, as pipelines exchange them: the output is the same with every backend."""
 
 import sys
 
@@ -18,14 +18,14 @@ def own(of, seed, shape=(64, 33)):
     return torch.randn(shape, generator=torch.Generator().manual_seed(1000 * of + seed))
 
 
-# Everybody sends before anybody receives.
+# All ranks send before any receives.
 got = torch.empty(64, 33)
 sent = dist.isend(own(rank, 1), after)
 dist.irecv(got, before).wait()
 sent.wait()
 assert torch.equal(got, own(before, 1))
 
-# Many of many lengths, in their order; with weft, into elements that do not lie one after the other.
+# Many messages of different lengths, in order; with weft, into tensors that are not contiguous.
 works = [dist.isend(own(rank, seed, (seed, 5)), after) for seed in range(1, 40)]
 for seed in range(1, 40):
     got = torch.empty(5, seed).t() if backend == "weft" else torch.empty(seed, 5)
@@ -34,7 +34,7 @@ for seed in range(1, 40):
 for work in works:
     work.wait()
 
-# Tags are apart: the second is asked for first.
+# Tags are independent: the second message is received first.
 works = [dist.isend(own(rank, tag), after, tag=tag) for tag in (7, 8)]
 for tag in (8, 7):
     got = torch.empty(64, 33)
@@ -43,7 +43,7 @@ for tag in (8, 7):
 for work in works:
     work.wait()
 
-# A message that nobody sends yet holds up no collective.
+# A receive without its send blocks no collective.
 got = torch.empty(64, 33)
 waits = dist.irecv(got, before)
 total = torch.ones(3)
@@ -53,7 +53,7 @@ dist.send(own(rank, 2), after)
 waits.wait()
 assert torch.equal(got, own(before, 2))
 
-# A pipeline: micro-batches go through a layer of every rank, and their gradients back.
+# A pipeline: micro-batches pass through a layer of every rank, and their gradients return.
 layer = own(rank, 3, (16, 16)) / 4
 layer.requires_grad_()
 for step in range(3):
@@ -86,7 +86,7 @@ for step in range(3):
     dist.broadcast(losses, size - 1)
     print(f"step {step} loss {float(losses):.9f}")
 
-# Both ways at once.
+# Both directions at once.
 there, back = torch.empty(64, 33), torch.empty(64, 33)
 ops = [dist.P2POp(dist.isend, own(rank, 4), after), dist.P2POp(dist.irecv, there, before)]
 ops += [dist.P2POp(dist.isend, own(rank, 5), before), dist.P2POp(dist.irecv, back, after)]

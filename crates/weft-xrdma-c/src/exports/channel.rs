@@ -1,4 +1,4 @@
-//! Channels begin, end, and say how they are.
+//! Functions that open, close and describe channels.
 
 use core::ffi::{c_char, c_int, c_void};
 use core::ptr;
@@ -10,13 +10,13 @@ use crate::failure::{Failure, contain, status};
 use crate::tables::with;
 use crate::types::{xrdma_carrier, xrdma_channel, xrdma_channel_state, xrdma_context};
 
-/// Takes channels at an address, HOST:PORT, where port 0 is any. XRDMA_EVENT_ACCEPTED follows for each.
+/// Accepts channels at an address, HOST:PORT; port 0 selects a free port. XRDMA_EVENT_ACCEPTED follows for each.
 ///
 /// Returns the port.
 ///
 /// # Errors
-/// * EINVAL: the text is no address, or the context null, gone, or another thread's.
-/// * EADDRINUSE, EADDRNOTAVAIL: somebody listens there, or the address is not this host's.
+/// * EINVAL: the text is not an address; or the context is null, gone, or another thread's.
+/// * EADDRINUSE, EADDRNOTAVAIL: the address is in use, or not this host's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn xrdma_listen(
     context: *mut xrdma_context,
@@ -32,12 +32,12 @@ pub unsafe extern "C" fn xrdma_listen(
     })
 }
 
-/// Begins a channel to an address, HOST:PORT, and waits until it is there, which takes 5 seconds at most.
+/// Opens a channel to an address, HOST:PORT, and waits until it is open, 5 seconds at most.
 ///
 /// # Errors
-/// * EINVAL: the text is no address, or the context null, gone, or another thread's.
-/// * ECONNREFUSED, EHOSTUNREACH, ETIMEDOUT: nobody is there.
-/// * EPROTO: who is there does not speak X-RDMA.
+/// * EINVAL: the text is not an address; or the context is null, gone, or another thread's.
+/// * ECONNREFUSED, EHOSTUNREACH, ETIMEDOUT: no peer answers at the address.
+/// * EPROTO: the peer does not speak X-RDMA.
 /// * ENOMEM: the device has no room.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn xrdma_connect(
@@ -60,11 +60,11 @@ pub unsafe extern "C" fn xrdma_connect(
     })
 }
 
-/// Begins a channel to an address, HOST:PORT. XRDMA_EVENT_CONNECTED or XRDMA_EVENT_CONNECT_FAILED follows, with the
+/// Starts to open a channel to HOST:PORT. XRDMA_EVENT_CONNECTED or XRDMA_EVENT_CONNECT_FAILED follows, with the
 /// number that this call returns.
 ///
 /// # Errors
-/// * EINVAL: the text is no address, or the context null, gone, or another thread's.
+/// * EINVAL: the text is not an address; or the context is null, gone, or another thread's.
 /// * ENOMEM: the device has no room.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn xrdma_connect_async(
@@ -82,7 +82,7 @@ pub unsafe extern "C" fn xrdma_connect_async(
     contain(act, i64::from)
 }
 
-/// Closes a channel: what was sent still arrives, nothing more can be sent. XRDMA_EVENT_CLOSED follows.
+/// Closes a channel: messages already sent still arrive, no more can be sent. XRDMA_EVENT_CLOSED follows.
 ///
 /// # Errors
 /// * EINVAL: the channel is null, gone, or another thread's.
@@ -98,7 +98,7 @@ pub extern "C" fn xrdma_close(channel: *mut xrdma_channel) -> c_int {
     })
 }
 
-/// Ends a channel at once, with what is under way on it; the peer finds out by itself. XRDMA_EVENT_CLOSED follows.
+/// Ends a channel at once and drops its messages in flight, without notice to the peer. XRDMA_EVENT_CLOSED follows.
 ///
 /// # Errors
 /// * EINVAL: the channel is null, gone, or another thread's.
@@ -114,7 +114,7 @@ pub extern "C" fn xrdma_abort(channel: *mut xrdma_channel) -> c_int {
     })
 }
 
-/// Gives a channel a pointer of the program's, which its events carry.
+/// Sets a channel's user pointer, which its events carry.
 ///
 /// # Errors
 /// * EINVAL: the channel is null, gone, or another thread's.
@@ -131,22 +131,22 @@ pub extern "C" fn xrdma_set_user_data(
     })
 }
 
-/// The pointer that xrdma_set_user_data(3) gave a channel.
+/// Returns the pointer that xrdma_set_user_data(3) set for a channel.
 ///
 /// # Errors
-/// Null, if there is none, or the channel is null, gone, or another thread's.
+/// Returns null if no pointer was set, or the channel is null, gone, or another thread's.
 #[unsafe(no_mangle)]
 pub extern "C" fn xrdma_user_data(channel: *const xrdma_channel) -> *mut c_void {
     let act = || with(|tables| Ok(tables.channels.get(channel.addr())?.user_data));
     contain(act, |_| ptr::null_mut())
 }
 
-/// Says what a channel is like. `size` is the size of `state` as the program was compiled; newer libraries fill no
-/// more of it.
+/// Writes a channel's state and counters to `state`. `size` is the size of `state` when the program was compiled; a
+/// newer library writes no more than that.
 ///
 /// # Errors
 /// * EINVAL: the channel is null, gone, or another thread's; or `state` is null.
-/// * ENOTCONN: the channel ended, and XRDMA_EVENT_CLOSED waits.
+/// * ENOTCONN: the channel ended, and XRDMA_EVENT_CLOSED is pending.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn xrdma_channel_status(
     channel: *const xrdma_channel,

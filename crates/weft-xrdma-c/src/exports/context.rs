@@ -1,4 +1,4 @@
-//! Contexts.
+//! Functions that create, configure, describe and destroy contexts.
 
 use core::ffi::{c_char, c_int};
 
@@ -10,15 +10,16 @@ use crate::failure::status;
 use crate::tables::with;
 use crate::types::{xrdma_context, xrdma_context_state};
 
-/// Opens an RDMA device and makes a context on it, for this thread.
+/// Opens an RDMA device and creates a context on it for this thread.
 ///
-/// `options` is null, or words NAME=VALUE with space between them: `device` (its name, otherwise the first there
-/// is), `address` (the one that peers are told, otherwise the device's first), `pages` (anonymous, huge or malloc), `streams`
-/// (true keeps a TCP connection beside each channel that this end begins, which carries it when RDMA breaks), `show` (a name for `weft stat`, or off), `spin`
-/// (a time to poll before sleeping in xrdma_wait(3) and xrdma_call(3)), and the parameters of xrdma_set_flag(3).
+/// `options` is null, or words NAME=VALUE separated by spaces: `device` (a name; default the first device), `address`
+/// (the address that peers use; default the device's first), `pages` (anonymous, huge or malloc), `streams` (true
+/// keeps a TCP connection for each channel that this end opens and moves the channel there when RDMA breaks), `show`
+/// (a name for `weft stat`, or off), `spin` (the time to poll before sleeping in xrdma_wait(3) and xrdma_call(3)),
+/// and the parameters of xrdma_set_flag(3).
 ///
 /// # Errors
-/// * EINVAL: an option that does not exist, or a value that is none.
+/// * EINVAL: an option does not exist, or its value is invalid.
 /// * ENODEV: there is no libibverbs.so.1, or no device.
 /// * EADDRNOTAVAIL: the device has no such address.
 #[unsafe(no_mangle)]
@@ -42,10 +43,10 @@ pub unsafe extern "C" fn xrdma_context_create(
     })
 }
 
-/// Ends a context at once, with its channels, messages and registered memory. Messages that are under way are lost:
-/// close channels first, with xrdma_close(3), and poll until they are.
+/// Destroys a context at once, with its channels, messages and registered memory. Messages in flight are lost: close
+/// the channels first with xrdma_close(3), and poll until they are closed.
 ///
-/// A thread that ends without it ends its contexts as well.
+/// A thread's contexts are also destroyed when the thread ends.
 ///
 /// # Errors
 /// * EINVAL: the context is null, gone, or another thread's.
@@ -68,12 +69,12 @@ pub extern "C" fn xrdma_context_destroy(context: *mut xrdma_context) -> c_int {
 ///
 /// The parameters are those of table III of the paper: `qp_cache`, `outstanding`, `backlog`, `unanswered`,
 /// `memory_limit`, `memory_keep`, `keepalive`, `ack_delay`, `deadlock_after`, `close_timeout`, `slow_threshold`,
-/// `polling_warn`, `trace_every`, and, only before a context is made (xrdma_context_create(3)), `depth`, `ack_every`,
+/// `polling_warn`, `trace_every`, and, only in xrdma_context_create(3), `depth`, `ack_every`,
 /// `small`, `longest`, `fragment`, `srq`, `reads`, `memory_region`. Values are as in `64`, `64KiB` or `10ms`.
 ///
 /// # Errors
-/// * EINVAL: there is no such parameter, it cannot change while the context runs, or the value is out of range; also a
-///   context that is null, gone, or another thread's.
+/// * EINVAL: there is no such parameter, it cannot change while the context runs, or the value is out of range; or
+///   the context is null, gone, or another thread's.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn xrdma_set_flag(
     context: *mut xrdma_context,
@@ -91,8 +92,8 @@ pub unsafe extern "C" fn xrdma_set_flag(
     })
 }
 
-/// Says what a context is like. `size` is the size of `state` as the program was compiled; newer libraries fill no
-/// more of it.
+/// Writes a context's state and counters to `state`. `size` is the size of `state` when the program was compiled; a
+/// newer library writes no more than that.
 ///
 /// # Errors
 /// * EINVAL: the context is null, gone, or another thread's; or `state` is null.

@@ -1,10 +1,10 @@
-//! Errors in words.
+//! The text of errors.
 
 use core::ffi::c_char;
 
 use crate::failure::last_text;
 
-/// Says in words why the last call of this thread that failed did so. The text stays until the next that fails.
+/// Returns the reason of this thread's last failed call as text, which is valid until the next failed call.
 #[unsafe(no_mangle)]
 pub extern "C" fn xrdma_last_error() -> *const c_char {
     last_text()

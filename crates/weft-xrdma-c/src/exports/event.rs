@@ -1,10 +1,10 @@
-//! What happened, and waiting for it.
+//! Functions that poll and wait for events.
 
 use core::ffi::{c_int, c_void};
 use core::mem::MaybeUninit;
 use core::ptr;
 
-use weft_msg::{Event as Heard, Slow};
+use weft_msg::{Event as MsgEvent, Slow};
 use weft_xrdma::Event;
 
 use super::milliseconds;
@@ -14,10 +14,10 @@ use crate::handle::Slab;
 use crate::tables::{Channel, Held, Tables, with};
 use crate::types::{xrdma_context, xrdma_event, xrdma_event_kind as kind};
 
-/// Moves everything that can move, and says what happened: up to `count` events are put into `events`, the oldest
-/// first. It asks the kernel for nothing on the data path and never waits.
+/// Makes progress on all channels and writes up to `count` events to `events`, oldest first. It makes no system calls
+/// on the data path and never waits.
 ///
-/// Returns how many events there are, possibly 0.
+/// Returns the number of events written, possibly 0.
 ///
 /// # Errors
 /// * EINVAL: the context is null, gone, or another thread's; `events` is null; or `count` is negative.
@@ -29,7 +29,7 @@ pub unsafe extern "C" fn xrdma_polling(
 ) -> c_int {
     status(|| {
         let room = usize::try_from(count);
-        let room = room.map_err(|_| Failure::argument("room for less than no events"))?;
+        let room = room.map_err(|_| Failure::argument("count is negative"))?;
         if events.is_null() && room > 0 {
             return Err(Failure::argument("events is null: there is nowhere to put them"));
         }
@@ -56,8 +56,8 @@ fn poll(
     let mut filled = 0;
     for place in room {
         while let Some(event) = context.events.pop_front() {
-            if let Some(told) = tell(context, channels, messages, handle, event)? {
-                place.write(told);
+            if let Some(c_event) = convert(context, channels, messages, handle, event)? {
+                place.write(c_event);
                 filled += 1;
                 break;
             }
@@ -66,8 +66,8 @@ fn poll(
     Ok(filled)
 }
 
-/// An event as C has it, if it has it.
-fn tell(
+/// Converts an event to its C structure, if C has a kind for it.
+fn convert(
     context: &mut Context,
     channels: &mut Slab<Channel>,
     messages: &mut Slab<Held>,
@@ -77,17 +77,17 @@ fn tell(
     let of = match &event {
         Event::Connected { channel, .. }
         | Event::Channel(
-            Heard::Open { channel }
-            | Heard::Message { channel, .. }
-            | Heard::Delivered { channel, .. }
-            | Heard::Closed { channel, .. }
-            | Heard::Slow(Slow::Call { channel, .. } | Slow::Answers { channel, .. }),
+            MsgEvent::Open { channel }
+            | MsgEvent::Message { channel, .. }
+            | MsgEvent::Delivered { channel, .. }
+            | MsgEvent::Closed { channel, .. }
+            | MsgEvent::Slow(Slow::Call { channel, .. } | Slow::Answers { channel, .. }),
         ) => context.name_of(*channel),
         _ => None,
     };
     let user_data = of.and_then(|name| channels.get(name).ok()).map(|channel| channel.user_data);
     let name = of.unwrap_or(0);
-    let mut told = xrdma_event {
+    let mut c_event = xrdma_event {
         kind: kind::XRDMA_EVENT_SLOW_POLL,
         error: 0,
         channel: ptr::without_provenance_mut(name),
@@ -99,60 +99,60 @@ fn tell(
     };
     match event {
         Event::Connected { ticket, .. } => {
-            (told.kind, told.number) = (kind::XRDMA_EVENT_CONNECTED, ticket.number());
+            (c_event.kind, c_event.number) = (kind::XRDMA_EVENT_CONNECTED, ticket.number());
         }
         Event::ConnectFailed { ticket, error } => {
-            (told.kind, told.number) = (kind::XRDMA_EVENT_CONNECT_FAILED, ticket.number());
-            explain(context, &mut told, &error.into());
+            (c_event.kind, c_event.number) = (kind::XRDMA_EVENT_CONNECT_FAILED, ticket.number());
+            explain(context, &mut c_event, &error.into());
         }
-        Event::Channel(Heard::Open { .. }) => told.kind = kind::XRDMA_EVENT_ACCEPTED,
-        Event::Channel(Heard::Message { channel, message }) => {
-            told.kind = kind::XRDMA_EVENT_MESSAGE;
+        Event::Channel(MsgEvent::Open { .. }) => c_event.kind = kind::XRDMA_EVENT_ACCEPTED,
+        Event::Channel(MsgEvent::Message { channel, message }) => {
+            c_event.kind = kind::XRDMA_EVENT_MESSAGE;
             let trace = context.take_trace(channel, &message);
             let held = Held { context: handle, channel: name, message, trace };
-            told.msg = ptr::without_provenance_mut(messages.insert(held)?);
+            c_event.msg = ptr::without_provenance_mut(messages.insert(held)?);
         }
-        Event::Channel(Heard::Delivered { number, .. }) => {
-            (told.kind, told.number) = (kind::XRDMA_EVENT_DELIVERED, number);
+        Event::Channel(MsgEvent::Delivered { number, .. }) => {
+            (c_event.kind, c_event.number) = (kind::XRDMA_EVENT_DELIVERED, number);
         }
-        Event::Channel(Heard::Closed { channel, reason }) => {
-            told.kind = kind::XRDMA_EVENT_CLOSED;
+        Event::Channel(MsgEvent::Closed { channel, reason }) => {
+            c_event.kind = kind::XRDMA_EVENT_CLOSED;
             let failure = Failure::new(of_close(&reason), reason.to_string());
-            explain(context, &mut told, &failure);
+            explain(context, &mut c_event, &failure);
             if let Some(name) = context.forget(channel) {
                 channels.remove(name)?;
             }
         }
-        Event::Channel(Heard::Slow(Slow::Poll { gap })) => {
-            (told.kind, told.nanos) = (kind::XRDMA_EVENT_SLOW_POLL, gap.as_nanos());
+        Event::Channel(MsgEvent::Slow(Slow::Poll { gap })) => {
+            (c_event.kind, c_event.nanos) = (kind::XRDMA_EVENT_SLOW_POLL, gap.as_nanos());
         }
-        Event::Channel(Heard::Slow(Slow::Call { id, took, .. })) => {
-            (told.kind, told.number) = (kind::XRDMA_EVENT_SLOW_CALL, id);
-            told.nanos = took.as_nanos();
+        Event::Channel(MsgEvent::Slow(Slow::Call { id, took, .. })) => {
+            (c_event.kind, c_event.number) = (kind::XRDMA_EVENT_SLOW_CALL, id);
+            c_event.nanos = took.as_nanos();
         }
-        Event::Channel(Heard::Slow(Slow::Answers { waiting, .. })) => {
-            (told.kind, told.number) = (kind::XRDMA_EVENT_SLOW_ANSWERS, waiting.into());
+        Event::Channel(MsgEvent::Slow(Slow::Answers { waiting, .. })) => {
+            (c_event.kind, c_event.number) = (kind::XRDMA_EVENT_SLOW_ANSWERS, waiting.into());
         }
         Event::AcceptFailed { error } => {
-            told.kind = kind::XRDMA_EVENT_ACCEPT_FAILED;
-            explain(context, &mut told, &error.into());
+            c_event.kind = kind::XRDMA_EVENT_ACCEPT_FAILED;
+            explain(context, &mut c_event, &error.into());
         }
         _ => return Ok(None),
     }
-    Ok(Some(told))
+    Ok(Some(c_event))
 }
 
-/// Says why, for as long as the context keeps the text.
-fn explain(context: &mut Context, told: &mut xrdma_event, failure: &Failure) {
+/// Sets the event's error and text; the context keeps the text.
+fn explain(context: &mut Context, c_event: &mut xrdma_event, failure: &Failure) {
     context.texts.push(c_text(&failure.text));
-    told.error = -failure.errno;
-    told.text = context.texts.last().expect("pushed just now").as_ptr();
+    c_event.error = -failure.errno;
+    c_event.text = context.texts.last().expect("pushed just now").as_ptr();
 }
 
-/// Waits until something happened, `timeout_ms` milliseconds at most, or for ever if that is negative: polling
-/// first, then asleep. Signals do not end it.
+/// Waits for an event, `timeout_ms` milliseconds at most, or for ever if negative. It polls first, then sleeps.
+/// Signals do not end it.
 ///
-/// Returns 1 if there are events for xrdma_polling(3), 0 if the time is over.
+/// Returns 1 if there are events for xrdma_polling(3), 0 after the timeout.
 ///
 /// # Errors
 /// * EINVAL: the context is null, gone, or another thread's.
@@ -167,9 +167,8 @@ pub extern "C" fn xrdma_wait(context: *mut xrdma_context, timeout_ms: c_int) -> 
     })
 }
 
-/// The descriptor to wait for in a loop of the program's own, with poll(2), select(2) or epoll(7): it is readable
-/// when something is to be done with xrdma_process_event(3). Before each wait there is xrdma_arm(3). It is closed
-/// with the context.
+/// Returns the descriptor for the program's own event loop, with poll(2), select(2) or epoll(7). It is readable when
+/// xrdma_process_event(3) has work. Call xrdma_arm(3) before each wait. The descriptor is closed with the context.
 ///
 /// # Errors
 /// * EINVAL: the context is null, gone, or another thread's.
@@ -178,9 +177,9 @@ pub extern "C" fn xrdma_get_event_fd(context: *const xrdma_context) -> c_int {
     status(|| with(|tables| Ok(tables.context(context.addr())?.0.node.event_fd())))
 }
 
-/// Gets ready to sleep on xrdma_get_event_fd(3).
+/// Prepares to sleep on xrdma_get_event_fd(3).
 ///
-/// Returns for how many milliseconds at most: the timeout for poll(2). That is 0 when something is to be done first.
+/// Returns the maximum time to sleep in milliseconds, a timeout for poll(2). It is 0 when work is pending.
 ///
 /// # Errors
 /// * EINVAL: the context is null, gone, or another thread's.
@@ -200,9 +199,9 @@ pub extern "C" fn xrdma_arm(context: *mut xrdma_context) -> c_int {
     })
 }
 
-/// Does what is to be done after a wait for xrdma_get_event_fd(3), whether it is readable or the time was over.
+/// Processes pending work after a wait for xrdma_get_event_fd(3), both when it is readable and after the timeout.
 ///
-/// Returns how many events wait for xrdma_polling(3).
+/// Returns the number of events that wait for xrdma_polling(3).
 ///
 /// # Errors
 /// * EINVAL: the context is null, gone, or another thread's.

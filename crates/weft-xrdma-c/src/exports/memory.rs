@@ -1,4 +1,4 @@
-//! Registered memory.
+//! Functions that allocate and free registered memory.
 
 use core::ffi::{c_int, c_void};
 use core::ptr;
@@ -8,11 +8,11 @@ use crate::failure::status;
 use crate::tables::with;
 use crate::types::xrdma_context;
 
-/// Takes `len` bytes from the context's memory cache, which are registered with its device, to send from without a
-/// copy (XRDMA_LENT). They are not zero.
+/// Allocates `len` bytes of registered memory from the context's cache, to send from without a copy (XRDMA_LENT).
+/// The bytes are not zeroed.
 ///
 /// # Errors
-/// * EINVAL: no length, or a length over 4 GiB; or the context is null, gone, or another thread's.
+/// * EINVAL: the length is 0 or over 4 GiB; or the context is null, gone, or another thread's.
 /// * ENOMEM: the cache is at its limit (`memory_limit`), or the device has no room.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn xrdma_reg_mem(
@@ -32,11 +32,11 @@ pub unsafe extern "C" fn xrdma_reg_mem(
     })
 }
 
-/// Gives back memory of xrdma_reg_mem(3).
+/// Frees memory of xrdma_reg_mem(3).
 ///
 /// # Errors
-/// * EINVAL: there is no such memory, or it was given back; or the context is null, gone, or another thread's.
-/// * EBUSY: a message that it is lent to is not delivered yet.
+/// * EINVAL: there is no such memory, or it was freed; or the context is null, gone, or another thread's.
+/// * EBUSY: the memory is lent to a message that is not delivered yet.
 #[unsafe(no_mangle)]
 pub extern "C" fn xrdma_dereg_mem(context: *mut xrdma_context, memory: *mut c_void) -> c_int {
     status(|| {

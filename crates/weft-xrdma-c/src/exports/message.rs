@@ -1,4 +1,4 @@
-//! Messages leave, and are looked at and given back.
+//! Functions that send, read and release messages.
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::ptr;
@@ -11,15 +11,15 @@ use crate::failure::{Failure, Outcome, contain, status};
 use crate::tables::{Held, Tables, with};
 use crate::types::{XRDMA_LENT, xrdma_channel, xrdma_msg, xrdma_msg_kind, xrdma_trace};
 
-/// Sends a message that asks for no answer. Its body is copied, unless `flags` has XRDMA_LENT.
+/// Sends a one-way message. Its body is copied, unless `flags` has XRDMA_LENT.
 ///
-/// Returns the message's number, which is positive and new in the context.
+/// Returns the message's number, which is positive and unique in the context.
 ///
 /// # Errors
 /// * EINVAL: the channel is null, gone, or another thread's; `data` is null; or a flag does not exist.
 /// * ENOTCONN: the channel is closed or closing.
-/// * EAGAIN: as many messages wait as may (`backlog`): poll, and try again.
-/// * EMSGSIZE: the body is longer than the peer takes (`longest`).
+/// * EAGAIN: the queue of waiting messages is full (`backlog`): poll, and try again.
+/// * EMSGSIZE: the body is longer than the peer's maximum (`longest`).
 /// * ENOMEM: the context has no memory left (`memory_limit`).
 /// * EFAULT: XRDMA_LENT, and the body is not in registered memory.
 #[unsafe(no_mangle)]
@@ -33,8 +33,8 @@ pub unsafe extern "C" fn xrdma_send_msg(
     unsafe { send(channel, Sending::OneWay, data, len, flags) }
 }
 
-/// Sends a message that asks for an answer: a message of kind XRDMA_MSG_RESPONSE follows, with the number that this
-/// call returns, or XRDMA_EVENT_CLOSED. xrdma_call(3) waits for it.
+/// Sends a request: a message of kind XRDMA_MSG_RESPONSE follows, with the number that this call returns, or
+/// XRDMA_EVENT_CLOSED. xrdma_call(3) waits for the response.
 ///
 /// # Errors
 /// As xrdma_send_msg(3).
@@ -49,8 +49,8 @@ pub unsafe extern "C" fn xrdma_send_request(
     unsafe { send(channel, Sending::Request, data, len, flags) }
 }
 
-/// Answers a request that came by this channel: `request` is its number, xrdma_msg_number(3). The request may have
-/// been released.
+/// Answers a request that arrived on this channel: `request` is its number, from xrdma_msg_number(3). The request may
+/// have been released.
 ///
 /// Returns the response's number.
 ///
@@ -70,11 +70,11 @@ pub unsafe extern "C" fn xrdma_send_response(
 }
 
 /// Sends a request and waits for its response, `timeout_ms` milliseconds at most, or for ever if that is negative.
-/// What else happens meanwhile is for xrdma_polling(3).
+/// Other events stay for xrdma_polling(3).
 ///
 /// # Errors
 /// As xrdma_send_msg(3), and
-/// * ETIMEDOUT: no response came in time; it is dropped if it comes.
+/// * ETIMEDOUT: no response arrived in time; a later one is dropped.
 /// * EPIPE, ECONNRESET, ENOTCONN: the channel ended. XRDMA_EVENT_CLOSED follows.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn xrdma_call(
@@ -104,7 +104,7 @@ pub unsafe extern "C" fn xrdma_call(
     })
 }
 
-/// Gives up a request of xrdma_send_request(3): its response is dropped if it comes.
+/// Cancels a request of xrdma_send_request(3): its response is dropped if it arrives.
 ///
 /// # Errors
 /// * EINVAL: the channel is null, gone, or another thread's.
@@ -119,8 +119,8 @@ pub extern "C" fn xrdma_forget(channel: *mut xrdma_channel, request: u64) -> c_i
     })
 }
 
-/// Says that a request that came by this channel will not be answered. Who made it hears nothing; but as many requests
-/// as may (`unanswered`) wait for answers, and those that never get one are to make room.
+/// Declines to answer a request that arrived on this channel. The requester is not notified; but only `unanswered`
+/// requests can be pending at a time, and a declined one no longer counts.
 ///
 /// # Errors
 /// * EINVAL: the channel is null, gone, or another thread's.
@@ -136,29 +136,29 @@ pub extern "C" fn xrdma_decline(channel: *mut xrdma_channel, request: u64) -> c_
     })
 }
 
-/// The body of a message, until it is released.
+/// Returns the body of a message, which is valid until the message is released.
 ///
 /// # Errors
-/// Null, if the message is null, released, or another thread's.
+/// Returns null if the message is null, released, or another thread's.
 #[unsafe(no_mangle)]
 pub extern "C" fn xrdma_msg_data(msg: *const xrdma_msg) -> *const c_void {
     let act = |held: &Held| ptr::with_exposed_provenance(pointer(held.message.body()));
     look(msg, act, ptr::null())
 }
 
-/// The length of a message's body, bytes.
+/// Returns the length of a message's body in bytes.
 ///
 /// # Errors
-/// Zero, if the message is null, released, or another thread's.
+/// Returns 0 if the message is null, released, or another thread's.
 #[unsafe(no_mangle)]
 pub extern "C" fn xrdma_msg_len(msg: *const xrdma_msg) -> usize {
     look(msg, |held| held.message.len() as usize, 0)
 }
 
-/// Whether a message asks, answers, or neither.
+/// Returns the kind of a message: one-way, request or response.
 ///
 /// # Errors
-/// XRDMA_MSG_NONE, if the message is null, released, or another thread's.
+/// Returns XRDMA_MSG_NONE if the message is null, released, or another thread's.
 #[unsafe(no_mangle)]
 pub extern "C" fn xrdma_msg_kind_of(msg: *const xrdma_msg) -> xrdma_msg_kind {
     let kind = |held: &Held| match held.message.call {
@@ -169,10 +169,10 @@ pub extern "C" fn xrdma_msg_kind_of(msg: *const xrdma_msg) -> xrdma_msg_kind {
     look(msg, kind, xrdma_msg_kind::XRDMA_MSG_NONE)
 }
 
-/// The number of a request, as its sender numbered it, or of the request that a response answers.
+/// Returns the number of a request, as its sender numbered it, or of the request that a response answers.
 ///
 /// # Errors
-/// Zero, for one-way messages, and if the message is null, released, or another thread's.
+/// Returns 0 for one-way messages, and if the message is null, released, or another thread's.
 #[unsafe(no_mangle)]
 pub extern "C" fn xrdma_msg_number(msg: *const xrdma_msg) -> u64 {
     let number = |held: &Held| match held.message.call {
@@ -182,17 +182,17 @@ pub extern "C" fn xrdma_msg_number(msg: *const xrdma_msg) -> u64 {
     look(msg, number, 0)
 }
 
-/// The channel that a message came by. It may be gone.
+/// Returns the channel on which a message arrived, which may be gone.
 ///
 /// # Errors
-/// Null, if the message is null, released, or another thread's.
+/// Returns null if the message is null, released, or another thread's.
 #[unsafe(no_mangle)]
 pub extern "C" fn xrdma_msg_channel(msg: *const xrdma_msg) -> *mut xrdma_channel {
     let channel = |held: &Held| ptr::without_provenance_mut(held.channel);
     look(msg, channel, ptr::null_mut())
 }
 
-/// Gives a message and its memory back.
+/// Releases a message and its memory.
 ///
 /// # Errors
 /// * EINVAL: the message is null, released, or another thread's.
@@ -207,12 +207,12 @@ pub extern "C" fn xrdma_msg_release(msg: *mut xrdma_msg) -> c_int {
     })
 }
 
-/// Says where the time of a call went: `response` is its response. One request in `trace_every` is traced, see
-/// xrdma_set_flag(3); 1 is every one.
+/// Writes the times of a call to `trace`: `response` is its response. One request in `trace_every` is traced, see
+/// xrdma_set_flag(3); 1 traces every request.
 ///
 /// # Errors
 /// * EINVAL: the response is null, released, or another thread's; or `trace` is null.
-/// * ENODATA: the call was not traced, or the message is no response.
+/// * ENODATA: the call was not traced, or the message is not a response.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn xrdma_trace_request(
     response: *const xrdma_msg,
@@ -254,7 +254,7 @@ unsafe fn send(
     contain(act, i64::from)
 }
 
-/// The body that a program describes.
+/// Returns the body given by a pointer, a length and flags.
 ///
 /// # Safety
 /// `data` is null or of `len` bytes.
@@ -270,13 +270,13 @@ unsafe fn payload<'a>(
         0 if data.is_null() || isize::try_from(len).is_err() => {
             Err(Failure::argument(format!("{len} bytes at {data:p} are no body")))
         }
-        // SAFETY: as the caller says. A body within the context's own memory is not where the copy goes.
+        // SAFETY: as the caller promises. A body within the context's own memory does not overlap the copy's target.
         0 => Ok(Payload::Copy(unsafe { core::slice::from_raw_parts(data.cast(), len) })),
         _ => Err(Failure::argument(format!("flags are {flags:#x}; there is only XRDMA_LENT"))),
     }
 }
 
-/// Something of a message that the program holds.
+/// Returns what `at` reads from a message of the program, or `otherwise` if the handle is invalid.
 fn look<T>(msg: *const xrdma_msg, at: impl FnOnce(&Held) -> T, otherwise: T) -> T {
     let act = || with(|tables| Ok(at(tables.messages.get(msg.addr())?)));
     contain(act, |_| otherwise)

@@ -1,4 +1,4 @@
-//! The functions of the header: pointers in, numbers and pointers out, and nothing else.
+//! The functions of the header: they convert pointers and numbers, and call [`crate::context`] for the rest.
 
 use core::ffi::{CStr, c_char, c_int};
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -21,7 +21,7 @@ pub use event::*;
 pub use memory::*;
 pub use message::*;
 
-/// Text of the program.
+/// Returns a text argument of the program.
 ///
 /// # Safety
 /// `text` is null or ends in NUL.
@@ -34,7 +34,7 @@ unsafe fn text<'a>(text: *const c_char, what: &str) -> Outcome<&'a str> {
     text.map_err(|_| Failure::argument(format!("{what} is not UTF-8")))
 }
 
-/// Where a result goes.
+/// Returns the place for a result, from a pointer of the program.
 ///
 /// # Safety
 /// `place` is null or has room for a result, and nothing else uses it.
@@ -44,7 +44,7 @@ unsafe fn room<'a, T>(place: *mut T, what: &str) -> Outcome<&'a mut core::mem::M
     place.ok_or_else(|| Failure::argument(format!("{what} is null: there is nowhere to put it")))
 }
 
-/// The address that a text names.
+/// Resolves HOST:PORT to a socket address.
 fn resolve(address: &str) -> Outcome<SocketAddr> {
     let found = address.to_socket_addrs().map_err(|error| {
         let errno = match error.kind() {
@@ -57,12 +57,12 @@ fn resolve(address: &str) -> Outcome<SocketAddr> {
     found.into_iter().next().ok_or_else(none)
 }
 
-/// Milliseconds of C: negative is for ever.
+/// Converts milliseconds of C to a duration; `None`, from a negative number, means for ever.
 fn milliseconds(timeout: c_int) -> Option<Duration> {
     u64::try_from(timeout).ok().map(Duration::from_millis)
 }
 
-/// Copies a structure as far as the program knows it: an older one has fewer fields.
+/// Copies the first `size` bytes of a structure: a program compiled with an older header has fewer fields.
 ///
 /// # Safety
 /// `place` is null or has room for `size` bytes.

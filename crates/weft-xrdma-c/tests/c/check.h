@@ -1,11 +1,11 @@
-/* What the programs of this folder share. They are C and C++ alike. */
+/* Macros of the programs of this folder, which are both C and C++. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xrdma.h>
 
-/* Ends the program, and says where, unless it holds. */
+/* Prints the line and ends the program unless the condition holds. */
 #define CHECK(holds)                                                                          \
     do {                                                                                      \
         if (!(holds)) {                                                                       \
@@ -14,7 +14,7 @@
         }                                                                                     \
     } while (0)
 
-/* A call that must fail, with what and why. */
+/* Checks that a call fails with this number and a text that contains `why`. */
 #define FAILS(call, number, why)                                 \
     do {                                                         \
         CHECK((call) == -(number));                              \

@@ -1,4 +1,4 @@
-/* Handles that are null, gone, forged or another thread's, and arguments that cannot be: errors, and no crash. */
+/* Handles that are null, gone, forged or another thread's, and invalid arguments, give errors and no crash. */
 #include <pthread.h>
 
 #include "check.h"
@@ -6,7 +6,7 @@
 static xrdma_context *context;
 static xrdma_channel *channel;
 
-/* Every call with handles that name nothing. */
+/* Makes every call with handles that are invalid. */
 static void refuse(xrdma_context *c, xrdma_channel *ch, xrdma_msg *m, const char *why) {
     xrdma_context_state context_state;
     xrdma_channel_state channel_state;
@@ -48,7 +48,7 @@ static void refuse(xrdma_context *c, xrdma_channel *ch, xrdma_msg *m, const char
 
 static void *elsewhere(void *message) {
     refuse(context, channel, (xrdma_msg *)message, "another thread");
-    /* A thread's contexts end with it, whether it says so or not. */
+    /* A thread's contexts end with it, also without xrdma_context_destroy(3). */
     xrdma_context *own;
     CHECK(xrdma_context_create(NULL, &own) == 0);
     return NULL;
@@ -65,7 +65,7 @@ static void bad_arguments(void) {
     FAILS(xrdma_connect(context, NULL, &channel), EINVAL, "null");
     FAILS(xrdma_connect(context, "127.0.0.1:1", NULL), EINVAL, "null");
     FAILS(xrdma_polling(context, NULL, 1), EINVAL, "null");
-    FAILS(xrdma_polling(context, &event, -1), EINVAL, "less than no events");
+    FAILS(xrdma_polling(context, &event, -1), EINVAL, "count is negative");
     FAILS(xrdma_set_flag(context, NULL, "1"), EINVAL, "null");
     FAILS(xrdma_context_status(context, NULL, 8), EINVAL, "null");
     FAILS(xrdma_channel_status(channel, NULL, 8), EINVAL, "null");
@@ -110,7 +110,7 @@ int main(int count, char **words) {
     CHECK(pthread_create(&thread, NULL, elsewhere, message) == 0);
     CHECK(pthread_join(thread, NULL) == 0);
 
-    /* What was held goes with its context. */
+    /* The context's objects are destroyed with it. */
     CHECK(xrdma_context_destroy(context) == 0);
     refuse(context, channel, message, "gone");
     printf("all was refused\n");

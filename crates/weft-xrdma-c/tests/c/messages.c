@@ -1,11 +1,11 @@
-/* Two contexts of one thread talk: every call of the header, as its comment says. */
+/* Two contexts of one thread exchange messages: every call of the header does what its comment says. */
 #include <poll.h>
 
 #include "check.h"
 
 static xrdma_context *client, *server;
 
-/* The next event of either context that is of a kind, of those that are not looked at meanwhile none is lost. */
+/* Returns the context's next event, which must be of this kind; events of the other context stay queued. */
 static xrdma_event expect(xrdma_context *context, xrdma_event_kind kind) {
     xrdma_context *other = context == client ? server : client;
     for (int tries = 0; tries < 1000; tries++) {
@@ -25,7 +25,7 @@ static xrdma_event expect(xrdma_context *context, xrdma_event_kind kind) {
     exit(1);
 }
 
-/* Both ends of a channel between the two contexts. */
+/* Opens a channel between the two contexts and returns both ends. */
 static void connect_both(const char *at, xrdma_channel **near_end, xrdma_channel **far_end) {
     int64_t number = xrdma_connect_async(client, at);
     CHECK(number > 0);
@@ -72,7 +72,7 @@ static void request_and_response(xrdma_channel *near_end) {
 
     CHECK(xrdma_set_flag(client, "trace_every", "0") == 0);
     xrdma_msg *none = NULL;
-    /* Nobody answers: the server is this thread's as well. */
+    /* No response arrives: the server is of this thread too. */
     FAILS(xrdma_call(near_end, "question", 8, 0, 20, &none), ETIMEDOUT, "no response in time");
     CHECK(none == NULL);
     asked = expect(server, XRDMA_EVENT_MESSAGE);
@@ -86,7 +86,7 @@ static void request_and_response(xrdma_channel *near_end) {
     CHECK(xrdma_msg_release(asked.msg) == 0);
 }
 
-/* Nothing is copied: the peer has what the memory held. */
+/* Sends without a copy: the peer receives the bytes of the registered memory. */
 static void lent(xrdma_channel *near_end) {
     size_t len = 100000;
     void *memory;
@@ -106,7 +106,7 @@ static void lent(xrdma_channel *near_end) {
     FAILS(xrdma_dereg_mem(client, memory), EINVAL, "not where registered memory begins");
 }
 
-/* A loop of the program's own: arm, poll(2), process. */
+/* Runs an event loop of the program: arm, poll(2), process. */
 static void event_loop(xrdma_channel *near_end) {
     struct pollfd waits = {xrdma_get_event_fd(server), POLLIN, 0};
     CHECK(waits.fd >= 0);

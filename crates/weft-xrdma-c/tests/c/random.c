@@ -18,7 +18,7 @@ static uint64_t draw(uint64_t below) {
     return (z ^ (z >> 31)) % below;
 }
 
-/* Mostly of the kind that is wanted; whether it is still good is not known. */
+/* Returns a handle, mostly of the kind wanted, which may be invalid. */
 static void *any(void **handles) {
     void **all[] = {channels, messages, memories, handles, handles, handles, handles, handles};
     return all[draw(8)][draw(HANDLES)];
@@ -27,7 +27,7 @@ static void *any(void **handles) {
 static xrdma_channel *channel(void) { return (xrdma_channel *)any(channels); }
 static xrdma_msg *message(void) { return (xrdma_msg *)any(messages); }
 
-/* What comes is put in a place, and what had the place is given back, if it was not before. */
+/* Stores what arrives in a random place, and releases what was there, which may be released already. */
 static void look(xrdma_context *context) {
     xrdma_event events[16];
     int count = xrdma_polling(context, events, 16);
@@ -85,7 +85,7 @@ static void step(xrdma_context *context) {
     if (response) xrdma_msg_release(response);
 }
 
-/* Channels and messages go, then lent memory can; the rest is what the context holds for itself. */
+/* Releases channels and messages, then lent memory; the context keeps only its own memory. */
 static void give_everything_back(xrdma_context *context) {
     for (int at = 0; at < HANDLES; at++) {
         xrdma_abort((xrdma_channel *)channels[at]);
@@ -97,7 +97,7 @@ static void give_everything_back(xrdma_context *context) {
 int main(int count, char **words) {
     CHECK(count == 2);
     seed = strtoull(words[1], NULL, 10);
-    /* Channels that are begun and not looked at end within the test. */
+    /* Channels whose events were not read yet end within the test. */
     for (int at = 0; at < 2; at++)
         CHECK(xrdma_context_create("keepalive=20ms close_timeout=50ms trace_every=2 backlog=8", &contexts[at]) == 0);
     int port = xrdma_listen(contexts[1], "127.0.0.1:0");

@@ -1,4 +1,4 @@
-//! A device of `libibverbs.so.1` as the messaging layer needs one: opened, asked for completions, closed.
+//! A device of `libibverbs.so.1` for the messaging layer: it opens, polls completions and closes.
 
 use core::ffi::c_int;
 use core::ptr;
@@ -20,17 +20,17 @@ use regions::Regions;
 /// The device and its settings.
 #[derive(Clone, Debug, Default)]
 pub struct DeviceOptions {
-    /// Its name; the first there is.
+    /// The device's name; by default the first device.
     pub device: Option<String>,
-    /// The address that peers reach it by; its first.
+    /// The address by which peers reach it; by default its first.
     pub address: Option<IpAddr>,
-    /// The kind of its memory's pages.
+    /// The kind of pages for its memory.
     pub pages: Pages,
 }
 
-/// RoCE devices have a port for each network.
+/// The port number: a RoCE device has one port per network.
 const PORT: u8 = 1;
-/// Completions that are taken from the device at a time.
+/// Maximum number of completions per poll of the device.
 const BATCH: usize = 16;
 
 /// An opened device with one completion queue.
@@ -42,7 +42,7 @@ pub struct IbVerbs {
     pd: *mut ibv_pd,
     channel: *mut ibv_comp_channel,
     cq: *mut ibv_cq,
-    /// Completions that there is room for.
+    /// Number of completions that fit in the queue.
     room: u64,
     srq: *mut ibv_srq,
     gid: Ipv6Addr,
@@ -55,11 +55,11 @@ pub struct IbVerbs {
     batch: [ibv_wc; BATCH],
     next: usize,
     filled: usize,
-    /// The last batch was all that the queue had.
+    /// `true` if the last batch emptied the queue.
     drained: bool,
 }
 
-// SAFETY: the objects are used by whoever has the device alone, and libibverbs does not mind which thread that is.
+// SAFETY: only the owner of the device uses the objects, and libibverbs allows any thread.
 unsafe impl Send for IbVerbs {}
 
 impl IbVerbs {
@@ -108,24 +108,24 @@ impl IbVerbs {
         Ok(this)
     }
 
-    /// Its name.
-    pub fn name(&self) -> &str {
+    /// Returns the device's name.
+        pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The descriptor that becomes readable when an armed device has completions.
+    /// Returns the descriptor that becomes readable when an armed device has completions.
     pub fn event_fd(&self) -> RawFd {
         // SAFETY: the channel lives as long as `self`.
         unsafe { (*self.channel).fd }
     }
 
-    /// The same, borrowed.
+    /// Returns the same descriptor, borrowed.
     pub(crate) fn events(&self) -> BorrowedFd<'_> {
         // SAFETY: the descriptor lives as long as the channel, which lives as long as `self`.
         unsafe { BorrowedFd::borrow_raw(self.event_fd()) }
     }
 
-    /// Has the next completion make the descriptor readable. What completed before does not: poll once more.
+    /// Arms the device: the next completion makes the descriptor readable. Earlier ones do not: poll once more.
     pub fn arm(&mut self) {
         // SAFETY: queue and context are this device's, and the function is what verbs.h would call.
         unsafe {
@@ -135,7 +135,7 @@ impl IbVerbs {
         }
     }
 
-    /// Takes the notifications that came.
+    /// Consumes pending notifications.
     pub fn take_notifications(&mut self) {
         let (mut cq, mut context) = (ptr::null_mut(), ptr::null_mut());
         // SAFETY: the channel is this device's, does not block, and both pointers have room.
@@ -145,10 +145,10 @@ impl IbVerbs {
             }
         }
     }
-    /// Takes completions from the device; whether there were any.
+    /// Polls completions from the device. Returns `true` if there were any.
     fn take_batch(&mut self) -> bool {
-        // To ask a queue again that was empty just now would cost a turn of the device, before what came out of
-        // it is handled.
+        // To poll a queue again that was just emptied would cost a pass of the device before its completions
+        // are handled.
         if core::mem::take(&mut self.drained) {
             return false;
         }

@@ -7,7 +7,7 @@ use super::{IbVerbs, PORT};
 use crate::library::{Verbs, VerbsLibraryError, done, made};
 use weft_verbs_abi::*;
 
-/// Opens a device by its name, or the first; and its name.
+/// Opens a device by its name, or the first one. Returns the context and the device's name.
 pub(super) fn open_device(
     verbs: &Verbs,
     wanted: Option<&str>,
@@ -45,7 +45,7 @@ pub(super) fn open_device(
     }
 }
 impl IbVerbs {
-    /// Finds the row of the port's table that peers are told.
+    /// Finds the row of the port's GID table that peers use.
     pub(super) fn find_address(
         &mut self,
         name: &str,

@@ -1,5 +1,4 @@
-//! The memory that is registered with a device, in the order of its addresses: each message looks some up, and few
-//! regions come and go.
+//! The memory registered with a device, sorted by address: every message looks up regions, few are added or removed.
 
 use weft_msg::Slice;
 use weft_verbs_abi::ibv_mr;
@@ -13,7 +12,7 @@ pub(super) struct Registered {
     pub(super) mr: *mut ibv_mr,
 }
 
-/// All of it, with where it begins.
+/// All registered memory, with its start addresses.
 #[derive(Debug, Default)]
 pub(super) struct Regions(Vec<(u64, Registered)>);
 
@@ -47,7 +46,7 @@ impl Regions {
         &mut registered.mapping.bytes_mut()[within(*start, slice)]
     }
 
-    /// The region that a slice is in, if it is in any.
+    /// Returns the index of the region that contains a slice, if there is one.
     fn of(&self, slice: Slice) -> usize {
         self.end_of(slice.address).checked_sub(1).expect("registered memory")
     }

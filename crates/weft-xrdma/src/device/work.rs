@@ -38,8 +38,8 @@ impl IbVerbs {
         self.modify(qp, &mut to, STATE | PKEY_INDEX | PORT_NUM | ACCESS_FLAGS)
     }
 
-    /// Makes the completion queue as long as one more queue pair, and those there are, could fill it while nobody
-    /// looks: one that overflows is lost with all of them.
+    /// Resizes the completion queue so that all queue pairs and one more cannot overflow it between polls: an
+    /// overflow would lose the queue and all its queue pairs.
     fn make_room(&mut self, sizes: QpSizes) -> Result<(), Refused> {
         let each = u64::from(sizes.send) + u64::from(sizes.receive);
         let wanted = each * (self.qps.len() as u64 + 1);
@@ -174,7 +174,7 @@ impl Asked for IbVerbs {
     }
 
     fn reset_qp(&mut self, _: Instant, qp: Qp) -> Result<(), Refused> {
-        // What it completed is not for whoever has it next.
+        // Its completions must not reach the queue pair's next user.
         let stale = |completion: &ibv_wc| completion.qp_num == qp.0;
         let kept: Vec<_> =
             self.batch[self.next..self.filled].iter().filter(|wc| !stale(wc)).copied().collect();

@@ -1,4 +1,4 @@
-//! Channels by address and port.
+//! The set-up of channels by address and port: listeners, connections, and greetings in progress.
 
 use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,14 +13,14 @@ use crate::clock;
 use crate::greeting::{Greeting, GreetingError, Progress, would_block};
 
 /// The time limit of a greeting.
-const PATIENCE: Duration = Duration::from_secs(5);
+const GREETING_TIMEOUT: Duration = Duration::from_secs(5);
 /// The pause of listeners when the kernel has no descriptor for a new connection.
-const REST: Duration = Duration::from_millis(100);
-/// Meetings at a time that were begun by others: more must be an enemy, or a storm that passes.
-const MOST: u16 = 4096;
+const LISTEN_PAUSE: Duration = Duration::from_millis(100);
+/// Maximum number of incoming greetings at a time: more are an attack, or a burst that passes.
+const MAX_INCOMING: u16 = 4096;
 
 impl Node {
-    /// Takes channels at an address; port 0 is any. Says which it became.
+    /// Accepts channels at an address; port 0 selects a free port. Returns the address with its port.
     ///
     /// # Errors
     /// The address is not this host's, or in use.
@@ -37,17 +37,17 @@ impl Node {
         Ok(became)
     }
 
-    /// Begins a channel; `Connected` or `ConnectFailed` follows.
+    /// Starts to open a channel; `Connected` or `ConnectFailed` follows.
     ///
     /// # Errors
-    /// The device has no room, or the kernel no socket.
+    /// The device is full, or the kernel has no socket.
     pub fn connect(&mut self, to: SocketAddr) -> Result<Ticket, NodeError> {
         let now = clock::now();
         let doing = format!("connecting to {to}");
         let (channel, offer) = self.context.offer(now)?;
         let made = begin(to).map_err(socket(&doing));
         let connection = made.inspect_err(|_| self.context.abort(now, channel))?;
-        let greeting = Greeting::ask(connection, &offer, self.options.streams, now + PATIENCE);
+        let greeting = Greeting::ask(connection, &offer, self.options.streams, now + GREETING_TIMEOUT);
         let number = self.number();
         let ticket = Ticket(number);
         self.watch(&greeting.socket, Source::Greeting, number, EventFlags::IN | EventFlags::OUT)?;
@@ -56,10 +56,10 @@ impl Node {
         Ok(ticket)
     }
 
-    /// Begins a channel and waits until it is there.
+    /// Opens a channel and waits until it is open.
     ///
     /// # Errors
-    /// As [`connect`](Self::connect), and what `ConnectFailed` would say.
+    /// The errors of [`connect`](Self::connect), and the error of `ConnectFailed`.
     pub fn connect_and_wait(&mut self, to: SocketAddr) -> Result<ChannelId, NodeError> {
         let wanted = self.connect(to)?;
         let met = |node: &mut Self| {
@@ -79,22 +79,22 @@ impl Node {
         self.wait_for(None, met).expect("a meeting is given up after a while")
     }
 
-    /// Somebody wants a channel.
+    /// Accepts the connections that wait at a listener.
     pub(super) fn take_connections(&mut self, index: usize) {
         loop {
             let (connection, peer) = match self.listeners[index].accept() {
                 Ok(accepted) => accepted,
                 Err(error) if would_block(&error) => return,
-                // Who came is gone again.
+                // The client closed the connection again.
                 Err(error) if error.kind() == ErrorKind::ConnectionAborted => continue,
                 Err(error) => return self.rest_listeners(error),
             };
-            if self.greetings.len() >= usize::from(MOST)
+            if self.greetings.len() >= usize::from(MAX_INCOMING)
                 || connection.set_nonblocking(true).is_err()
             {
                 continue;
             }
-            let greeting = Greeting::answer(connection, clock::now() + PATIENCE);
+            let greeting = Greeting::answer(connection, clock::now() + GREETING_TIMEOUT);
             let number = self.number();
             if self.watch(&greeting.socket, Source::Greeting, number, EventFlags::IN).is_ok() {
                 self.greetings.insert(number, Meeting { greeting, peer, client: None });
@@ -102,16 +102,16 @@ impl Node {
         }
     }
 
-    /// The kernel has no descriptor left, or no memory. Who waits is seen to later: a listener that is ready and
-    /// cannot be served would keep the node awake.
+    /// Pauses the listeners because the kernel has no descriptor or memory: a listener that is ready and cannot be
+    /// served would keep the node awake.
     fn rest_listeners(&mut self, error: std::io::Error) {
         let doing = "taking a connection (is the limit of open files too low? `ulimit -n`)".into();
         self.events.push_back(Event::AcceptFailed { error: NodeError::Socket { doing, error } });
-        self.listen_again = Some(clock::now() + REST);
+        self.listen_again = Some(clock::now() + LISTEN_PAUSE);
         self.watch_listeners(EventFlags::empty());
     }
 
-    /// Looks at the listeners again, if it is time.
+    /// Resumes the listeners when their pause is over.
     pub(super) fn wake_listeners(&mut self) {
         if self.listen_again.is_some_and(|at| at <= clock::now()) {
             self.listen_again = None;
@@ -121,12 +121,12 @@ impl Node {
 
     fn watch_listeners(&self, flags: EventFlags) {
         for (index, listener) in (0..).zip(&self.listeners) {
-            // It was added; that cannot fail for want of anything.
+            // The socket was added before, so the change needs no memory and cannot fail.
             let _ = epoll::modify(&self.epoll, listener, Source::Listener.data(index), flags);
         }
     }
 
-    /// A meeting's connection can be read or written.
+    /// Continues a greeting whose connection is readable or writable.
     pub(super) fn go_on(&mut self, number: u64) {
         let Some(meeting) = self.greetings.get_mut(&number) else { return };
         let progress = meeting.greeting.write().and_then(|()| meeting.greeting.read());
@@ -145,17 +145,17 @@ impl Node {
         }
     }
 
-    /// Has epoll tell of what the meeting waits for, and no more.
+    /// Registers with epoll only the readiness that the greeting waits for.
     fn want(&self, number: u64) {
         let Some(meeting) = self.greetings.get(&number) else { return };
         let out = meeting.greeting.wants_to_write();
         let flags = EventFlags::IN | if out { EventFlags::OUT } else { EventFlags::empty() };
         let data = Source::Greeting.data(number);
-        // It was added; that cannot fail for want of anything.
+        // The socket was added before, so the change needs no memory and cannot fail.
         let _ = epoll::modify(&self.epoll, &meeting.greeting.socket, data, flags);
     }
 
-    /// The peer's offer is here.
+    /// Connects the channel with the peer's offer.
     fn met(
         &mut self,
         number: u64,
@@ -189,7 +189,7 @@ impl Node {
         Ok(())
     }
 
-    /// Two ends did not meet.
+    /// Ends a greeting that failed.
     fn part(&mut self, number: u64, error: NodeError) {
         let Some(meeting) = self.greetings.remove(&number) else { return };
         let _ = epoll::delete(&self.epoll, &meeting.greeting.socket);
@@ -207,13 +207,13 @@ impl Node {
         self.greetings.first_key_value().map(|(_, meeting)| meeting.greeting.until)
     }
 
-    /// Gives up meetings that take too long.
+    /// Ends greetings whose time limit has passed.
     pub(super) fn expire_meetings(&mut self) {
         let now = clock::now();
         while let Some((&number, meeting)) = self.greetings.first_key_value()
             && meeting.greeting.until <= now
         {
-            let why = format!("no answer in {PATIENCE}");
+            let why = format!("no answer in {GREETING_TIMEOUT}");
             let kind = ErrorKind::TimedOut;
             let error = NodeError::Peer { peer: meeting.peer, kind, why };
             self.part(number, error);
@@ -226,8 +226,8 @@ fn listener(at: SocketAddr) -> std::io::Result<TcpListener> {
     listener.set_nonblocking(true)?;
     listener.set_reuse_address(true)?;
     listener.bind(&at.into())?;
-    // One that does not fit is tried again after a second by its kernel.
-    listener.listen(MOST.into())?;
+    // A client whose connection does not fit in the backlog retries after one second.
+    listener.listen(MAX_INCOMING.into())?;
     Ok(listener.into())
 }
 

@@ -1,5 +1,5 @@
-//! One thread's X-RDMA: a context on a device, and the sockets around it. The data path is [`Node::poll`] and
-//! asks the kernel for nothing; sockets are looked at now and then, or when the node sleeps.
+//! One thread's X-RDMA: a context on a device, and the sockets around it. The data path is [`Node::poll`], which
+//! makes no system calls; sockets are polled at intervals, and when the node sleeps.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -31,20 +31,20 @@ pub struct Options {
     pub device: DeviceOptions,
     /// Parameters of the context.
     pub config: Config,
-    /// Keep the TCP connection of each channel that this node begins, to carry it when RDMA cannot.
+    /// `true` to keep the TCP connection of each channel that this node opens, to carry it when RDMA cannot.
     pub streams: bool,
-    /// Busy-poll for this long after something happened, before sleeping ([`Node::wait`]).
+    /// The time to busy-poll after the last event before sleeping ([`Node::wait`]).
     pub spin: Option<Duration>,
     /// The record of the node for `weft stat` and `weft adm`, if it has one.
     pub show: Show,
 }
 
-/// Names a channel that is being begun.
+/// The identifier of a channel that is being opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Ticket(u64);
 
 impl Ticket {
-    /// Its number, for owners that cannot keep the ticket itself; the node gives no other the same.
+    /// Returns the ticket's number, unique in the node, for owners that cannot store the ticket itself.
     pub const fn number(self) -> u64 {
         self.0
     }
@@ -54,30 +54,30 @@ impl Ticket {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum Event {
-    /// A channel that was asked for is there.
+    /// A channel of [`connect`](Node::connect) is open.
     Connected {
-        /// By which call.
+        /// The ticket of that call.
         ticket: Ticket,
         /// The channel.
         channel: ChannelId,
     },
-    /// A channel that was asked for is not to be had.
+    /// A channel of [`connect`](Node::connect) could not be opened.
     ConnectFailed {
-        /// By which call.
+        /// The ticket of that call.
         ticket: Ticket,
         /// The reason.
         error: NodeError,
     },
-    /// A channel that a peer asked for did not come about, or none can be taken for a while.
+    /// A peer's channel could not be opened, or the node cannot accept any for a while.
     AcceptFailed {
         /// The reason.
         error: NodeError,
     },
-    /// Something on a channel.
+    /// An event of a channel.
     Channel(weft_msg::Event),
 }
 
-/// The node was asked for something it cannot do.
+/// The errors of a node.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum NodeError {
@@ -87,10 +87,10 @@ pub enum NodeError {
     /// A parameter is out of range.
     #[error(transparent)]
     Config(#[from] ConfigError),
-    /// Two ends do not fit.
+    /// The parameters of the two ends do not fit.
     #[error(transparent)]
     Offer(#[from] OfferError),
-    /// A socket.
+    /// A socket operation failed.
     #[error("{doing}: {error}")]
     Socket {
         /// The operation.
@@ -99,14 +99,14 @@ pub enum NodeError {
         #[source]
         error: io::Error,
     },
-    /// The peer did not answer, or not as it should.
+    /// The peer did not answer, or violated the protocol.
     #[error("{peer}: {why}")]
     Peer {
         /// The peer.
         peer: SocketAddr,
         /// The kind of failure.
         kind: io::ErrorKind,
-        /// The peer's violation.
+        /// The description of the failure.
         why: String,
     },
 }
@@ -124,19 +124,19 @@ pub struct Node {
     listens: String,
     greetings: BTreeMap<u64, Meeting>,
     streams: BTreeMap<ChannelId, Carried>,
-    /// Streams by the number that epoll knows them by.
+    /// Channels with a stream, by the stream's number in epoll.
     stream_numbers: BTreeMap<u64, ChannelId>,
     events: VecDeque<Event>,
     next_number: u64,
     sockets_seen: Instant,
     last_active: Instant,
     armed: bool,
-    /// The last poll left a part of its work to the next.
-    untended: bool,
+    /// `true` if the last poll left work for the next.
+    work_pending: bool,
     shown: Option<Shown>,
 }
 
-/// Two ends that are meeting, and the channel this end has for it.
+/// A greeting in progress, and this end's channel for it.
 #[derive(Debug)]
 struct Meeting {
     greeting: Greeting,
@@ -144,7 +144,7 @@ struct Meeting {
     client: Option<(Ticket, ChannelId)>,
 }
 
-/// A channel's stream, and bytes that the kernel would not take.
+/// A channel's stream, and bytes that the kernel has not accepted yet.
 #[derive(Debug)]
 struct Carried {
     socket: TcpStream,
@@ -171,11 +171,11 @@ impl Source {
     }
 }
 
-/// Sockets are looked at this often while the node is busy.
+/// The interval between polls of the sockets while the node is busy.
 const SOCKETS_EVERY: Duration = Duration::from_millis(1);
 
 impl Node {
-    /// Opens a device and makes a context on it.
+    /// Opens a device and creates a context on it.
     ///
     /// # Errors
     /// There is no device, or a parameter is out of range.
@@ -204,7 +204,7 @@ impl Node {
             sockets_seen: now,
             last_active: now,
             armed: false,
-            untended: false,
+            work_pending: false,
             shown,
         };
         node.watch(node.context.verbs().events(), Source::Device, 0, epoll::EventFlags::IN)?;
@@ -213,17 +213,17 @@ impl Node {
         Ok(node)
     }
 
-    /// The context, for everything that is not connecting or waiting.
+    /// Returns the context, for everything except connecting and waiting.
     pub const fn context(&mut self) -> &mut Context<IbVerbs> {
         &mut self.context
     }
 
-    /// The time that the context's calls want.
+    /// Returns the current time, which the context's calls need.
     pub fn now(&self) -> Instant {
         clock::now()
     }
 
-    /// The address that peers reach this node's device by.
+    /// Returns the address by which peers reach this node's device.
     pub fn address(&self) -> std::net::IpAddr {
         self.context.verbs().gid().to_canonical()
     }
@@ -234,11 +234,11 @@ impl Node {
         event.or_else(|| self.context.poll_event().map(Event::Channel))
     }
 
-    /// Moves what can move, until there is something for the owner: what it holds is given back first, and more
-    /// memory is taken only then.
+    /// Makes progress until there is an event for the owner: the owner releases memory first, and the node takes more
+    /// only after that.
     pub fn poll(&mut self) {
         let now = clock::now();
-        if core::mem::take(&mut self.untended) {
+        if core::mem::take(&mut self.work_pending) {
             self.context.tend(now);
         }
         loop {
@@ -247,8 +247,8 @@ impl Node {
                 self.last_active = now;
             }
             if self.context.has_event() {
-                // The owner answers first, while its peer waits for that.
-                self.untended = true;
+                // The owner responds first, because its peer waits for the response.
+                self.work_pending = true;
                 break;
             }
             self.context.tend(now);
@@ -262,13 +262,13 @@ impl Node {
         }
     }
 
-    /// The descriptor to wait for, in a program's own loop (`get_event_fd`). Sleep on it only after
-    /// [`arm`](Self::arm) has said that nothing is left to do, and no longer than it says.
+    /// Returns the descriptor for a program's own event loop (`get_event_fd`). Sleep on it only after
+    /// [`arm`](Self::arm) has returned a duration, and no longer than that.
     pub fn event_fd(&self) -> RawFd {
         self.epoll.as_raw_fd()
     }
 
-    /// Something made [`event_fd`](Self::event_fd) readable, or time passed (`process_event`).
+    /// Processes pending work after [`event_fd`](Self::event_fd) became readable, or time passed (`process_event`).
     pub fn process_event(&mut self) {
         self.look_at_sockets(Duration::ZERO);
         self.poll();

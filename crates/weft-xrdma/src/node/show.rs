@@ -1,5 +1,5 @@
-//! A node shows itself: what `weft stat` reads, and the orders of `weft adm` (X-RDMA, section VI). Both are seen to
-//! when the node looks at its sockets anyway.
+//! The node's record for `weft stat`, and the orders of `weft adm` (X-RDMA, section VI). The node serves both when it
+//! polls its sockets.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -20,11 +20,11 @@ use crate::device::IbVerbs;
 /// The visibility of a node's record.
 #[derive(Clone, Debug, Default)]
 pub struct Show {
-    /// It does not. `WEFT_STAT=off` in the environment says the same.
+    /// `true` if the node writes no record, as with `WEFT_STAT=off` in the environment.
     pub off: bool,
-    /// The folder; `WEFT_STAT`'s, or the user's, where none is given.
+    /// The folder of the record; by default that of `WEFT_STAT`, or the user's.
     pub folder: Option<PathBuf>,
-    /// The name; the program's, where none is given.
+    /// The name in the record; by default the program's.
     pub name: Option<String>,
 }
 
@@ -42,15 +42,15 @@ pub(super) struct Shown {
     events: VecDeque<EventRecord>,
     /// Total number of events.
     happened: u64,
-    /// Notes of the context's journal that are among them.
+    /// Number of notes of the context's journal among them.
     noted: u64,
 }
 
-/// Events that the board holds.
+/// Maximum number of events in the record.
 const EVENTS: usize = 64;
 
 impl Shown {
-    /// `None` where it shall not be, or cannot: a node without a place to show itself runs like any other.
+    /// Creates the record. Returns `None` if it is off or cannot be created; the node runs without it.
     pub(super) fn open(show: &Show, now: Instant) -> Option<Self> {
         if show.off {
             return None;
@@ -74,17 +74,17 @@ impl Shown {
         })
     }
 
-    /// The time of the next write of the record, if anything has changed.
+    /// Returns the time of the next write of the record, or `None` if nothing has changed.
     pub(super) fn due(&self, context: &Context<IbVerbs>) -> Option<Instant> {
         (self.shown != Some(context.activity())).then(|| self.pace.due())
     }
 
-    /// The node is about to sleep, or awake again.
+    /// Records that the node is about to sleep, or awake again.
     pub(super) fn live(&self, life: Life) {
         self.board.live(life);
     }
 
-    /// Writes the board where it is due.
+    /// Writes the record if it is due.
     fn refresh(&mut self, now: Instant, context: &Context<IbVerbs>, listens: &str) {
         self.board.beat(now);
         if self.due(context).is_none_or(|due| due > now) {
@@ -97,7 +97,7 @@ impl Shown {
             self.happen(event(note));
         }
         let Self { board, name, started, events, happened, .. } = self;
-        // A file system that is full now may have room later; what was written last stays.
+        // A full file system may have room later; the last record stays.
         let _ = board.publish(|draft| {
             draft.push(&ProgramRecord {
                 kind: Kind::Node,
@@ -126,7 +126,7 @@ impl Shown {
         self.events.push_back(EventRecord { number: self.happened, ..event });
     }
 
-    /// Does what `weft adm` asks for.
+    /// Carries out the orders of `weft adm`.
     fn obey(&mut self, now: Instant, context: &mut Context<IbVerbs>) {
         let Some(control) = &self.control else { return };
         let mut changed = Vec::new();
@@ -149,20 +149,20 @@ impl Shown {
 }
 
 impl Node {
-    /// Has epoll tell of orders.
+    /// Registers the orders' socket with epoll.
     pub(super) fn watch_control(&self) -> Result<(), super::NodeError> {
         let control = self.shown.as_ref().and_then(|shown| shown.control.as_ref());
         control.map_or(Ok(()), |socket| self.watch(socket, Source::Control, 0, EventFlags::IN))
     }
 
-    /// Orders came.
+    /// Carries out orders that arrived.
     pub(super) fn obey(&mut self) {
         if let Some(shown) = &mut self.shown {
             shown.obey(clock::now(), &mut self.context);
         }
     }
 
-    /// Shows what the node is like now, where that is due.
+    /// Writes the node's current state to its record if that is due.
     pub(super) fn show(&mut self) {
         if let Some(shown) = &mut self.shown {
             shown.live(Life::Running);
@@ -170,20 +170,20 @@ impl Node {
         }
     }
 
-    /// Something changed that the context knows nothing of.
+    /// Schedules a write of the record after a change outside the context.
     pub(super) fn show_anew(&mut self) {
         if let Some(shown) = &mut self.shown {
             shown.shown = None;
         }
     }
 
-    /// For how long the node may sleep at most: until it is to show itself again.
+    /// Returns the time until the record's next write, which limits the node's sleep.
     pub(super) fn until_shown(&self, now: Instant) -> Duration {
         let due = self.shown.as_ref().and_then(|shown| shown.due(&self.context));
         due.map_or(Duration::MAX, |due| due.since(now))
     }
 
-    /// The node sleeps from now on.
+    /// Records that the node sleeps.
     pub(super) fn show_asleep(&self) {
         if let Some(shown) = &self.shown {
             shown.live(Life::Asleep);
@@ -286,7 +286,7 @@ fn event(note: &weft_msg::Note) -> EventRecord {
         Noted::Switched(to) => (EventKind::Switched, Duration::ZERO, format!("to {}", carrier(to))),
         Noted::SlowCall(took) => (EventKind::SlowCall, took, String::new()),
         Noted::SlowPoll(took) => (EventKind::SlowPoll, took, String::new()),
-        // Added later than this.
+        // A kind of note newer than this crate.
         _ => (EventKind::Opened, Duration::ZERO, String::new()),
     };
     let about = note.channel.map(|(id, peer)| (id.data().as_ffi(), Address(peer.to_canonical())));

@@ -10,11 +10,11 @@ use super::{Carried, Node, NodeError, Source};
 use crate::clock;
 use crate::greeting::would_block;
 
-/// Bytes that are moved between a channel and its stream at a time.
+/// Maximum bytes moved between a channel and its stream at a time.
 const CHUNK: usize = 64 << 10;
 
 impl Node {
-    /// Gives a channel the connection its two ends met on.
+    /// Makes the connection of a greeting the channel's stream.
     pub(super) fn carry(&mut self, channel: ChannelId, socket: TcpStream) -> Result<(), NodeError> {
         let _ = socket.set_nodelay(true);
         let number = self.number();
@@ -25,7 +25,7 @@ impl Node {
         Ok(())
     }
 
-    /// A stream can be read or written.
+    /// Serves a stream that is readable or writable.
     pub(super) fn serve_stream(&mut self, number: u64) {
         let Some(&channel) = self.stream_numbers.get(&number) else { return };
         let mut bytes = vec![0; CHUNK];
@@ -41,7 +41,7 @@ impl Node {
         self.write_stream(channel);
     }
 
-    /// Writes what channels have for their streams.
+    /// Writes the channels' pending bytes to their streams.
     pub(super) fn write_streams(&mut self) {
         let waiting: Vec<ChannelId> = self.streams.keys().copied().collect();
         waiting.into_iter().for_each(|channel| self.write_stream(channel));
@@ -72,13 +72,13 @@ impl Node {
         let _ = epoll::modify(&self.epoll, &carried.socket, data, flags);
     }
 
-    /// The peer closed it, or it broke; the channel goes with it if it is what carries it.
+    /// Handles a stream that the peer closed or that broke; its channel ends too if the stream carries it.
     fn stream_ended(&mut self, channel: ChannelId) {
         self.drop_stream(channel);
         self.context.stream_ended(clock::now(), channel);
     }
 
-    /// Channels that are gone need no stream.
+    /// Closes the streams of channels that are gone.
     pub(super) fn drop_dead_streams(&mut self) {
         let gone = |channel: &&ChannelId| self.context.status(**channel).is_none();
         let dead: Vec<ChannelId> = self.streams.keys().filter(gone).copied().collect();

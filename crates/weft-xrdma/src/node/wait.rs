@@ -1,4 +1,4 @@
-//! Hybrid polling (X-RDMA, section IV.B): epoll while nothing happens, busy polling while something does.
+//! Hybrid polling (X-RDMA, section IV.B): the node busy-polls while there are events, and sleeps in epoll otherwise.
 
 use rustix::event::{Timespec, epoll};
 use weft_msg::{Call, ChannelId, CloseReason, Message, Payload, SendError};
@@ -7,37 +7,36 @@ use weft_units::Duration;
 use super::{Event, Node, SOURCE_SHIFT, Source};
 use crate::clock;
 
-/// Busy polling goes on for this long after something happened, unless the options say otherwise. A few round
-/// trips; longer costs the other programs of the processor more than a wake-up costs this one.
+/// The default time to busy-poll after the last event: a few round trips. More would cost the other programs of the
+/// processor more than a wake-up costs this one.
 const SPIN: Duration = Duration::from_micros(50);
 
 /// The errors of a call without a response.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CallError {
-    /// The request was not taken.
+    /// The request was refused.
     #[error(transparent)]
     Send(#[from] SendError),
-    /// The channel ended; `Closed` does not come as an event any more.
+    /// The channel ended; no `Closed` event follows.
     #[error("the channel ended: {0}")]
     Closed(#[from] CloseReason),
-    /// No response came in time; it is dropped if it comes.
+    /// No response arrived in time; a later one is dropped.
     #[error("no response in time")]
     TimedOut,
 }
 
 impl Node {
-    /// Polls until something has happened, sleeping meanwhile where nothing does, or until `timeout` is over.
-    /// Says whether there is an event.
+    /// Polls and sleeps until there is an event, or until `timeout` is over. Returns `true` if there is an event.
     pub fn wait(&mut self, timeout: Option<Duration>) -> bool {
         self.wait_for(timeout, |node| node.has_event().then_some(())).is_some()
     }
 
-    /// Makes a request and waits for its response; what else happens stays for [`poll_event`](Self::poll_event).
-    /// Its memory is the context's: give it back with `context().release`.
+    /// Sends a request and waits for its response; other events stay for [`poll_event`](Self::poll_event).
+    /// The context owns the response's memory: free it with `context().release`.
     ///
     /// # Errors
-    /// The request is not taken, the channel ends, or no response comes in time.
+    /// The request is refused, the channel ends, or no response arrives in time.
     pub fn call(
         &mut self,
         channel: ChannelId,
@@ -52,7 +51,7 @@ impl Node {
         })
     }
 
-    /// The response to a request, or the end of its channel, among what happened.
+    /// Takes the response to a request, or the end of its channel, from the queued events.
     fn take_answer(&mut self, of: ChannelId, id: u64) -> Option<Result<Message, CallError>> {
         let happened = core::iter::from_fn(|| self.context.poll_event());
         self.events.extend(happened.map(Event::Channel));
@@ -70,7 +69,7 @@ impl Node {
         }
     }
 
-    /// Polls until something is found, sleeping meanwhile where nothing happens.
+    /// Polls and sleeps until `found` returns a result.
     pub(super) fn wait_for<R>(
         &mut self,
         timeout: Option<Duration>,
@@ -92,7 +91,7 @@ impl Node {
                 if !self.greetings.is_empty() {
                     self.look_at_sockets(Duration::ZERO);
                 }
-                // Whoever shares the processor may be who is waited for.
+                // The peer may share the processor.
                 std::thread::yield_now();
                 continue;
             }
@@ -108,8 +107,8 @@ impl Node {
         }
     }
 
-    /// Gets ready to sleep on [`event_fd`](Self::event_fd): for how long at most, or `None` when something is
-    /// to be done first.
+    /// Prepares to sleep on [`event_fd`](Self::event_fd). Returns the maximum time to sleep, or `None` if work is
+    /// pending.
     pub fn arm(&mut self) -> Option<Duration> {
         let sleep = self.prepare().filter(|_| !self.has_event());
         if sleep.is_some() {
@@ -118,7 +117,7 @@ impl Node {
         sleep
     }
 
-    /// Has the device wake whoever sleeps, and looks once more: what completed before wakes nobody.
+    /// Arms the device and polls once more: completions before that do not wake the sleeper.
     fn prepare(&mut self) -> Option<Duration> {
         if !self.armed {
             self.context.verbs_mut().arm();
@@ -126,7 +125,7 @@ impl Node {
         }
         let now = clock::now();
         let more = self.context.poll(now);
-        self.untended = false;
+        self.work_pending = false;
         self.write_streams();
         if more {
             return None;
@@ -142,7 +141,7 @@ impl Node {
         !self.events.is_empty() || self.context.has_event()
     }
 
-    /// Sees to the sockets, after waiting for one of them or for the device for `patience`.
+    /// Serves the sockets, after a wait of at most `max_wait` for one of them or for the device.
     pub(super) fn look_at_sockets(&mut self, max_wait: Duration) {
         self.sockets_seen = clock::now();
         let mut ready = [epoll::Event {
@@ -183,7 +182,7 @@ impl Node {
             tv_nsec: i64::try_from(nanos % 1_000_000_000).expect("less than a second"),
         };
         let timeout = (max_wait < Duration::MAX).then_some(&timeout);
-        // An interrupted wait is a short one.
+        // A wait that a signal interrupts only ends early.
         epoll::wait(&self.epoll, ready, timeout).unwrap_or(0)
     }
 }
