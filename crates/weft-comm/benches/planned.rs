@@ -1,11 +1,12 @@
-//! All-reduce on planned source ports, on random ones, and sprayed over all paths: real packets over the
-//! kernel's ECMP, every link limited.
+//! Measures all-reduce on planned source ports, on random ones, and sprayed over all paths: real packets over the
+//! kernel's ECMP, with a rate limit on every link.
 //!
-//! `cargo bench -p weft-comm --bench planned -- [ROUNDS [DRAWS [HOST [SPINE [BYTES]]]]]`: collectives of each way, how
-//! often random ports are drawn, Mb/s of hosts' links and of those of spines, bytes of the buffer. Eight hosts
-//! behind four leaves and four spines; the ring goes from leaf to leaf, so that all of it crosses spines. A rank
-//! sends to the next over two paths, which carry together what a host can send where they share no link. Packets have 1,500
-//! bytes, as the device's have unless `WEFT_MTU` is in the environment; links carry 9,000. Needs root.
+//! `cargo bench -p weft-comm --bench planned -- [ROUNDS [DRAWS [HOST [SPINE [BYTES]]]]]`: the number of collectives of
+//! each variant, the number of draws of random ports, the rates of hosts' and of spines' links in Mb/s, and the
+//! buffer's bytes. There are eight hosts behind four leaves and four spines; the ring goes from leaf to leaf, so that
+//! all of its traffic crosses spines. A rank sends to the next over two paths; if they share no link, they carry a
+//! host's full rate. Packets have 1,500 bytes, the device's default without `WEFT_MTU`; links carry 9,000. Needs
+//! root.
 #![allow(clippy::disallowed_methods, reason = "it measures programs in real time")]
 
 use std::collections::BTreeMap;
@@ -38,15 +39,15 @@ const ORDER: [usize; RANKS] = [0, 2, 4, 6, 1, 3, 5, 7];
 const PATHS: usize = 2;
 /// The receive port of the first process of a host with Weft's device.
 const RECEIVE_PORT: u16 = 0x5000;
-/// Seconds that a way may take.
-const PATIENCE: &str = "120";
-/// Names a rank to the processes that this one starts.
+/// Maximum seconds of one variant.
+const RUN_TIMEOUT: &str = "120";
+/// The environment variable with the rank's number, for the processes that this one starts.
 const RANK: &str = "PLANNED_RANK";
 
 fn main() -> Outcome<()> {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
     if let Ok(rank) = std::env::var(RANK) {
-        return be(rank.parse()?, words[0].parse()?, words[1].parse()?, words[2].parse()?);
+        return run_rank(rank.parse()?, words[0].parse()?, words[1].parse()?, words[2].parse()?);
     }
     let number = |place: usize, default| words.get(place).map_or(Ok(default), |word| word.parse());
     let (rounds, draws): (u64, u64) = (number(0, 2)?, number(1, 3)?);
@@ -68,17 +69,17 @@ fn main() -> Outcome<()> {
          {rounds} rounds\n{:>10}{:>16}{:>12}{:>12}{:>14}{:>14}",
         "ports", "flows, busiest", "ms", "busbw MB/s", "busiest MB", "mean MB"
     );
-    bench.way(
+    bench.measure_variant(
         "planned",
         Some(&|fabric, flows| Ok(plan(fabric, flows, Effort::default(), Seed(1))?.ports)),
     )?;
     for draw in 0..draws {
-        bench.way(
+        bench.measure_variant(
             "random",
             Some(&|fabric, flows| Ok(random_ports(fabric, flows.len(), Seed(draw)))),
         )?;
     }
-    bench.way("spray", None)
+    bench.measure_variant("spray", None)
 }
 
 type Choose<'a> = &'a dyn Fn(&Fabric<'_>, &[Flow]) -> Outcome<Vec<u16>>;
@@ -93,8 +94,8 @@ struct Bench {
 }
 
 impl Bench {
-    /// Measures one way on a fabric of its own, so that it finds nothing in queues.
-    fn way(&self, name: &str, choose: Option<Choose<'_>>) -> Outcome<()> {
+    /// Measures one variant on its own fabric, so that its queues are empty.
+        fn measure_variant(&self, name: &str, choose: Option<Choose<'_>>) -> Outcome<()> {
         let lab = self.lab()?;
         let table = choose.map(|choose| table(&lab, choose)).transpose()?;
         let before = lab.counters()?;
@@ -134,12 +135,12 @@ impl Bench {
         Ok(lab)
     }
 
-    /// Mean seconds of a collective, as rank 0 measured them.
+    /// Returns the mean seconds of a collective, measured by rank 0.
     fn measure(&self, lab: &Lab, ports: Option<&Path>) -> Outcome<f64> {
         let mut ranks =
             (0..RANKS).map(|rank| self.start(lab, rank, ports)).collect::<Outcome<Vec<Child>>>()?;
         let out = ranks[0].stdout.take().ok_or("piped")?;
-        let took = BufReader::new(out).lines().next().ok_or("rank 0 said nothing")??;
+        let took = BufReader::new(out).lines().next().ok_or("rank 0 printed nothing")??;
         for rank in &mut ranks {
             let status = rank.wait()?;
             assert!(status.success(), "a rank: {status}");
@@ -150,7 +151,7 @@ impl Bench {
     fn start(&self, lab: &Lab, rank: usize, ports: Option<&Path>) -> Outcome<Child> {
         let at = SocketAddr::from((lab.fabric().address(0), 7000));
         let mut command = Command::new("timeout");
-        command.args(["--kill-after=2", PATIENCE]).arg(std::env::current_exe()?);
+        command.args(["--kill-after=2", RUN_TIMEOUT]).arg(std::env::current_exe()?);
         command.args([at.to_string(), self.rounds.to_string(), self.bytes.to_string()]);
         command.env(RANK, rank.to_string()).env("LD_LIBRARY_PATH", &self.library);
         command.env(TOKEN_VARIABLE, self.token.reveal());
@@ -161,7 +162,7 @@ impl Bench {
     }
 }
 
-/// The port table of the ring, and how many flows its busiest link between switches has by prediction.
+/// Returns the port table of the ring, and the predicted number of flows on its busiest link between switches.
 fn table(lab: &Lab, choose: Choose<'_>) -> Outcome<(String, u32)> {
     let network = network(lab)?;
     let entropy = Entropy { destination_port: RECEIVE_PORT, ..Entropy::default() };
@@ -183,7 +184,7 @@ fn table(lab: &Lab, choose: Choose<'_>) -> Outcome<(String, u32)> {
     Ok((text, loads(&fabric, &flows, &ports).most()))
 }
 
-/// The lab's fabric as the planner knows one: hosts, leaves and spines are numbered alike.
+/// Returns the lab's fabric for the planner: hosts, leaves and spines have the same numbers.
 fn network(lab: &Lab) -> Outcome<Network> {
     let topology = LeafSpine {
         leaves: LEAVES,
@@ -204,7 +205,7 @@ fn network(lab: &Lab) -> Outcome<Network> {
     })
 }
 
-/// Bytes of each direction of each link between leaves and spines.
+/// Returns the bytes carried in each direction of each link between leaves and spines.
 fn carried(lab: &Lab, before: &[LinkCounters], after: &[LinkCounters]) -> Vec<u64> {
     let links = lab.fabric().links.iter().zip(before).zip(after);
     links
@@ -216,11 +217,11 @@ fn carried(lab: &Lab, before: &[LinkCounters], after: &[LinkCounters]) -> Vec<u6
         .collect()
 }
 
-/// A rank.
-fn be(rank: usize, at: SocketAddr, rounds: u32, bytes: usize) -> Outcome<()> {
+/// Runs a rank.
+fn run_rank(rank: usize, at: SocketAddr, rounds: u32, bytes: usize) -> Outcome<()> {
     let options = Options { lanes: 1, order: Some(ORDER.to_vec()), ..Options::default() };
     let mut group = Communicator::join(at, rank, RANKS, options)?;
-    let patience = Some(Duration::from_secs(60));
+    let timeout = Some(Duration::from_secs(60));
     let elements = bytes / 4;
     let call = Call {
         collective: Collective::AllReduce,
@@ -230,13 +231,13 @@ fn be(rank: usize, at: SocketAddr, rounds: u32, bytes: usize) -> Outcome<()> {
         elements,
     };
     let mut took = Duration::ZERO;
-    // The first finds windows and address tables empty, and is not counted.
+    // The first round starts with empty windows and address tables, and is not counted.
     for round in 0..=rounds {
         let value = |at: usize, rank: usize| ((at + rank) % 100) as f32;
         let buffer = (0..elements).flat_map(|at| value(at, rank).to_le_bytes()).collect();
-        group.barrier(Vec::new(), patience)?;
+        group.barrier(Vec::new(), timeout)?;
         let began = group.now();
-        let buffer: Vec<u8> = group.run(call, buffer, patience)?;
+        let buffer: Vec<u8> = group.run(call, buffer, timeout)?;
         if round > 0 {
             took = took + group.now().since(began);
         }

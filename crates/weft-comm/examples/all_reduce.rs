@@ -1,5 +1,5 @@
-//! Ranks that sum their vectors, again and again: `all_reduce RANK RANKS HOST:PORT ELEMENTS ROUNDS [net|shm|hybrid]`.
-//! Rank 0 listens at the address. Under `weft run`, or on RDMA hardware.
+//! Ranks that sum their vectors ROUNDS times: `all_reduce RANK RANKS HOST:PORT ELEMENTS ROUNDS [net|shm|hybrid]`.
+//! Rank 0 listens at the address. Run it under `weft run`, or on RDMA hardware.
 
 use std::env::args;
 use std::error::Error;
@@ -39,7 +39,7 @@ fn run() -> Result<(), Box<dyn Error>> {
     };
     println!("rank {rank} is there");
     for round in 0..rounds {
-        // Whole numbers, whose sums are exact.
+        // The elements are whole numbers, so their sums are exact.
         let own = |at: usize| ((at + rank + round) % 100) as f32;
         let sum = |at: usize| (0..ranks).map(|rank| ((at + rank + round) % 100) as f32).sum();
         let buffer = (0..call.elements).flat_map(|at| own(at).to_le_bytes()).collect();

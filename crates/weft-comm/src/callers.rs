@@ -23,7 +23,7 @@ pub(crate) const MAX_UNPROVEN: usize = 512;
 #[derive(Debug)]
 pub(crate) struct Callers {
     listener: TcpListener,
-    /// In the order of their arrival.
+    /// The connections, in the order of their arrival.
     callers: Vec<Caller>,
     /// The time limit of each line.
     hello_timeout: Duration,

@@ -1,4 +1,4 @@
-//! A rank of a group, which its owner polls.
+//! A rank of a group, polled by its owner.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::BorrowedFd;
@@ -47,11 +47,11 @@ fn listen_address(own: IpAddr, options: &Options) -> IpAddr {
 }
 
 impl<B: AsMut<[u8]>> Communicator<B> {
-    /// Joins a group of `ranks`, which meet at an address that rank 0 listens at.
+    /// Joins a group of `ranks`, which meet at the address of rank 0.
     ///
     /// # Errors
-    /// `NoToken` where other hosts reach that address and the job has none; there is no device, ranks do not come in time
-    /// or do not agree, or cannot reach each other.
+    /// `NoToken` if other hosts reach that address and the job has no token; there is no device; ranks do not join in
+    /// time, have different options, or cannot reach each other.
     pub fn join(
         at: SocketAddr,
         rank: usize,
@@ -67,17 +67,17 @@ impl<B: AsMut<[u8]>> Communicator<B> {
         let (this, port) = Self::open(rank, ranks, options, listen)?;
         let address = this.options.node.device.address;
         let agreement = this.options.agreement(ranks);
-        let Options { patience, hello_timeout, .. } = this.options;
+        let Options { join_timeout, hello_timeout, .. } = this.options;
         let token = this.options.token.clone();
         let member = Member { rank, ranks, port, address, agreement, token, hello_timeout };
-        let found = rendezvous::meet(at, &member, patience)?;
+        let found = rendezvous::meet(at, &member, join_timeout)?;
         this.begin(found.addresses, found.group)
     }
 
-    /// Joins a group whose ranks listen at these addresses, in their order.
+    /// Joins a group whose ranks listen at these addresses, in the order of their numbers.
     ///
     /// # Errors
-    /// As [`join`](Self::join), and where this rank's port is in use.
+    /// The errors of [`join`](Self::join), and an error if this rank's port is in use.
     pub fn join_at(
         addresses: &[SocketAddr],
         rank: usize,
@@ -93,11 +93,11 @@ impl<B: AsMut<[u8]>> Communicator<B> {
         this.begin(addresses.to_vec(), group)
     }
 
-    /// Opens a rank's device and listens, for owners that tell ranks of each other's addresses in a way of their own.
-    /// Says where it listens; [`connect`](Self::connect) goes on.
+    /// Opens a rank's device and listens, for owners that exchange the ranks' addresses themselves. Returns the rank
+    /// and its address; [`connect`](Self::connect) completes the group.
     ///
     /// # Errors
-    /// There is no device, or an option cannot be; `NoToken` where other hosts reach it and the job has none.
+    /// There is no device, or an option is invalid; `NoToken` if other hosts reach it and the job has no token.
     pub fn listen(
         rank: usize,
         ranks: usize,
@@ -110,7 +110,7 @@ impl<B: AsMut<[u8]>> Communicator<B> {
         Ok((this, address))
     }
 
-    /// Joins the group whose ranks listen at these addresses, in their order.
+    /// Joins the group whose ranks listen at these addresses, in the order of their numbers.
     ///
     /// # Errors
     /// Ranks do not join in time, or cannot reach each other.
@@ -157,7 +157,7 @@ impl<B: AsMut<[u8]>> Communicator<B> {
     }
 
     fn begin(mut self, addresses: Vec<SocketAddr>, group: u64) -> Result<Self, CommError> {
-        let until = self.node.now() + self.options.patience;
+        let until = self.node.now() + self.options.join_timeout;
         self.connect_all(addresses, group, until)?;
         if self.options.channels != crate::Channels::Net {
             let config = self.options.config(self.ranks())?;
@@ -284,7 +284,7 @@ impl<B: AsMut<[u8]>> Communicator<B> {
             }
         }
         moved |= self.look_at_shared();
-        // A rank that left wrote everything before.
+        // A rank that left has written all of its messages before.
         left.into_iter().for_each(|rank| self.group.peer_left(rank));
         self.advance();
         moved
@@ -361,7 +361,7 @@ impl<B: AsMut<[u8]>> Communicator<B> {
     /// Waits until all ranks have called this.
     ///
     /// # Errors
-    /// As [`run`](Self::run).
+    /// The errors of [`run`](Self::run).
     pub fn barrier(&mut self, empty: B, timeout: Option<Duration>) -> Result<(), CommError> {
         let call = Call { collective: Collective::Barrier, ..Call::barrier() };
         self.run(call, empty, timeout).map(drop)

@@ -1,18 +1,18 @@
 //! Collectives on hosts: ranks find each other, open channels over RDMA and, where they share a machine, shared
 //! memory, and perform collectives over them ([`weft_coll`]).
 //!
-//! | what | where |
+//! | subject | file |
 //! | --- | --- |
-//! | who the ranks are and where | `rendezvous.rs` |
-//! | whoever connects meanwhile, and has not said who it is | `callers.rs` |
+//! | the exchange of the ranks' addresses | `rendezvous.rs` |
+//! | connections that have not yet identified their rank | `callers.rs` |
 //! | numbers that only the job's ranks know | `secret.rs` |
 //! | channels between all of them | `meet.rs` |
 //! | memory that ranks of one machine share | `shared/` |
 //! | both as a group's link | `link.rs` |
 //! | a rank, polled by its owner | `communicator.rs` |
-//! | a rank on a thread of its own | `worker.rs` |
+//! | a rank on its own thread | `worker.rs` |
 //!
-//! The device is whichever `libibverbs.so.1` finds: hardware, or Weft's own under `weft run`.
+//! The device is the one that `libibverbs.so.1` finds: hardware, or Weft's own under `weft run`.
 
 mod callers;
 mod communicator;

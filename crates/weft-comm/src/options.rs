@@ -51,7 +51,7 @@ pub struct Options {
     pub node: weft_xrdma::Options,
     /// The carrier of messages.
     pub channels: Channels,
-    /// RDMA channels between two ranks: queue pairs, each on as many paths as the device uses.
+    /// Number of RDMA channels between two ranks: each is a queue pair on all paths that the device uses.
     pub lanes: usize,
     /// The order of ranks in rings and chains (`weft plan ring`); by number if not given.
     pub order: Option<Vec<usize>>,
@@ -62,7 +62,7 @@ pub struct Options {
     /// Maximum rate of shared memory between two ranks, bytes per second, to emulate a link.
     pub shm_rate: Option<u64>,
     /// The time for which ranks wait for each other.
-    pub patience: Duration,
+    pub join_timeout: Duration,
     /// The job's token, which ranks present to each other; if not given, that of the environment
     /// ([`TOKEN_VARIABLE`]).
     pub token: Option<Token>,
@@ -70,7 +70,7 @@ pub struct Options {
     pub hello_timeout: Duration,
 }
 
-/// The environment variable with the job's token; with `_FILE` behind it, the one that names a file with the token.
+/// The environment variable with the job's token; the variable with the suffix `_FILE` names a file with the token.
 pub const TOKEN_VARIABLE: &str = "WEFT_JOB_TOKEN";
 
 impl Default for Options {
@@ -86,7 +86,7 @@ impl Default for Options {
             algorithm: Algorithm::default(),
             piece: ByteCount((64 << 10) - 64),
             shm_rate: None,
-            patience: Duration::from_secs(60),
+            join_timeout: Duration::from_secs(60),
             token: None,
             hello_timeout: Duration::from_secs(2),
         }
@@ -103,10 +103,11 @@ const POSTED: u64 = 256 << 20;
 const MAX_FRAME: u32 = 1 << 20;
 
 impl Options {
-    /// Gives an option a value: `channels`, `lanes`, `piece`, `algorithm`, `hello_timeout`, or one of the node's (`weft_xrdma::Options::set`).
+    /// Sets an option: `channels`, `lanes`, `piece`, `algorithm`, `hello_timeout`, or one of the node's
+    /// (`weft_xrdma::Options::set`).
     ///
     /// # Errors
-    /// There is no such option, or the value is none of it.
+    /// There is no such option, or its value is invalid.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), CommError> {
         let refused = |error: String| CommError::Options(format!("{name}={value}: {error}"));
         match name {
@@ -127,7 +128,7 @@ impl Options {
     /// Reads the token of the environment if none is given.
     ///
     /// # Errors
-    /// `Token`, if the environment's is invalid or its file is readable by other users.
+    /// `Token` if the environment's token is invalid or its file is readable by other users.
     pub(crate) fn find_token(&mut self) -> Result<(), CommError> {
         if self.token.is_none() {
             self.token = Token::from_environment(TOKEN_VARIABLE)?;

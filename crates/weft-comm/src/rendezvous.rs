@@ -1,9 +1,9 @@
-//! Ranks find each other at rank 0's address: over TCP each shows the job's token, says who it is and where it listens,
-//! and hears where all are. A line there, a line back.
+//! The rendezvous of ranks at rank 0's address: over TCP each rank sends one line with the job's token, its number and
+//! its address, and receives one line with the addresses of all.
 //!
-//! Whoever does not show the token is sent away, alone. A rank that shows it and does not fit ends the job for all, with
-//! the reason; so that a mistake in a launcher shows at once. Lines are not encrypted: the token keeps out those who cannot
-//! read the wire.
+//! Rank 0 closes a connection without the token, and no other rank is affected. A rank with the token and with wrong
+//! options ends the job for all, with the reason, so that a mistake in a launcher shows at once. Lines are not
+//! encrypted: the token does not protect against attackers who can read the network's packets.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -32,13 +32,13 @@ const AGAIN: Duration = Duration::from_millis(50);
 /// A rank and the address on which it listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
-    /// Its number.
+    /// The rank's number.
     pub rank: usize,
     /// Number of ranks of the group.
     pub ranks: usize,
     /// The port on which it accepts channels.
     pub port: u16,
-    /// Its address, if it differs from that of its connection to rank 0.
+    /// The rank's address, if it differs from that of its connection to rank 0.
     pub address: Option<IpAddr>,
     /// The text that must be equal on all ranks, without spaces.
     pub agreement: String,
@@ -73,11 +73,11 @@ pub(crate) fn random() -> u64 {
     u64::from_ne_bytes(bytes)
 }
 
-/// Brings all ranks of a group together at an address, which rank 0 listens at. Returns where each of them is, by number.
+/// Exchanges the addresses of all ranks of a group at rank 0's address. Returns them by rank number.
 ///
 /// # Errors
-/// `NoToken` where other hosts reach the address and the job has no token; the address is not rank 0's, ranks do not come
-/// in time, or do not agree.
+/// `NoToken` if other hosts reach the address and the job has no token; the address is not rank 0's, ranks do not
+/// join in time, or have different options.
 pub fn rendezvous(
     at: SocketAddr,
     member: &Member,
@@ -97,7 +97,7 @@ pub(crate) fn meet(at: SocketAddr, member: &Member, timeout: Duration) -> Result
 }
 
 /// # Errors
-/// `NoToken`, where other hosts reach one of these addresses and the job has no token.
+/// `NoToken` if other hosts reach one of these addresses and the job has no token.
 pub(crate) fn check_token(token: Option<&Token>, at: &[SocketAddr]) -> Result<(), CommError> {
     let exposed = at.iter().find(|at| is_exposed(at.ip())).filter(|_| token.is_none());
     exposed.map_or(Ok(()), |&at| Err(CommError::NoToken { at, variable: TOKEN_VARIABLE }))
@@ -130,8 +130,8 @@ fn gather(at: SocketAddr, member: &Member, until: Instant) -> Result<Found, Comm
             continue;
         };
         match parse_caller(&line, caller.peer, member, &came) {
-            Ok((rank, address)) => seat(&mut came, rank, address, caller),
-            Err(Unfit::Stranger(why)) => callers.refuse(caller, &why, time),
+            Ok((rank, address)) => add_member(&mut came, rank, address, caller),
+            Err(Unfit::Foreign(why)) => callers.refuse(caller, &why, time),
             Err(Unfit::Member(why)) => {
                 callers.refuse(caller, &why, time);
                 answer(&mut came, &format!("error {why}"));
@@ -147,7 +147,7 @@ fn gather(at: SocketAddr, member: &Member, until: Instant) -> Result<Found, Comm
 }
 
 /// Adds a rank of the group.
-fn seat(came: &mut [Came], rank: usize, address: SocketAddr, caller: Caller) {
+fn add_member(came: &mut [Came], rank: usize, address: SocketAddr, caller: Caller) {
     // Rank 0 may listen on every address: this is the one by which others reach it.
     if let (Some((own, _)), Ok(local)) = (&mut came[0], caller.connection.local_addr())
         && own.ip().is_unspecified()
@@ -159,7 +159,7 @@ fn seat(came: &mut [Came], rank: usize, address: SocketAddr, caller: Caller) {
 
 /// The reasons to refuse a connection.
 enum Unfit {
-    Stranger(String),
+    Foreign(String),
     Member(String),
 }
 
@@ -202,10 +202,10 @@ fn parse_caller(
 ) -> Result<(usize, SocketAddr), Unfit> {
     let words: Vec<&str> = line.split_whitespace().collect();
     let [NAME, shown, rank, port, address, agreement] = words[..] else {
-        return Err(Unfit::Stranger("this is rank 0 of a group, which you do not speak to".into()));
+        return Err(Unfit::Foreign("this is rank 0 of a group, which you do not speak to".into()));
     };
     if !member.admits(shown) {
-        return Err(Unfit::Stranger(match (&member.token, shown) {
+        return Err(Unfit::Foreign(match (&member.token, shown) {
             (Some(_), NO_TOKEN) => {
                 format!("this job has a token, and you show none: set {TOKEN_VARIABLE}")
             }
@@ -213,7 +213,7 @@ fn parse_caller(
             (None, _) => format!("this rank 0 has no token: set {TOKEN_VARIABLE} for it too"),
         }));
     }
-    let malformed = || Unfit::Stranger("that is no rank's line".into());
+    let malformed = || Unfit::Foreign("that is no rank's line".into());
     let rank: usize = rank.parse().map_err(|_| malformed())?;
     let port: u16 = port.parse().map_err(|_| malformed())?;
     let ip = match address {
@@ -223,7 +223,7 @@ fn parse_caller(
     // Only the token distinguishes a rank with wrong options from a foreign process.
     let unfit = |why: String| match member.token {
         Some(_) => Unfit::Member(why),
-        None => Unfit::Stranger(why),
+        None => Unfit::Foreign(why),
     };
     if agreement != member.agreement {
         let (ours, theirs) = (&member.agreement, agreement);
@@ -264,7 +264,7 @@ fn ask(at: SocketAddr, member: &Member, until: Instant) -> Result<Found, CommErr
         match TcpStream::connect_timeout(&at, left) {
             Ok(connection) => break connection,
             Err(error) if until <= now() => return Err(socket(doing())(error)),
-            // It does not listen yet.
+            // Rank 0 does not listen yet.
             Err(_) => wait(&mut [], AGAIN),
         }
     };
@@ -272,14 +272,14 @@ fn ask(at: SocketAddr, member: &Member, until: Instant) -> Result<Found, CommErr
     let shown = member.shown();
     writeln!(connection, "{NAME} {shown} {rank} {port} {address} {agreement}")
         .map_err(socket(doing()))?;
-    // Rank 0 gives up when the last does not come; then it says so.
+    // If a rank is missing at the deadline, rank 0 sends an error, so wait longer than rank 0 does.
     let left = time::Duration::from_nanos(until.since(now()).as_nanos()) + 2 * ANSWER_TIMEOUT;
     connection.set_read_timeout(Some(left)).map_err(socket(doing()))?;
     let line = line_of(&connection).map_err(socket(doing()))?;
     read_answer(&line, member.ranks).map_err(|why| CommError::Refused { at, why })
 }
 
-/// Reads where all are.
+/// Parses rank 0's answer, the addresses of all ranks.
 fn read_answer(line: &str, ranks: usize) -> Result<Found, String> {
     let Some(rest) = line.strip_prefix(NAME) else {
         return Err(match line.trim() {

@@ -1,12 +1,13 @@
-//! Numbers that only ranks of a job can know: they say them on each channel, and name the memory that they share by them.
+//! Numbers that only ranks of a job can compute: ranks send them on each channel, and use them in the name of their
+//! shared memory.
 
 use std::net::SocketAddr;
 
 use ring::hmac::{HMAC_SHA256, Key, sign};
 use weft_guard::Token;
 
-/// Returns the number of the group whose ranks listen at these addresses. Two groups cannot listen at the same ones, and
-/// without the job's token nobody tells a group's number from its addresses.
+/// Returns the number of the group whose ranks listen at these addresses. Two groups cannot listen at the same
+/// addresses, and without the job's token the number cannot be computed from the addresses.
 pub(crate) fn group_number(
     token: Option<&Token>,
     addresses: &[SocketAddr],
@@ -22,7 +23,7 @@ pub(crate) fn memory_number(group: u64) -> u64 {
     number(&group.to_le_bytes(), "shared memory")
 }
 
-/// The first eight bytes of HMAC-SHA256 (RFC 2104).
+/// Returns the first eight bytes of HMAC-SHA256 (RFC 2104).
 fn number(key: &[u8], text: &str) -> u64 {
     let tag = sign(&Key::new(HMAC_SHA256, key), text.as_bytes());
     u64::from_le_bytes(tag.as_ref()[..8].try_into().expect("it has 32"))

@@ -1,4 +1,4 @@
-//! A rank on a thread of its own, for programs that compute meanwhile and call from any thread.
+//! A rank on its own thread, for programs that compute meanwhile and call from any thread.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,7 +32,7 @@ impl fmt::Debug for Buffer {
 }
 
 /// The interval at which the thread publishes the rank that it waits for.
-const TELL: Duration = Duration::from_millis(500);
+const PUBLISH_INTERVAL: Duration = Duration::from_millis(500);
 const NOBODY: usize = usize::MAX;
 
 struct Order {
@@ -61,7 +61,7 @@ impl Outcome {
     }
 }
 
-/// A rank on a thread of its own. The thread leaves the group when this is dropped.
+/// A rank on its own thread. The thread leaves the group when this is dropped.
 #[derive(Debug)]
 pub struct Worker {
     orders: Option<Sender<Order>>,
@@ -136,13 +136,13 @@ impl Drop for Worker {
 }
 
 impl Pending {
-    /// Returns `true` if it is done or has failed.
+    /// Returns `true` if the call is done or has failed.
     pub fn is_done(&self) -> bool {
         self.outcome.lock().is_some()
     }
 
-    /// Waits until it is done. Returns whether the buffer holds the result; `None` if the time
-    /// passed first.
+    /// Waits until the call is done. Returns `Ok` if the buffer holds the result, or the error's text; `None` if the
+    /// time passed first.
     pub fn wait(&self, timeout: time::Duration) -> Option<Result<(), String>> {
         let done = self.outcome.lock();
         let waited = self.outcome.changed.wait_timeout_while(done, timeout, |done| done.is_none());
@@ -156,7 +156,7 @@ impl Pending {
     }
 }
 
-/// The thread.
+/// Runs the thread: performs calls in order and leaves the group at the end.
 fn serve(
     mut rank: Communicator<Buffer>,
     orders: &Receiver<Order>,
@@ -181,7 +181,7 @@ fn serve(
                 }
             }
         }
-        match rank.wait(Some(wake.as_fd()), Some(TELL)) {
+        match rank.wait(Some(wake.as_fd()), Some(PUBLISH_INTERVAL)) {
             Some(event) => {
                 whom.store(NOBODY, Ordering::Relaxed);
                 if let Some(outcome) = pending.remove(&event.call) {

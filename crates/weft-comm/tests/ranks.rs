@@ -1,4 +1,4 @@
-//! Ranks as processes: on one host, and over kernel routers of which paths lose packets and die.
+//! Ranks as processes: on one host, and over kernel routers whose paths lose packets and fail.
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener};
@@ -24,7 +24,7 @@ fn program() -> PathBuf {
 }
 
 fn command(words: &[String]) -> Command {
-    // One that hangs is ended.
+    // `timeout` ends a program that hangs.
     let mut command = Command::new("timeout");
     command.args(["--kill-after=2", "60"]).arg(program()).args(words);
     command.env("LD_LIBRARY_PATH", &*LIBRARY).env("WEFT_PATHS", "16");
@@ -43,7 +43,7 @@ fn free() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
-/// Waits for a rank, and what it said.
+/// Waits for a rank. Returns `true` if it succeeded, and its output.
 fn outcome(child: Child) -> (bool, String) {
     let output = child.wait_with_output().expect("it ends");
     let said = [output.stdout, output.stderr].concat();
@@ -72,7 +72,7 @@ fn ranks_of_one_host_sum_over_every_kind_of_channel() {
     }
 }
 
-/// The attacker: a host that knows the job's addresses and options, and not its token.
+/// The attacker: a host that knows the job's addresses and options, but not its token.
 #[test]
 fn a_rank_with_another_token_does_not_join_and_the_others_do_not_notice() {
     for token in [Some(Token::random().unwrap()), None] {
@@ -91,12 +91,12 @@ fn a_rank_with_another_token_does_not_join_and_the_others_do_not_notice() {
     }
 }
 
-/// Reads a rank's lines until one has a word.
-fn until_it_says(child: &mut Child, word: &str) {
+/// Reads a rank's lines until one contains a word.
+fn read_until(child: &mut Child, word: &str) {
     let out = child.stdout.as_mut().expect("piped");
     let mut lines = BufReader::with_capacity(1, out).lines();
     let found = lines.by_ref().map_while(Result::ok).any(|line| line.contains(word));
-    assert!(found, "it never said {word:?}");
+    assert!(found, "it never printed {word:?}");
 }
 
 #[test]
@@ -105,14 +105,14 @@ fn a_killed_rank_is_named_by_the_others() {
     let mut children: Vec<Child> = (0..3)
         .map(|rank| command(&words(rank, 3, at, 100_000, 1_000_000)).spawn().unwrap())
         .collect();
-    until_it_says(&mut children[2], "round 3");
-    // The program itself, not the timeout around it.
+    read_until(&mut children[2], "round 3");
+    // The process to kill is the program, not the `timeout` that runs it.
     let inner = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", children[2].id()));
     let inner: i32 = inner.expect("a child").trim().parse().expect("a number");
     let killed = Command::new("kill").args(["-9", &inner.to_string()]).status().expect("kill runs");
     assert!(killed.success());
     for child in &mut children {
-        // What is not read fills its pipe.
+        // Unread output would fill the pipe.
         let out = child.stdout.take().expect("piped");
         std::thread::spawn(move || BufReader::new(out).lines().for_each(drop));
     }
@@ -140,7 +140,7 @@ fn sums_are_right_while_a_path_loses_packets_and_one_dies() {
         lab.spawn(&format!("h{rank}"), &mut command).expect("it starts")
     };
     let mut children: Vec<Child> = (0..4).map(start).collect();
-    until_it_says(&mut children[0], "round 1");
+    read_until(&mut children[0], "round 1");
     lab.set_black_hole("l0-s2", true).expect("a link");
     for child in children.iter_mut().skip(1) {
         assert!(child.stdout.is_some());

@@ -2,14 +2,14 @@
 //!
 //! A frame is an Ethernet frame with a 12-byte `virtio_net_hdr_v1` before it (virtio 1.2, 5.1.6), in both directions
 //! and at every kind of port, so that the same bytes go from one tenant's memory to another's. A port never
-//! decides where a frame goes, and it never waits.
+//! selects a frame's destination, and it never waits.
 //!
 //! | kind | tenant | buffers |
 //! | --- | --- | --- |
 //! | [`TapPort`] | container, namespace, bare host | the port's own |
-//! | [`VhostPort`] | QEMU guest, DPDK's virtio-user | the guest's: placed in, read from, given back when acknowledged |
+//! | [`VhostPort`] | QEMU guest, DPDK's virtio-user | the guest's: used in place, returned when acknowledged |
 //!
-//! A frame's way from one tenant to another, without a network between them:
+//! The path of a frame from one tenant to another, without a network between them:
 //!
 //! ```no_run
 //! use weft_ports::{Port, TapConfig, TapPort, VhostConfig, VhostPort};
@@ -30,7 +30,7 @@
 //!     }
 //!     from.release(sent.token);
 //! }
-//! // Once a turn: now the guest sees them.
+//! // Once a turn: the guest sees the frames only now.
 //! to.flush()?;
 //! # Ok::<(), weft_ports::PortError>(())
 //! ```

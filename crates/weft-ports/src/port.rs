@@ -15,9 +15,9 @@ pub const HEADER_LEN: u32 = 12;
 /// a VLAN tag.
 pub const MAX_FRAME: u32 = HEADER_LEN + 18 + 65_535;
 
-/// Number of bytes of a taken frame, header included, that cannot change any more: those that a
-/// switch reads ([`weft_vpc::Frame::LOOK_AHEAD`]). The bytes after them may still be in a guest's
-/// memory, where the guest may write at any time.
+/// Number of bytes of a taken frame, header included, that are copied and cannot change: those that a
+/// switch reads ([`weft_vpc::Frame::LOOK_AHEAD`]). Later bytes may still be in a guest's memory, where
+/// the guest may write at any time.
 pub const HEAD_LEN: u32 = HEADER_LEN + 256;
 
 const _: () = assert!(HEAD_LEN as usize == HEADER_LEN as usize + weft_vpc::Frame::LOOK_AHEAD);
@@ -25,9 +25,9 @@ const _: () = assert!(HEAD_LEN as usize == HEADER_LEN as usize + weft_vpc::Frame
 /// A frame that the tenant sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sent {
-    /// Its name.
+    /// The token that identifies the frame.
     pub token: Token,
-    /// Its length, bytes, with the header: [`HEADER_LEN`] + 14 to [`MAX_FRAME`].
+    /// The frame's length in bytes with the header: [`HEADER_LEN`] + 14 to [`MAX_FRAME`].
     pub len: u32,
 }
 
@@ -35,25 +35,25 @@ pub struct Sent {
 ///
 /// 1. it waits until [`fd`](Self::fd) is readable (level-triggered), then calls [`attend`](Self::attend);
 /// 2. it [`take`](Self::take)s frames until there is none or until it wants no more, [`read`](Self::read)s
-///    them as often as they leave, and [`release`](Self::release)s each once;
+///    them for each transmission, and [`release`](Self::release)s each once;
 /// 3. it [`claim`](Self::claim)s a buffer when the first packet of a frame for the tenant arrives,
 ///    [`place`](Self::place)s packets in any order, and [`complete`](Self::complete)s buffers in the order in
-///    which the tenant shall see them;
+///    which the tenant receives them;
 /// 4. it calls [`flush`](Self::flush) once a turn, after everything else.
 ///
-/// Whatever the tenant does, a port neither panics nor blocks nor harms another port. Errors are reports
-/// for the log: the port has already counted them and goes on, or waits until its tenant comes back.
+/// No action of the tenant makes a port panic, block or harm another port. Errors are reports for the log:
+/// the port has already counted them and continues, or waits until its tenant reconnects.
 pub trait Port: Debug + Send {
     /// Returns a descriptor that is readable when there is work for [`attend`](Self::attend) or a
     /// frame to [`take`](Self::take). It stays the same for the port's lifetime.
     fn fd(&self) -> BorrowedFd<'_>;
 
-    /// Serves whoever controls the interface: connects, disconnects, negotiates, resizes memory; and
-    /// [`flush`](Self::flush)es, for which the tenant may have made room. Call it when [`fd`](Self::fd) is readable,
-    /// and every second or so in any case.
+    /// Serves the interface's control side: connects, disconnects, negotiates, resizes memory; then
+    /// [`flush`](Self::flush)es, because the tenant may have made room. Call it when [`fd`](Self::fd) is readable,
+    /// and also about once a second.
     ///
     /// # Errors
-    /// What happened that an operator should know.
+    /// Errors for the operator.
     fn attend(&mut self, now: Instant) -> Result<(), PortError>;
 
     /// Returns `true` if a tenant is connected, so that [`claim`](Self::claim)ed frames could reach
@@ -63,18 +63,18 @@ pub trait Port: Debug + Send {
     /// Returns the next frame that the tenant sent; `None` if none is waiting, or too many are held
     /// already. In both cases [`fd`](Self::fd) becomes readable when that changes.
     ///
-    /// A caller that stops before `None` must call again by itself.
+    /// A caller that stops before `None` must call again without waiting for [`fd`](Self::fd).
     ///
     /// # Errors
     /// The tenant violated the rules of its queue, which stops until the tenant sets it up again.
     fn take(&mut self, now: Instant) -> Result<Option<Sent>, PortError>;
 
-    /// Copies `out.len()` bytes of a taken frame from `offset` on. The first [`HEAD_LEN`] bytes are the same
-    /// every time.
+    /// Copies `out.len()` bytes of a taken frame, starting at `offset`. The first [`HEAD_LEN`] bytes are the
+    /// same in every call.
     ///
     /// # Errors
-    /// The bytes are gone, because the tenant took its memory away or the frame is not that long; `out` is then
-    /// filled up with zeros, so that the message can still be finished.
+    /// The bytes are missing, because the tenant withdrew its memory or the frame is shorter; the rest of `out`
+    /// is zeroed, so that the message can still be completed.
     fn read(
         &mut self,
         token: Token,
@@ -92,20 +92,20 @@ pub trait Port: Debug + Send {
     /// frame that is not overdue. Returns the number of frames.
     fn release_overdue(&mut self, now: Instant, after: Duration) -> usize;
 
-    /// Claims a buffer for a frame of `len` bytes, header included. `None`: the tenant has no room (or is not
-    /// there); decline the packet, so that it comes again. A frame that is [`Early`](Turn::Early) must leave
-    /// room for one of any length. Nothing of one that is [`Private`](Staging::Private) is in the tenant's memory
-    /// before [`complete`](Self::complete).
+    /// Claims a buffer for a frame of `len` bytes, header included. Returns `None` if the tenant has no room or
+    /// is not connected; then decline the packet, so that it is retransmitted. A frame that is
+    /// [`Early`](Turn::Early) must leave room for a frame of any length. A frame that is
+    /// [`Private`](Staging::Private) is not written to the tenant's memory before [`complete`](Self::complete).
     fn claim(&mut self, len: u32, turn: Turn, staging: Staging) -> Option<Slot>;
 
-    /// Copies a piece of a frame to where it belongs.
+    /// Copies a piece of a frame to its place in the claimed buffer.
     ///
     /// # Errors
-    /// The piece lies outside what was claimed, or the tenant took its memory away.
+    /// The piece lies outside the claimed buffer, or the tenant withdrew its memory.
     fn place(&mut self, slot: Slot, offset: u32, bytes: &[u8]) -> Result<(), PortError>;
 
-    /// Copies the first bytes of a buffer to `out` and returns how many there were. A buffer that is
-    /// [`InPlace`](Staging::InPlace) is in the tenant's memory: decide nothing by what it holds.
+    /// Copies the first bytes of a buffer to `out` and returns their number. A buffer that is
+    /// [`InPlace`](Staging::InPlace) is in the tenant's memory: do not base decisions on its content.
     fn peek(&mut self, slot: Slot, out: &mut [u8]) -> usize;
 
     /// Marks a frame as complete. The tenant gets frames in the order of these calls. A frame that
@@ -139,12 +139,12 @@ pub trait Port: Debug + Send {
 pub struct PortCounters {
     /// Frames that the tenant sent and the port took.
     pub sent_frames: u64,
-    /// Their bytes, without virtio headers.
-    pub sent_bytes: u64,
+    /// Bytes of the frames sent, without virtio headers.
+        pub sent_bytes: u64,
     /// Frames delivered to the tenant.
     pub received_frames: u64,
-    /// Their bytes, without virtio headers.
-    pub received_bytes: u64,
+    /// Bytes of the frames received, without virtio headers.
+        pub received_bytes: u64,
     /// Interrupts, or system calls that wrote a frame.
     pub notifications: u64,
     /// Claims refused because the tenant had no room. They are no losses: the packets are

@@ -1,9 +1,10 @@
-//! All-reduce beside gloo and Open MPI on the same fabric: four hosts, four paths between any two, every link limited;
-//! healthy, with 1 % loss on the links of one spine, and with a path that dies.
+//! Compares all-reduce with gloo and Open MPI on the same fabric: four hosts, four paths between any two, a rate limit
+//! on every link; healthy, with 1 % loss on the links of one spine, and with a path that fails.
 //!
-//! `cargo bench -p weft-comm --bench rivals -- [ROUNDS [HOST [SPINE [MTU [TABLE]]]]]`: Mb/s of hosts' links and of those
-//! of spines, bytes of a packet, one table only (`healthy`, `lossy` or `dying`). Unless told otherwise four spines carry together what a host can send, as in a fabric without
-//! oversubscription. Needs root, Debian's python3-torch and openmpi-bin.
+//! `cargo bench -p weft-comm --bench rivals -- [ROUNDS [HOST [SPINE [MTU [TABLE]]]]]`: the rates of hosts' and of
+//! spines' links in Mb/s, bytes of a packet, one table only (`healthy`, `lossy` or `dying`). By default the four
+//! spines together carry a host's full rate, as in a fabric without oversubscription. Needs root, Debian's
+//! python3-torch and openmpi-bin.
 #![allow(clippy::disallowed_methods, reason = "it measures programs in real time")]
 
 use std::error::Error;
@@ -23,15 +24,15 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 const RANKS: usize = 4;
 const SPINES: usize = 4;
 const SIZES: [usize; 5] = [64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20];
-/// Seconds that a program may take for a run.
-const PATIENCE: &str = "45";
-/// Names a rank of ours to the processes that this one starts.
+/// Maximum seconds of one run of a program.
+const RUN_TIMEOUT: &str = "45";
+/// The environment variable with the rank's number, for the processes that this one starts.
 const RANK: &str = "RIVALS_RANK";
 
 fn main() -> Outcome<()> {
     let words: Vec<String> = std::env::args().skip(1).filter(|word| word != "--bench").collect();
     if let Ok(rank) = std::env::var(RANK) {
-        return be(rank.parse()?, words[0].parse()?, words[1].parse()?, &words[2..]);
+        return run_rank(rank.parse()?, words[0].parse()?, words[1].parse()?, &words[2..]);
     }
     let number = |place: usize, default| words.get(place).map_or(Ok(default), |word| word.parse());
     let (rounds, host): (u64, u64) = (number(0, 3)?, number(1, 200)?);
@@ -106,7 +107,7 @@ impl Bench {
         Ok(())
     }
 
-    /// A fabric of its own for each program, so that none finds what another left in queues.
+    /// Creates a fabric for one program, so that no program finds another's packets in queues.
     fn lab(&self, condition: Condition) -> Outcome<Lab> {
         let name = format!("wcr{}", std::process::id());
         let spec = LabSpec { leaves: RANKS, spines: SPINES, mtu: self.mtu, ..LabSpec::named(name) };
@@ -122,7 +123,7 @@ impl Bench {
         Ok(lab)
     }
 
-    /// Reads what rank 0 measures; a path may die meanwhile.
+    /// Reads the measurements of rank 0; a path may fail meanwhile.
     fn run(
         &self,
         mut children: Vec<Child>,
@@ -135,7 +136,7 @@ impl Bench {
             let line = line?;
             let words: Vec<&str> = line.split_whitespace().collect();
             let [size, seconds, wrong] = words[..] else { continue };
-            // Programs say other things too.
+            // Programs print other lines too.
             let (Ok(size), Ok(seconds)) = (size.parse::<f64>(), seconds.parse::<f64>()) else {
                 continue;
             };
@@ -159,7 +160,7 @@ impl Bench {
         command: impl FnOnce(&mut Command),
     ) -> Outcome<Child> {
         let mut child = Command::new("timeout");
-        child.args(["--kill-after=2", PATIENCE]).arg(program);
+        child.args(["--kill-after=2", RUN_TIMEOUT]).arg(program);
         command(&mut child);
         let out = if rank == 0 { Stdio::piped() } else { Stdio::null() };
         child.stdout(out).stderr(Stdio::null());
@@ -189,7 +190,7 @@ impl Bench {
                 command.arg(script).args(self.words());
                 command.envs([("RANK", rank.to_string()), ("WORLD_SIZE", RANKS.to_string())]);
                 command.envs([("MASTER_ADDR", master.as_str()), ("MASTER_PORT", "29500")]);
-                // What it finds by the host's name is another host's.
+                // The address that gloo finds by the host's name belongs to another host.
                 command.envs([("GLOO_SOCKET_IFNAME", "eth0"), ("OMP_NUM_THREADS", "1")]);
             })
         };
@@ -202,10 +203,10 @@ impl Bench {
             (0..RANKS).map(|host| lab.fabric().address(host).to_string()).collect();
         let cases: String =
             hosts.iter().enumerate().map(|(host, at)| format!("{at}) n={host};; ")).collect();
-        // What runs on other hosts does not hear that this one gave up when its path is dead.
+        // When the path is dead, processes on other hosts do not notice that this one has ended.
         let script = format!(
             "#!/bin/sh\ncase $1 in {cases}esac; shift; exec ip netns exec {prefix}$n \
-             timeout --kill-after=2 {PATIENCE} sh -c \"$*\"\n"
+             timeout --kill-after=2 {RUN_TIMEOUT} sh -c \"$*\"\n"
         );
         std::fs::write(&self.shell, script)?;
         let made = Command::new("chmod").arg("+x").arg(&self.shell).status()?;
@@ -228,11 +229,11 @@ impl Bench {
     }
 }
 
-/// A rank of ours.
-fn be(rank: usize, at: SocketAddr, rounds: u32, sizes: &[String]) -> Outcome<()> {
+/// Runs a rank of Weft.
+fn run_rank(rank: usize, at: SocketAddr, rounds: u32, sizes: &[String]) -> Outcome<()> {
     let options = Options { lanes: 1, ..Options::default() };
     let mut group = Communicator::join(at, rank, RANKS, options)?;
-    let patience = Some(Duration::from_secs(60));
+    let timeout = Some(Duration::from_secs(60));
     for word in sizes {
         let elements = word.parse::<usize>()? / 4;
         let call = Call {
@@ -246,9 +247,9 @@ fn be(rank: usize, at: SocketAddr, rounds: u32, sizes: &[String]) -> Outcome<()>
         let (mut took, mut wrong) = (Duration::ZERO, 0);
         for _ in 0..rounds {
             let buffer = (0..elements).flat_map(|at| value(at, rank).to_le_bytes()).collect();
-            group.barrier(Vec::new(), patience)?;
+            group.barrier(Vec::new(), timeout)?;
             let began = group.now();
-            let buffer: Vec<u8> = group.run(call, buffer, patience)?;
+            let buffer: Vec<u8> = group.run(call, buffer, timeout)?;
             took = took + group.now().since(began);
             for (at, got) in buffer.chunks_exact(4).enumerate() {
                 let want: f32 = (0..RANKS).map(|rank| value(at, rank)).sum();

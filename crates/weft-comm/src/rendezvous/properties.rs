@@ -8,7 +8,7 @@ use super::*;
 use crate::callers::{Line, MAX_UNPROVEN, Progress};
 use crate::inputs::Script;
 
-/// Stands for the token in scripts.
+/// The byte that represents the token in scripts.
 const SHOWN: u8 = 1;
 
 static TOKEN: LazyLock<Token> = LazyLock::new(|| Token::random().expect("there is randomness"));
@@ -17,11 +17,12 @@ fn peer() -> SocketAddr {
     SocketAddr::from(([192, 0, 2, 7], 999))
 }
 
-/// Plays a script: a rank 0 with or without a token, which ranks have come, and then what somebody says. Returns `true` if
-/// that is a rank's line and taken.
+/// Runs a script: a rank 0 with or without a token, the ranks that have joined, and then a caller's line. Returns
+/// `true` if that is a rank's line and rank 0 accepts it.
 ///
 /// # Panics
-/// If somebody is taken for a rank who is none, or ends the job without the token; if a line depends on how it is cut.
+/// If a foreign process is accepted as a rank, or ends the job without the token; if a line's result depends on how it
+/// is split.
 pub fn rendezvous_line(bytes: &[u8]) -> bool {
     let mut script = Script::new(bytes);
     let how = script.byte().unwrap_or(0);
@@ -64,15 +65,15 @@ pub fn rendezvous_line(bytes: &[u8]) -> bool {
             assert!(proves && member.token.is_some(), "only a rank of the job ends it");
             false
         }
-        Err(Unfit::Stranger(why)) => {
+        Err(Unfit::Foreign(why)) => {
             let is_told = member.token.is_some() && why.contains(TOKEN.reveal());
-            assert!(!is_told, "nobody is told the token");
+            assert!(!is_told, "no answer contains the token");
             false
         }
     }
 }
 
-/// The script's bytes, with the token where it stands.
+/// Returns the script's bytes, with the token in place of [`SHOWN`].
 fn spoken(bytes: &[u8]) -> Vec<u8> {
     let mut said = Vec::with_capacity(bytes.len() + 64);
     for &byte in bytes {
@@ -84,7 +85,7 @@ fn spoken(bytes: &[u8]) -> Vec<u8> {
     said
 }
 
-/// Returns the line of a caller that says this in pieces; `None` where it says too much or no whole one.
+/// Returns the line of a caller that sends these bytes in pieces; `None` if they are too many or no whole line.
 fn read(said: &[u8], cut: usize, member: &Member) -> Option<String> {
     let mut line = Line::default();
     for piece in said.chunks(cut.max(said.len() / 16)) {

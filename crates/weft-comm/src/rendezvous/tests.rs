@@ -13,7 +13,7 @@ fn member(rank: usize, ranks: usize) -> Member {
     Member { rank, ranks, port, address: None, agreement, token: None, hello_timeout }
 }
 
-/// A port that nobody has now.
+/// Returns an address with a free port.
 fn free() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
@@ -44,17 +44,17 @@ fn connect(at: SocketAddr) -> TcpStream {
 }
 
 /// Returns rank 0's answer to a line.
-fn said_to(at: SocketAddr, words: &str) -> String {
+fn answer_to(at: SocketAddr, words: &str) -> String {
     let mut pending_peer = connect(at);
     pending_peer.write_all(words.as_bytes()).unwrap();
     let mut said = String::new();
-    // Whoever says more than is read of may be reset.
+    // A connection with unread bytes may be reset.
     let _ = pending_peer.read_to_string(&mut said);
     said
 }
 
 #[test]
-fn all_hear_where_all_are_whoever_comes_first() {
+fn all_ranks_get_all_addresses_in_any_order_of_arrival() {
     let want: Vec<SocketAddr> =
         (0..5).map(|rank| format!("127.0.0.1:{}", 7000 + rank).parse().unwrap()).collect();
     for token in [None, Some(token())] {
@@ -66,7 +66,7 @@ fn all_hear_where_all_are_whoever_comes_first() {
 }
 
 #[test]
-fn who_does_not_come_or_fit_is_named_to_all() {
+fn a_missing_or_unfit_rank_is_named_to_all() {
     let token = Some(token());
     let member = |rank, ranks| Member { token: token.clone(), ..member(rank, ranks) };
     let found = all(vec![member(0, 3), member(2, 3)], Duration::from_secs(3));
@@ -85,9 +85,9 @@ fn who_does_not_come_or_fit_is_named_to_all() {
     assert_eq!(beyond.to_string(), "rank 3 of 3: ranks are numbered from 0");
 }
 
-/// The attacker: a host that reaches rank 0 while ranks meet, and knows all about the job but its token.
+/// The attacker: a host that reaches rank 0 during the rendezvous, and knows everything about the job but its token.
 #[test]
-fn whoever_does_not_show_the_token_neither_joins_the_job_nor_ends_it() {
+fn a_connection_without_the_token_neither_joins_the_job_nor_ends_it() {
     let (at, job) = (free(), token());
     let zero = Member { token: Some(job.clone()), ..member(0, 2) };
     let zero = std::thread::spawn(move || rendezvous(at, &zero, Duration::from_secs(20)));
@@ -96,17 +96,17 @@ fn whoever_does_not_show_the_token_neither_joins_the_job_nor_ends_it() {
         ("GET / HTTP/1.0\r\n".to_owned(), "which you do not speak to"),
         ("\u{0}\n".into(), "which you do not speak to"),
         ("weft-coll-2\n".into(), "which you do not speak to"),
-        // A rank of before there were tokens.
+        // A rank of a version without tokens.
         ("weft-coll-1 1 7001 - ranks=2\n".into(), "which you do not speak to"),
         ("weft-coll-2 - 1 6666 - ranks=2\n".into(), "has a token, and you show none"),
         (format!("weft-coll-2 {} 1 6666 - ranks=2\n", guess.reveal()), "not this job's token"),
-        // What ended the job before: no rank, and other options.
+        // Lines that end a job without a token: an invalid rank, and other options.
         (format!("weft-coll-2 {} 9 6666 - ranks=2\n", guess.reveal()), "not this job's token"),
         (format!("weft-coll-2 {} 1 6666 - ranks=9\n", guess.reveal()), "not this job's token"),
         (format!("weft-coll-2 {} x 6666 - y\n", job.reveal()), "no rank's line"),
         ("weft-coll-2 ".repeat(100), "too long"),
     ] {
-        let said = said_to(at, &words);
+        let said = answer_to(at, &words);
         assert!(said.contains(want), "{words:?}: {said:?}");
         assert!(!said.contains(job.reveal()), "{said:?}");
     }
@@ -116,7 +116,7 @@ fn whoever_does_not_show_the_token_neither_joins_the_job_nor_ends_it() {
     assert_eq!(zero.join().unwrap().unwrap(), found);
 }
 
-/// The attacker: another user of the machine, where a job without a token meets on loopback.
+/// The attacker: another user of the machine on which a job without a token meets on loopback.
 #[test]
 fn without_a_token_a_wrong_line_closes_its_own_connection_alone() {
     let at = free();
@@ -126,20 +126,20 @@ fn without_a_token_a_wrong_line_closes_its_own_connection_alone() {
         ("weft-coll-2 - 1 6666 - ranks=9\n", "rank 1 has ranks=9"),
         ("weft-coll-2 0123456789abcdef 1 6666 - ranks=2\n", "has no token: set WEFT_JOB_TOKEN"),
     ] {
-        let said = said_to(at, words);
+        let said = answer_to(at, words);
         assert!(said.contains(want), "{words:?}: {said:?}");
     }
     let found = rendezvous(at, &member(1, 2), Duration::from_secs(20)).unwrap();
     assert_eq!(zero.join().unwrap().unwrap(), found);
 }
 
-/// The attacker: somebody who connects, again and again, and says nothing or half a line.
+/// The attacker: a host that connects repeatedly, and sends nothing or half a line.
 #[test]
 fn silent_connections_hold_nobody_up_and_are_closed() {
     let at = free();
     let zero = Member { hello_timeout: Duration::from_millis(200), ..member(0, 2) };
     let zero = std::thread::spawn(move || rendezvous(at, &zero, Duration::from_secs(60)));
-    // More than are waited for at a time. One after the other they would take a minute.
+    // More connections than can be pending at a time. One after the other they would take a minute.
     let mut silent: Vec<TcpStream> = (0..300).map(|_| connect(at)).collect();
     let mut half = connect(at);
     half.write_all(b"weft-coll-2 ").unwrap();

@@ -1,4 +1,4 @@
-//! A file in memory that processes share. All `unsafe` of this crate is here.
+//! A mapped file that processes share. All `unsafe` of this crate is here.
 #![expect(unsafe_code, reason = "memory that other processes write to")]
 
 use core::ptr::NonNull;
@@ -8,18 +8,18 @@ use std::io;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// A file, mapped.
+/// A mapped file.
 #[derive(Debug)]
 pub(super) struct Mapping {
     start: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: it is memory of the process; what threads of it do there is no more than what other processes do.
+// SAFETY: it is memory of the process; its threads access it in the same way as other processes do.
 unsafe impl Send for Mapping {}
 
 impl Mapping {
-    /// Maps the first `len` bytes of a file, which must have as many.
+    /// Maps the first `len` bytes of a file, which must have at least that many.
     pub(super) fn of(file: &File, len: usize) -> io::Result<Self> {
         let both = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: the kernel chooses a free range; the file is ours and is not made shorter.
@@ -38,8 +38,8 @@ impl Mapping {
     /// Copies bytes to a place that no other rank uses now.
     pub(super) fn write(&self, at: usize, bytes: &[u8]) {
         assert!(at <= self.len && bytes.len() <= self.len - at, "inside");
-        // SAFETY: it is inside; the state of the slot says that no other rank looks at it, and `bytes`, which is this
-        // process' own, does not overlap.
+        // SAFETY: it is inside; by the state of the slot no other rank reads it, and `bytes`, which is this process'
+        // own, does not overlap.
         unsafe {
             core::ptr::copy_nonoverlapping(
                 bytes.as_ptr(),
@@ -52,8 +52,8 @@ impl Mapping {
     /// Returns the bytes of a place that no rank writes now.
     pub(super) fn bytes(&self, at: usize, len: usize) -> &[u8] {
         assert!(at <= self.len && len <= self.len - at, "inside");
-        // SAFETY: it is inside; the state of the slot says that its writer is done with it until this rank gives it
-        // back. Ranks of one group are one user's and one job's: they trust each other with this file.
+        // SAFETY: it is inside; by the state of the slot its writer does not use it until this rank returns it. Ranks
+        // of one group belong to one user and one job: they trust each other with this file.
         unsafe { core::slice::from_raw_parts(self.start.as_ptr().add(at), len) }
     }
 }

@@ -1,12 +1,12 @@
-//! Memory that all ranks of a machine share, for messages: from each rank to each other some slots, and a ring of words
-//! that says in which order they were filled.
+//! Shared memory for messages between all ranks of a machine: each ordered pair of ranks has slots, and a ring of words
+//! with the order in which slots were filled.
 //!
-//! A slot's state is 0 while it is the sender's and 1 while it is the receiver's, who gives slots back in any order. A
-//! word of the ring names a slot and the length of its message, or is 0 when it is the sender's again.
+//! A slot's state is 0 while the sender owns it and 1 while the receiver owns it; the receiver returns slots in any
+//! order. A word of the ring has a slot's number and its message's length, or is 0 when the sender owns it.
 //!
-//! Where memory stands for a link of some rate, the slots are that link's queue: each says when the link has carried its
-//! message, and the receiver does not look before. So the link goes on while its sender waits for a processor, as one of
-//! hardware does.
+//! If the memory emulates a link of some rate, the slots are that link's queue: each has the time at which the link has
+//! carried its message, and the receiver does not read it before. So the link continues while its sender waits for a
+//! processor, as a hardware link does.
 
 mod mapping;
 
@@ -28,7 +28,7 @@ const SLOTS: usize = 16;
 const MAX_HELD: usize = SLOTS / 2;
 /// Bits of a ring's word that name the slot; the others are the message's length and one more.
 const SLOT_BITS: u32 = 5;
-/// Cache lines; the ring's words share one, slots' states are apart.
+/// Bytes of a cache line; the ring's words share one, each slot's state has its own.
 const LINE: usize = 64;
 /// Offset in a slot's line of its message's delivery time, nanoseconds.
 const DUE: usize = 8;
@@ -36,8 +36,8 @@ const DUE: usize = 8;
 const HEAD: usize = 4096;
 const NAME: u32 = 0x5743_4f4c;
 const CAME: usize = 64;
-/// Maximum number of ranks: those with a word there.
-const MOST: usize = (HEAD - CAME) / 4;
+/// Maximum number of ranks: each has a word in the head.
+const MAX_RANKS: usize = (HEAD - CAME) / 4;
 /// The interval between attempts to open the file.
 const AGAIN: Duration = Duration::from_millis(2);
 
@@ -85,8 +85,8 @@ impl Drop for Name {
 }
 
 impl Shared {
-    /// Opens the memory of a group, by a number that is unique to it. Rank 0 creates it; its name
-    /// is removed when all have opened it.
+    /// Opens the memory of a group, whose number is unique. Rank 0 creates it; its name is removed when all have opened
+    /// it.
     ///
     /// # Errors
     /// There is no room, or ranks are on another machine.
@@ -99,8 +99,8 @@ impl Shared {
     ) -> Result<Self, CommError> {
         let path = PathBuf::from(format!("/dev/shm/weft-coll-{number:016x}"));
         let failed = |why: String| CommError::Shared { path: path.display().to_string(), why };
-        if ranks > MOST {
-            return Err(failed(format!("{ranks} ranks; {MOST} can share memory")));
+        if ranks > MAX_RANKS {
+            return Err(failed(format!("{ranks} ranks; {MAX_RANKS} can share memory")));
         }
         let room = longest.next_multiple_of(LINE);
         let len = HEAD + ranks * ranks * pair_len(room);
@@ -343,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_come_is_named() {
+    fn a_missing_rank_is_named() {
         let number = crate::rendezvous::random();
         let soon = now() + Duration::from_millis(100);
         let error = Shared::open(number, [0, 2], 100, None, soon).unwrap_err().to_string();

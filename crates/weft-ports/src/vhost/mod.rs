@@ -1,8 +1,8 @@
-//! A vhost-user port: for QEMU guests and programs on DPDK's virtio-user. We are the back end, whose memory the
-//! guest's queues are in.
+//! A vhost-user port, for QEMU guests and programs on DPDK's virtio-user. The port is the back end: it maps the memory
+//! that contains the guest's queues.
 //!
-//! The requests of the front end are served here and not by a library's loop, because that loop waits for whole
-//! messages, and because QEMU 7.2 enables queues before it says what it has agreed to.
+//! This module serves the front end's requests itself and not with a library's loop, because that loop waits for whole
+//! messages, and because QEMU 7.2 enables queues before it sends the features that it has accepted.
 
 mod chain;
 mod device;
@@ -31,13 +31,13 @@ pub use self::transmit::Custody;
 use crate::readiness::{Readiness, Watch};
 use crate::{Holdings, Limits, Port, PortCounters, PortError, Sent};
 
-/// Keys of what is watched; kicks are called by their queue's number.
+/// Keys of the watched descriptors; the key of a kick is its queue's number.
 const MEETING: u64 = 2;
 const CHANNEL: u64 = 3;
 const WAKE: u64 = 4;
 
-/// Requests that are served before others have their turn.
-const REQUESTS_A_CALL: usize = 32;
+/// Maximum number of requests served in one call, so that other ports are not delayed.
+const MAX_REQUESTS_PER_CALL: usize = 32;
 
 /// The interval at which unused buffers are freed.
 const TRIM: Duration = Duration::from_secs(1);
@@ -45,34 +45,34 @@ const TRIM: Duration = Duration::from_secs(1);
 /// The side that connects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Front ends connect to us, one at a time.
+    /// Front ends connect to the port, one at a time.
     Listen,
-    /// We connect to the front end's socket, again and again until it is there.
+    /// The port connects to the front end's socket, and retries until it succeeds.
     Connect,
 }
 
-/// A vhost-user port, as asked for.
+/// The configuration of a vhost-user port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VhostConfig {
     /// Path of the socket.
     pub socket: PathBuf,
     /// The side that connects.
     pub role: Role,
-    /// Frames of the guest's that are held at a time: of a ring of 4,096 no more than 512 (BIFROST, 7.4), so
-    /// that the guest can go on sending while they wait for their acknowledgements.
+    /// Maximum number of the guest's frames held at a time: at most 512 of a ring of 4,096 (BIFROST, 7.4), so
+    /// that the guest can continue to send while they wait for acknowledgements.
     pub window: usize,
     /// Bounds of the memory held in this process, in each direction.
     pub limits: Limits,
-    /// Regions of memory that the front end may share: QEMU has one for each piece of a guest's memory, DPDK one for
-    /// each file of huge pages unless it is told `--single-file-segments`.
+    /// Maximum number of memory regions that the front end may share: QEMU has one for each piece of a guest's memory,
+    /// DPDK one for each file of huge pages, without its option `--single-file-segments`.
     pub max_regions: usize,
 }
 
 impl VhostConfig {
-    /// Regions of memory that a front end may share, unless it is said otherwise.
+    /// The default of [`max_regions`](Self::max_regions).
     pub const MAX_REGIONS: u16 = 32;
 
-    /// A port to which front ends connect.
+    /// Returns the configuration of a port to which front ends connect.
     pub fn at(socket: impl Into<PathBuf>) -> Self {
         Self {
             socket: socket.into(),
@@ -92,12 +92,12 @@ pub struct VhostPort {
     readiness: Readiness,
     channel: Option<Channel>,
     device: Device,
-    /// Written when there is something to take that no kick tells of.
+    /// The eventfd written when there are frames to take without a kick.
     wakes: OwnedFd,
     window: usize,
     limits: Limits,
     trimmed: Instant,
-    /// Errors found where none can be returned.
+    /// The error of a queue found in a call that cannot return errors; the next flush reports it.
     fault: Option<(usize, RingError)>,
 }
 
@@ -105,7 +105,7 @@ impl VhostPort {
     /// Opens the socket.
     ///
     /// # Errors
-    /// `Io`: the socket cannot be made, or another program serves it.
+    /// `Io` if the socket cannot be created, or another program serves it.
     pub fn open(config: &VhostConfig) -> Result<Self, PortError> {
         let name = config.socket.display().to_string();
         let meeting = Meeting::new(&config.socket, config.role)?;
@@ -132,7 +132,7 @@ impl VhostPort {
         })
     }
 
-    /// Returns `true` if frames stay in the guest's buffers until they are acknowledged.
+    /// Returns the place in which frames are kept until they are acknowledged.
     pub fn custody(&self) -> Custody {
         self.device.sent.custody()
     }
@@ -142,7 +142,7 @@ impl VhostPort {
         Limits { frames: self.window, bytes: self.limits.bytes }
     }
 
-    /// A front end that is there, if none is connected.
+    /// Connects a front end that waits, if none is connected.
     fn meet(&mut self) -> Result<(), PortError> {
         if self.channel.is_some() {
             return Ok(());
@@ -155,7 +155,7 @@ impl VhostPort {
         self.watch_meeting(Watch::Paused)
     }
 
-    /// Others wait until this front end is gone.
+    /// Sets whether the listener is watched: other front ends wait until the connected one is gone.
     fn watch_meeting(&self, watch: Watch) -> Result<(), PortError> {
         let Some(listener) = self.meeting.listener() else { return Ok(()) };
         let changed = self.readiness.change(listener, MEETING, watch);
@@ -163,7 +163,7 @@ impl VhostPort {
     }
 
     fn serve(&mut self) -> Result<(), PortError> {
-        for _ in 0..REQUESTS_A_CALL {
+        for _ in 0..MAX_REQUESTS_PER_CALL {
             let Some(channel) = &mut self.channel else { return Ok(()) };
             let message = match channel.receive() {
                 Ok(Some(message)) => message,
@@ -173,7 +173,7 @@ impl VhostPort {
             let (request, need_reply) = (message.request, message.need_reply);
             let answer = self.device.handle(message, &self.readiness);
             let refusal = answer.as_ref().err().map(|refusal| self.front_end(refusal.clone()));
-            // A request without an answer of its own is answered by whether it was done, where that was agreed.
+            // If REPLY_ACK was negotiated, a request without its own reply is answered with its success.
             let verdict = u64::from(refusal.is_some()).to_ne_bytes().to_vec();
             let wants_verdict = need_reply && self.device.answers_all();
             let body = answer.ok().flatten().or_else(|| wants_verdict.then_some(verdict));
@@ -194,7 +194,7 @@ impl VhostPort {
         PortError::FrontEnd { port: self.name.clone(), what }
     }
 
-    /// Parts from the front end. Frames that it sent stay readable, and those for it wait for the next.
+    /// Disconnects the front end. Frames that it sent stay readable, and frames for it wait for the next one.
     fn leave(&mut self, why: String) -> PortError {
         if let Some(channel) = self.channel.take() {
             self.readiness.remove(&channel);
@@ -207,8 +207,8 @@ impl VhostPort {
         }
     }
 
-    /// A queue whose driver broke the rules stops, and its buffers go back. The device status that would say so
-    /// does not exist in vhost-user: the front end is told by the queue's error descriptor.
+    /// Stops a queue whose driver violated virtio, and returns its buffers. vhost-user has no device status for
+    /// this, so the queue's error descriptor notifies the front end.
     fn broken(&mut self, queue: usize, source: RingError) -> PortError {
         self.device.counters.bad_chain += 1;
         self.device.stop(queue);
@@ -217,7 +217,7 @@ impl VhostPort {
         PortError::Ring { port: self.name.clone(), queue, source }
     }
 
-    /// Makes the port's descriptor readable, for what no kick will tell of.
+    /// Makes the port's descriptor readable, for work without a kick.
     fn wake(&self) {
         let _ = rustix::io::write(&self.wakes, &1_u64.to_ne_bytes());
     }
@@ -248,14 +248,14 @@ impl Port for VhostPort {
             self.trimmed = now;
             self.device.pool.trim();
         }
-        // Kicks and wakes are edges: that they were looked at is enough, the queues are next.
+        // Kicks and wakes are edge-triggered: it is enough to read them, and the queues are processed next.
         let is_ready = self.readiness.look(&[MEETING, CHANNEL]);
         self.check_memory()?;
         if is_ready || self.channel.is_none() {
             self.meet()?;
             self.serve()?;
         }
-        // A kick may have been for buffers that frames wait for.
+        // A kick may have announced buffers for which frames wait.
         self.flush()
     }
 
@@ -306,7 +306,7 @@ impl Port for VhostPort {
         let (sent, mut scene) = self.device.transmit();
         let count = sent.release_overdue(&mut scene, now, after);
         if count > 0 {
-            // The guest has been waiting for them.
+            // The guest waits for these buffers.
             self.device.show();
         }
         count
@@ -321,7 +321,7 @@ impl Port for VhostPort {
             Ok(None)
         };
         let slot = claimed.unwrap_or_else(|error| {
-            // The report comes with the next flush.
+            // The next flush reports the error.
             self.fault = Some((RECEIVES, error));
             None
         });

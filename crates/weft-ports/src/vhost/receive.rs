@@ -1,9 +1,9 @@
-//! Frames for the guest (BIFROST, 4.2): packets go into the guest's buffers in the order in which they arrive, and
-//! only which buffers hold which frame waits for its turn.
+//! Frames for the guest (BIFROST, 4.2): packets are written to the guest's buffers in the order of their arrival, and
+//! only the used-ring entries are written in the order of frames.
 //!
-//! A frame that the guest cannot take as it is, because it negotiated no offload for it, is gathered here and
-//! written when its turn comes. So is one that the guest must not reach before it is complete, and what a guest has not
-//! seen yet when it stops.
+//! A frame that needs an offload that the guest has not negotiated is assembled in this process and written when its
+//! turn comes. The same holds for a frame that the guest must not access before it is complete, and for frames that a
+//! guest has not received yet when it stops.
 
 use std::collections::VecDeque;
 
@@ -21,7 +21,7 @@ use crate::{HEAD_LEN, HEADER_LEN, Holdings, Limits, MAX_FRAME, PortCounters, Por
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Terms {
     pub(super) ability: Ability,
-    /// A frame may fill several buffers.
+    /// `true` if a frame may fill several buffers.
     pub(super) mergeable: bool,
 }
 
@@ -36,12 +36,12 @@ enum Place {
 #[derive(Debug, Default)]
 pub(super) struct Receive {
     claimed: Slab<Place>,
-    /// Completed and not yet given to the guest, in order.
+    /// The frames completed and not yet delivered to the guest, in order.
     waiting: VecDeque<Place>,
     lender: Lender,
-    /// The guest's buffers that claimed frames lie in.
+    /// Number of the guest's buffers that contain claimed frames.
     lent: usize,
-    /// Memory of frames that are gathered here.
+    /// Bytes of memory of frames that are assembled in this process.
     gathered: usize,
 }
 
@@ -55,14 +55,14 @@ pub(super) struct Scene<'a> {
 }
 
 impl Scene<'_> {
-    /// Copies a frame from the guest's buffers here.
+    /// Copies a frame from the guest's buffers to this process.
     fn fetch(&mut self, buffers: &Buffers) -> Frame {
         let (frame, whole) = buffers.fetch(self.memory, self.pool);
         self.counters.unreadable += u64::from(!whole);
         frame
     }
 
-    /// Gives the guest buffers that hold a frame, under `header`.
+    /// Returns to the guest the buffers that contain a frame, with `header`.
     fn give(&mut self, buffers: &Buffers, header: Header) {
         buffers.give(self.memory, self.ring, header);
         self.counters.received_frames += 1;
@@ -79,7 +79,7 @@ impl Receive {
         turn: Turn,
         staging: Staging,
     ) -> Result<Option<Slot>, RingError> {
-        // Where the tenant is the one who is slow, the next frame waits like any other.
+        // If the tenant is slow, the next frame waits like any other.
         let must = turn == Turn::Next && self.waiting.is_empty();
         let held = self.claimed.len() + self.waiting.len();
         let room = held < limits.frames && self.gathered < limits.bytes;
@@ -93,7 +93,7 @@ impl Receive {
                     self.lent += buffers.count();
                     return Ok(Some(self.insert(Place::Guest(buffers))));
                 }
-                // Frames that came early hold most of the ring: this one may be what they wait for.
+                // Early frames hold most of the ring, and they may wait for this one.
                 Lent::Later => here = must || 2 * self.lent >= scene.ring.size(),
                 Lent::Never => here = true,
             }
@@ -113,10 +113,10 @@ impl Receive {
         self.lender.lend(scene.memory, scene.ring, scene.terms.mergeable, len)
     }
 
-    /// Frames behind the one that is to be shown hold all of the guest's buffers: one of them is gathered here from now
-    /// on, and its buffers are free. Whether there was one.
+    /// Frees guest buffers when frames behind the next one hold them all: one such frame is assembled in this process
+    /// from now on. Returns `true` if there was one.
     fn evict(&mut self, scene: &mut Scene<'_>) -> bool {
-        // One that is not complete yet, or else the last in line.
+        // Prefer a frame that is not complete; otherwise take the last one in order.
         let claimed = self.claimed.iter_mut().map(|(_, place)| place);
         let mut places = claimed.chain(self.waiting.iter_mut().rev());
         let Some(place) = places.find(|place| matches!(place, Place::Guest(_))) else {
@@ -184,7 +184,7 @@ impl Receive {
         pool.put(frame);
     }
 
-    /// Gives the guest what was completed, in order, as far as it has room.
+    /// Delivers completed frames to the guest in order, as far as it has room.
     pub(super) fn deliver(&mut self, scene: &mut Scene<'_>) -> Result<(), RingError> {
         while let Some(place) = self.waiting.pop_front() {
             match place {
@@ -197,14 +197,14 @@ impl Receive {
                     }
                     Ok(Delivery::Later) => {
                         self.waiting.push_front(Place::Here(frame));
-                        // A kick says that there is room again, unless there was some by now.
+                        // A kick announces new room, unless there is some already.
                         let again = self.evict(scene) || scene.ring.wants_kicks(scene.memory);
                         if !again {
                             return Ok(());
                         }
                     }
                     Err(error) => {
-                        // It waits for the queue to be set up again.
+                        // The frame waits until the queue is set up again.
                         self.waiting.push_front(Place::Here(frame));
                         return Err(error);
                     }
@@ -214,8 +214,8 @@ impl Receive {
         Ok(())
     }
 
-    /// A frame that lies in the guest's buffers already. Should the guest be unable to take it as it is after all,
-    /// it comes back here.
+    /// Delivers a frame that is in the guest's buffers. If the frame needs an offload that the guest lacks, it is
+    /// copied back to this process.
     fn deliver_there(&mut self, scene: &mut Scene<'_>, buffers: Buffers) {
         let mut head = [0; HEAD_LEN as usize];
         let known = head.len().min(buffers.len as usize);
@@ -240,8 +240,8 @@ impl Receive {
         }
     }
 
-    /// A frame that lies here, whole or cut into several: all of it or nothing, so that what was shown need not be
-    /// remembered.
+    /// Delivers a frame of this process, whole or segmented: all of it or nothing, so that partial progress need not be
+    /// recorded.
     fn deliver_from_here(
         &mut self,
         scene: &mut Scene<'_>,
@@ -284,7 +284,7 @@ impl Receive {
         Ok(Delivery::Done)
     }
 
-    /// A frame that lies here and is given to the guest unchanged, under `header`.
+    /// Delivers a frame of this process unchanged, with `header`.
     fn deliver_as_is(
         &mut self,
         scene: &mut Scene<'_>,
@@ -298,7 +298,7 @@ impl Receive {
         };
         let (first, rest) = frame.pieces();
         let behind = u32::try_from(first.len()).expect("a small buffer");
-        // What the guest took away meanwhile it does not get.
+        // Bytes for memory that the guest has withdrawn are dropped.
         let _ = scene.memory.scatter(&buffers.segments, 0, first);
         let _ = scene.memory.scatter(&buffers.segments, behind, rest);
         scene.give(&buffers, header);
@@ -306,7 +306,7 @@ impl Receive {
         Ok(Delivery::Done)
     }
 
-    /// Gives all buffers back to the guest, which is about to stop or to go, and gathers here what they hold.
+    /// Returns all buffers to the guest, which is about to stop or disconnect, and copies their frames to this process.
     pub(super) fn return_buffers(&mut self, scene: &mut Scene<'_>) {
         let mut waiting = std::mem::take(&mut self.waiting);
         let claimed = self.claimed.iter_mut().map(|(_, place)| place);
@@ -337,7 +337,7 @@ enum Delivery {
 }
 
 impl Place {
-    /// The guest's buffers that it takes up.
+    /// Returns the number of the guest's buffers that it fills.
     fn chains(&self) -> usize {
         match self {
             Self::Guest(buffers) => buffers.count(),

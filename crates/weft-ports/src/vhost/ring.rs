@@ -1,8 +1,8 @@
-//! One split virtqueue (virtio 1.2, 2.7): which buffers the guest offers, and which it has back.
+//! One split virtqueue (virtio 1.2, 2.7): the buffers that the guest makes available, and those returned as used.
 //!
-//! Where the ring lies, how far it was read and when the guest kicks is `virtio_queue`'s. Used
-//! buffers are written here, because they are shown to the guest together: a frame that fills several buffers
-//! must not be seen in parts (5.1.6.4), and no interrupt comes before [`Ring::show`].
+//! `virtio_queue` handles the ring's addresses, the available index and the suppression of kicks. This module writes
+//! used buffers, because the guest must see them together: a frame that fills several buffers must not appear in
+//! parts (5.1.6.4), and no interrupt is sent before [`Ring::show`].
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{Ordering, fence};
@@ -13,8 +13,8 @@ use virtio_queue::{Queue, QueueT};
 use super::chain::{ChainError, Purpose, Segment, walk};
 use super::memory::{Memory, Missing};
 
-/// Descriptors of a ring, at most (QEMU's `VIRTQUEUE_MAX_SIZE` is 1,024, the paper's rings have 4,096).
-pub(super) const LARGEST: u16 = 32_768;
+/// Maximum number of descriptors of a ring (QEMU's `VIRTQUEUE_MAX_SIZE` is 1,024, the paper's rings have 4,096).
+pub(super) const MAX_SIZE: u16 = 32_768;
 
 /// The errors that stop a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -23,7 +23,7 @@ pub enum RingError {
     /// A chain that virtio forbids.
     #[error(transparent)]
     Chain(#[from] ChainError),
-    /// The guest's index of offered buffers runs further ahead than the ring is long.
+    /// The guest's available index is further ahead than the ring is long.
     #[error("the ring offers more buffers than it has")]
     Overrun,
     /// A chain that begins outside the table.
@@ -34,19 +34,19 @@ pub enum RingError {
         /// The size.
         size: u16,
     },
-    /// A buffer is offered that the guest has not got back.
+    /// A buffer is made available that was not returned yet.
     #[error("descriptor {head} is offered twice")]
     Twice {
-        /// The chain's first.
+        /// The chain's first descriptor.
         head: u16,
     },
-    /// A buffer to receive into that has no room for a virtio header.
+    /// A receive buffer has no room for a virtio header.
     #[error("a buffer of {len} bytes to receive into")]
     Short {
-        /// Its bytes.
+        /// The buffer's bytes.
         len: u32,
     },
-    /// The ring lies in memory that is not there.
+    /// The ring is outside the guest's memory.
     #[error("the ring is not in the guest's memory")]
     Missing,
 }
@@ -66,19 +66,19 @@ pub(super) struct Ring {
     pub(super) kick: Option<OwnedFd>,
     pub(super) call: Option<OwnedFd>,
     pub(super) error: Option<OwnedFd>,
-    /// The front end lets it run.
+    /// `true` if the front end has enabled the ring.
     pub(super) enabled: bool,
-    /// It was kicked into life and not stopped since.
+    /// `true` if a kick has started the ring and nothing has stopped it since.
     pub(super) started: bool,
-    /// All is where it should be, so that buffers may be taken and given back.
+    /// `true` if the ring is valid, so that buffers may be taken and returned.
     running: bool,
-    /// Used index as the guest knows it.
+    /// The used index that the guest sees.
     shown: u16,
-    /// Used index after which the guest was last asked about interrupts.
+    /// The used index at the last check of whether the guest wants an interrupt.
     asked: u16,
-    /// The chains that the guest has made available, by their first descriptor.
+    /// A bit for each first descriptor of a chain that was taken and not returned.
     lent: Vec<u64>,
-    /// Kicks are not wanted.
+    /// `true` if kicks are suppressed.
     quiet: bool,
     purpose: Purpose,
 }
@@ -86,7 +86,7 @@ pub(super) struct Ring {
 impl Ring {
     pub(super) fn new(purpose: Purpose) -> Self {
         Self {
-            queue: Queue::new(LARGEST).expect("a power of two"),
+            queue: Queue::new(MAX_SIZE).expect("a power of two"),
             places: None,
             kick: None,
             call: None,
@@ -106,7 +106,7 @@ impl Ring {
         self.running
     }
 
-    /// Descriptors that it has.
+    /// Returns the number of descriptors.
     pub(super) fn size(&self) -> usize {
         usize::from(self.queue.size())
     }
@@ -120,7 +120,7 @@ impl Ring {
         self.places = Some([table, offered, used]);
     }
 
-    /// Buffers offered before the ring's `base`th have been taken already.
+    /// Sets the next available index: earlier buffers were taken already.
     pub(super) fn set_base(&mut self, base: u16) {
         self.queue.set_next_avail(base);
         self.queue.set_next_used(base);
@@ -130,7 +130,7 @@ impl Ring {
         self.queue.next_avail()
     }
 
-    /// Finds out whether the ring can run, after anything has changed.
+    /// Updates whether the ring can run, after any change.
     pub(super) fn update(&mut self, memory: &Memory, event_idx: bool) {
         let was = self.running;
         self.running = self.started && self.enabled && self.locate(memory).is_some();
@@ -139,15 +139,15 @@ impl Ring {
         }
         self.queue.set_event_idx(event_idx);
         self.lent = vec![0; usize::from(self.queue.size()).div_ceil(64)];
-        // A ring that was used before goes on where its used ring ends, which need not be where its
-        // offered one does.
+        // A ring that was used before continues at its used index, which may differ from its available
+        // index.
         let used =
             self.queue.used_idx(memory.guest(), Ordering::Acquire).map_or(0, |index| index.0);
         self.queue.set_next_used(used);
         (self.shown, self.asked, self.quiet) = (used, used, false);
     }
 
-    /// Translates where the ring lies, and checks that it is there.
+    /// Translates the ring's addresses, and checks that they are in the guest's memory.
     fn locate(&mut self, memory: &Memory) -> Option<()> {
         let [table, offered, used] = self.places?.map(|place| memory.guest_address(place));
         self.queue.try_set_desc_table_address(vm_memory::GuestAddress(table?)).ok()?;
@@ -157,13 +157,13 @@ impl Ring {
         self.queue.is_valid(memory.guest()).then_some(())
     }
 
-    /// Takes no more buffers, for a reason or because it was told to.
+    /// Stops the ring: no more buffers are taken.
     pub(super) fn stop(&mut self) {
         self.running = false;
         self.started = false;
     }
 
-    /// The next buffer that the guest offers: its chain's first descriptor.
+    /// Returns the first descriptor of the next available chain.
     pub(super) fn next_head(&mut self, memory: &Memory) -> Result<Option<u16>, RingError> {
         let (size, next) = (self.queue.size(), self.queue.next_avail());
         let end = memory.load(self.queue.avail_ring() + 2, Ordering::Acquire)?;
@@ -186,7 +186,7 @@ impl Ring {
         Ok(Some(head))
     }
 
-    /// The pieces of a chain, appended to `segments`, and their bytes.
+    /// Appends the pieces of a chain to `segments` and returns their total bytes.
     pub(super) fn walk(
         &self,
         memory: &Memory,
@@ -196,15 +196,14 @@ impl Ring {
         walk(memory, self.queue.desc_table(), self.queue.size(), head, self.purpose, segments)
     }
 
-    /// Gives a buffer back, of which `len` bytes were written. The guest does not see it before
-    /// [`show`](Self::show).
+    /// Returns a buffer, of which `len` bytes were written. The guest does not see it before [`show`](Self::show).
     pub(super) fn give_back(&mut self, memory: &Memory, head: u16, len: u32) {
         let next = self.queue.next_used();
         let entry = self.queue.used_ring() + 4 + 8 * u64::from(next % self.queue.size());
         let mut element = [0; 8];
         element[..4].copy_from_slice(&u32::from(head).to_le_bytes());
         element[4..].copy_from_slice(&len.to_le_bytes());
-        // The ring was found within the guest's memory; if that has changed since, the guest gets nothing.
+        // The ring was checked to be within the guest's memory; if that has changed since, nothing is written.
         if memory.write(entry, &element).is_ok() {
             self.queue.set_next_used(next.wrapping_add(1));
         }
@@ -213,7 +212,7 @@ impl Ring {
         }
     }
 
-    /// Shows the guest all that was given back, at once. Whether it wants an interrupt.
+    /// Publishes all returned buffers to the guest at once. Returns `true` if it wants an interrupt.
     pub(super) fn show(&mut self, memory: &Memory) -> bool {
         let next = self.queue.next_used();
         if next == self.shown {
@@ -224,7 +223,7 @@ impl Ring {
             return false;
         }
         self.shown = next;
-        // The guest must see the index before it is asked (2.7.7.2, 2.7.10).
+        // The guest must see the index before its interrupt setting is read (2.7.7.2, 2.7.10).
         fence(Ordering::SeqCst);
         let last = std::mem::replace(&mut self.asked, next);
         if self.queue.event_idx_enabled() {
@@ -241,21 +240,21 @@ impl Ring {
         self.call.as_ref().is_some_and(|call| rustix::io::write(call, &1_u64.to_ne_bytes()).is_ok())
     }
 
-    /// Tells the front end that the ring is broken.
+    /// Notifies the front end that the ring is broken.
     pub(super) fn complain(&self) {
         if let Some(error) = &self.error {
             let _ = rustix::io::write(error, &1_u64.to_ne_bytes());
         }
     }
 
-    /// Asks for a kick when the guest offers a buffer. Whether it has offered some meanwhile, for which none
-    /// will come.
+    /// Requests a kick for the next available buffer. Returns `true` if buffers became available meanwhile, for which
+    /// no kick follows.
     pub(super) fn wants_kicks(&mut self, memory: &Memory) -> bool {
         self.quiet = false;
         self.queue.enable_notification(memory.guest()).unwrap_or(false)
     }
 
-    /// Asks for no kicks, as long as the ring is looked at anyway.
+    /// Suppresses kicks while the ring is polled anyway.
     pub(super) fn wants_quiet(&mut self, memory: &Memory) {
         if !self.quiet {
             self.quiet = self.queue.disable_notification(memory.guest()).is_ok();

@@ -1,4 +1,4 @@
-//! The socket of front ends: ours, to which they connect, or theirs, to which we connect.
+//! The socket of the vhost-user protocol: the port listens and front ends connect, or the reverse.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 use super::Role;
 use crate::PortError;
 
-/// A place to meet.
+/// The port's side of the connection set-up: a listener, or a path to connect to.
 #[derive(Debug)]
 pub(super) struct Meeting {
     path: PathBuf,
@@ -20,7 +20,7 @@ pub(super) struct Meeting {
 }
 
 impl Meeting {
-    /// Listens at `path`, or makes ready to connect there. A socket that an earlier process left behind is replaced.
+    /// Listens at `path`, or prepares to connect there. A stale socket of an earlier process is replaced.
     pub(super) fn new(path: &Path, role: Role) -> Result<Self, PortError> {
         let listener = match role {
             Role::Connect => None,
@@ -36,7 +36,7 @@ impl Meeting {
         self.listener.as_ref().map(AsFd::as_fd)
     }
 
-    /// A front end that is there.
+    /// Returns the connection of a front end that waits, if there is one.
     pub(super) fn meet(&self) -> io::Result<Option<UnixStream>> {
         let met = match &self.listener {
             Some(listener) => listener.accept().map(|(stream, _)| stream),
@@ -67,7 +67,7 @@ impl Drop for Meeting {
 fn listen(path: &Path) -> io::Result<UnixListener> {
     let is_socket = fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
     if is_socket {
-        // Nobody answers at a socket that was left behind.
+        // No process accepts connections at a stale socket.
         match connect_to(path) {
             Err(error) if error.kind() == ErrorKind::ConnectionRefused => fs::remove_file(path)?,
             _ => return Err(ErrorKind::AddrInUse.into()),
@@ -78,7 +78,7 @@ fn listen(path: &Path) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-/// Connects without waiting for a listener that is busy.
+/// Connects without waiting for a busy listener.
 fn connect_to(path: &Path) -> io::Result<UnixStream> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;

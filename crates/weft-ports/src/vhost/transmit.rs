@@ -1,8 +1,8 @@
-//! Frames that the guest sent (BIFROST, 4.4 and 7.4): they stay in the guest's buffers until they are acknowledged,
-//! and are read there again for a retransmission.
+//! Frames from the guest (BIFROST, 4.4 and 7.4): they stay in the guest's buffers until they are acknowledged, and are
+//! read there again for a retransmission.
 //!
-//! What is kept here of each is its head, so that what a switch judged is what leaves, whatever the guest
-//! writes there meanwhile, and where its chain begins. The chain is walked again when it is needed.
+//! This module keeps a copy of each frame's head, so that the bytes that the switch checked are the bytes sent,
+//! whatever the guest writes there meanwhile; and the chain's first descriptor. The chain is walked again when needed.
 
 use std::collections::VecDeque;
 
@@ -16,51 +16,52 @@ use super::ring::{Ring, RingError};
 use crate::frame::{Frame, Pool, within};
 use crate::{HEAD_LEN, HEADER_LEN, Holdings, Limits, MAX_FRAME, PortCounters, PortError, Sent};
 
-/// Chains of more pieces are copied at once, so that nobody has them walked again and again.
+/// Maximum number of pieces of a chain that stays in the guest's buffers; longer chains are copied at once, so that
+/// a guest cannot cause repeated long walks.
 const MAX_PIECES: usize = 64;
 
-/// Chains that hold no frame and are given back by one call, before others have their turn.
-const BAD_FRAMES_A_CALL: usize = 64;
+/// Maximum number of invalid frames returned in one call, so that other ports are not delayed.
+const MAX_BAD_FRAMES_PER_CALL: usize = 64;
 
-/// The states of frames that may stay with the guest.
+/// The place in which the guest's frames are kept until they are acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Custody {
-    /// Not known yet: frames stay there and are copied too, until the first retransmission compares the two.
+    /// Undecided: frames stay in the guest's buffers and are also copied; the first retransmission compares both.
     Probation,
-    /// The guest leaves its buffers alone until it has them back: nothing is copied.
+    /// The guest does not change its buffers before they return: nothing is copied.
     Guest,
-    /// The guest was seen to use a buffer early: frames are copied and their buffers given back at once.
+    /// The guest has changed a buffer early: frames are copied and their buffers returned at once.
     Copies,
 }
 
 /// A frame that was taken and not yet released.
 #[derive(Debug)]
 struct Held {
-    /// Distinguishes it from earlier frames of the same token.
+    /// The number that distinguishes the frame from earlier ones with the same token.
     serial: u32,
     len: u32,
     taken: Instant,
-    /// The chain's first descriptor, while the guest has not got it back.
+    /// The chain's first descriptor; `None` after the chain was returned.
     head: Option<u16>,
     copy: Option<Box<Frame>>,
     first: [u8; HEAD_LEN as usize],
 }
 
-/// All of them.
+/// All frames that were taken and not yet released.
 #[derive(Debug)]
 pub(super) struct Transmit {
     held: Slab<Held>,
-    /// In the order in which they were taken; released ones leave when they come to the front.
+    /// The frames in the order in which they were taken; released ones are removed at the front.
     order: VecDeque<(Token, u32)>,
     serial: u32,
     custody: Custody,
     copied: usize,
-    /// The pieces of the frame that was looked at last, and which that is.
+    /// The pieces of the frame that was walked last; `walked` has its serial number.
     pieces: Vec<Segment>,
     walked: Option<u32>,
-    /// `take` found too much held.
+    /// `true` if `take` stopped because too many frames are held.
     pub(super) full: bool,
-    /// `take` stopped although there may be more.
+    /// `true` if `take` stopped although there may be more frames.
     pub(super) paused: bool,
 }
 
@@ -91,7 +92,7 @@ impl Transmit {
         self.custody
     }
 
-    /// A guest that has started anew may be another one.
+    /// Resets the decision about the guest's buffers: after a restart it may be another guest.
     pub(super) fn forget_custody(&mut self) {
         self.custody = Custody::Probation;
     }
@@ -100,13 +101,13 @@ impl Transmit {
         self.held.len() < limits.frames && self.copied < limits.bytes
     }
 
-    /// The next frame that the guest offers.
+    /// Takes the next frame of the guest.
     pub(super) fn take(
         &mut self,
         scene: &mut Scene<'_>,
         now: Instant,
     ) -> Result<Option<Sent>, RingError> {
-        for _ in 0..BAD_FRAMES_A_CALL {
+        for _ in 0..MAX_BAD_FRAMES_PER_CALL {
             scene.ring.wants_quiet(scene.memory);
             let Some(head) = scene.ring.next_head(scene.memory)? else {
                 if scene.ring.wants_kicks(scene.memory) {
@@ -190,7 +191,7 @@ impl Transmit {
         })
     }
 
-    /// Compares a frame that is sent again with its copy (7.4). One that is in only one place says nothing.
+    /// Compares a retransmitted frame with its copy (7.4). A frame in only one place gives no information.
     fn decide_custody(&mut self, scene: &mut Scene<'_>, token: Token) {
         let Some(held) = self.held.get(token.0 as usize) else { return };
         let (Some(copy), Some(_)) = (&held.copy, held.head) else { return };
@@ -230,7 +231,7 @@ impl Transmit {
         }
     }
 
-    /// Copies the frames that were taken longer than `after` ago, and gives their buffers back.
+    /// Copies the frames taken longer than `after` ago, and returns their buffers. Returns the number of frames.
     pub(super) fn release_overdue(
         &mut self,
         scene: &mut Scene<'_>,
@@ -245,25 +246,25 @@ impl Transmit {
                     break;
                 }
                 count += usize::from(held.head.is_some());
-                self.take_home(scene, token);
+                self.move_to_copy(scene, token);
             }
-            // It has no buffer of the guest's any more, so nobody need look for it here.
+            // The frame holds no guest buffer any more, so it need not stay in this list.
             self.order.pop_front();
         }
         scene.counters.overdue += count as u64;
         count
     }
 
-    /// Gives all buffers back to the guest, which is about to stop or to go.
+    /// Returns all buffers to the guest, which is about to stop or disconnect.
     pub(super) fn return_buffers(&mut self, scene: &mut Scene<'_>) {
         while let Some((token, _)) = self.order.pop_front() {
-            self.take_home(scene, token);
+            self.move_to_copy(scene, token);
         }
         self.walked = None;
     }
 
-    /// From now on this frame is read from a copy.
-    fn take_home(&mut self, scene: &mut Scene<'_>, token: Token) {
+    /// Copies a frame and returns its buffer: it is read from the copy from now on.
+        fn move_to_copy(&mut self, scene: &mut Scene<'_>, token: Token) {
         let Some(held) = self.held.get_mut(token.0 as usize) else { return };
         if held.head.is_none() {
             return;
@@ -286,7 +287,7 @@ impl Transmit {
     }
 }
 
-/// Has `pieces` be those of the frame.
+/// Sets `pieces` to the pieces of the frame.
 fn walk_again(
     held: &Held,
     scene: &Scene<'_>,
@@ -301,14 +302,14 @@ fn walk_again(
     *walked = None;
     let len = scene.ring.walk(scene.memory, head, pieces)?;
     if len < held.len {
-        // The guest has changed the chain under us.
+        // The guest has changed the chain since the frame was taken.
         return Err(RingError::Missing);
     }
     *walked = Some(held.serial);
     Ok(())
 }
 
-/// Copies the frame; how much memory that takes. Its head is the one that was judged.
+/// Copies the frame and returns the copy's bytes of memory. Its head is the one that the switch checked.
 fn copy(held: &mut Held, pieces: &[Segment], scene: &mut Scene<'_>) -> usize {
     let mut frame = scene.pool.frame(held.len);
     if !fill(&mut frame, pieces, scene.memory) {
@@ -333,7 +334,7 @@ fn fill(frame: &mut Frame, pieces: &[Segment], memory: &Memory) -> bool {
         return false;
     }
     let at = u32::try_from(first.len()).expect("a small buffer");
-    // Both, so that both are filled.
+    // Read both, so that both are filled also if one fails.
     let read = (memory.gather(pieces, 0, first), memory.gather(pieces, at, rest));
     read.0.is_ok() && read.1.is_ok()
 }

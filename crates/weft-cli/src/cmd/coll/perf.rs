@@ -214,7 +214,7 @@ fn join(
         algorithm: arguments.algorithm,
         piece: arguments.piece,
         shm_rate: arguments.shm_rate.map(|rate| rate.as_bps() / 8),
-        patience: arguments.timeout,
+        join_timeout: arguments.timeout,
         token: arguments.token_file.as_deref().map(Token::read).transpose()?,
         hello_timeout: arguments.hello_timeout,
     };

@@ -1,4 +1,4 @@
-//! Two endpoints with their encryption, and a network that keeps, loses, changes and repeats datagrams.
+//! Tests of two endpoints with encryption, and a network that records, loses, changes and replays datagrams.
 
 use std::collections::BTreeSet;
 
@@ -35,12 +35,12 @@ fn a_connection_agrees_on_keys_and_nothing_leaves_in_the_clear() {
         let clear =
             pair.recorded.iter().filter(|(.., bytes)| bytes[0] != SealedHeader::PACKET_TYPE);
         assert_eq!(clear.map(|(.., bytes)| bytes[0]).collect::<Vec<_>>(), [3, 4, 3, 5]);
-        // What is sealed begins with 12 bytes in the clear, and the rest has no pattern of the payload.
+        // A sealed packet begins with 12 bytes in the clear, and the rest shows no pattern of the payload.
         let sealed =
             pair.recorded.iter().filter(|(.., bytes)| bytes[0] == SealedHeader::PACKET_TYPE);
         assert!(sealed.clone().count() > 90);
         assert!(sealed.clone().all(|(.., bytes)| !shows(bytes, 7)));
-        // Keys go with the connection.
+        // Keys are erased with the connection.
         assert_eq!(pair.hosts.each_ref().map(|host| host.seals.connections()), [0, 0]);
     }
 }
@@ -75,8 +75,8 @@ fn what_cannot_encrypt_is_spoken_to_in_the_clear_or_refused() {
     }
 }
 
-/// On the path of a set-up, whoever removes the exchange gets a connection in the clear from those that only prefer
-/// encryption, and none from those that require it.
+/// An attacker on the path who removes the exchange gets a connection in the clear from hosts that only prefer
+/// encryption, and none from hosts that require it.
 #[test]
 fn a_downgrade_is_refused_where_encryption_is_required() {
     for (demand, delivered) in [(Mode::Preferred, 1), (Mode::Required, 0)] {
@@ -127,7 +127,7 @@ fn another_preshared_key_or_an_identity_that_is_not_listed_is_refused() {
     }
 }
 
-/// Requests from forged addresses, with a genuine exchange and tokens that were never given.
+/// Requests from forged addresses, with a genuine exchange and tokens that were never issued.
 #[test]
 fn nothing_is_computed_for_an_address_that_is_not_proved() {
     let mut pair = Pair::new(both(&SealConfig::default()));
@@ -148,7 +148,7 @@ fn nothing_is_computed_for_an_address_that_is_not_proved() {
     }
     let seals = &mut pair.hosts[1].seals;
     assert_eq!((exchanges, seals.answering.len(), seals.counters().exchanges), (1, 0, 0));
-    // Not even random numbers were drawn.
+    // No random numbers were drawn either.
     let drawn = seals.random.draw();
     assert_eq!(host(2, 1, SealConfig::default()).seals.random.draw(), drawn);
 }
@@ -173,7 +173,7 @@ fn changed_terms_are_noticed_and_the_genuine_accept_still_counts() {
         assert_eq!(pair.hosts[1].delivered(), 1, "byte {byte}");
         assert!(pair.hosts[0].seals.counters().refused_exchanges >= 1);
     }
-    // Of the request, all but the load and the token are bound.
+    // In the request all fields except the load and the token are bound.
     for byte in [1, 2, 19, 21, 23, 25, 31] {
         let mut pair = Pair::new(both(&mode(Mode::Required)));
         pair.connect();
@@ -233,7 +233,7 @@ fn replayed_reflected_changed_and_cut_packets_are_refused() {
         let error = sender.receive(now, *to, bytes.clone()).unwrap_err();
         assert!(matches!(error, OpenError::UnknownKey { .. }), "{error}");
     }
-    // A packet that has not arrived, with each bit changed, and cut everywhere; then as it is.
+    // A packet that has not arrived, with each bit changed, and truncated at each length; then unchanged.
     pair.submit(0, id, 40);
     let fresh = pair.hosts[0].send(now);
     let (from, _, bytes) = fresh.iter().find(|(.., bytes)| bytes[0] == 9).unwrap();
@@ -252,8 +252,8 @@ fn replayed_reflected_changed_and_cut_packets_are_refused() {
     assert!(pair.hosts[1].receive(now, *from, bytes.clone()).is_ok());
 }
 
-/// Resets that repeat what was seen of an encrypted connection: the peer is asked, and answers. Those that repeat nothing
-/// cost not even that.
+/// A reset that copies fields seen on an encrypted connection makes this end probe the peer, which answers. A reset
+/// without such fields does not even cause a probe.
 #[test]
 fn a_forged_reset_ends_nothing_and_a_restarted_peer_is_noticed() {
     let (mut pair, [id, theirs]) = Pair::connected(both(&SealConfig::default()));
@@ -275,7 +275,7 @@ fn a_forged_reset_ends_nothing_and_a_restarted_peer_is_noticed() {
     pair.run(MS * 10);
     assert_eq!(pair.hosts[1].delivered(), 2);
 
-    // Nor while nothing passes either way: silence alone is for the peer timeout to judge.
+    // The same holds while no packets flow: only the peer timeout decides about silence.
     pair.submit(0, id, 3_000);
     pair.pass(MS, |_| vec![]);
     let seen = pair.recorded.iter().rfind(|(from, _, bytes)| *from == near && bytes[0] == 9);
@@ -285,7 +285,7 @@ fn a_forged_reset_ends_nothing_and_a_restarted_peer_is_noticed() {
     pair.run(MS * 200);
     assert_eq!((pair.hosts[0].closed(), pair.hosts[1].delivered()), (None, 3));
 
-    // The peer restarts: it has no keys, says so, and answers no probe.
+    // The peer restarts: it has no keys, sends a reset, and answers no probe.
     pair.hosts[1] = host(2, 2, SealConfig::default());
     pair.submit(0, id, 3_000);
     pair.run(MS * 600);
@@ -293,7 +293,7 @@ fn a_forged_reset_ends_nothing_and_a_restarted_peer_is_noticed() {
     assert_eq!(pair.hosts[1].delivered(), 0);
 }
 
-/// A reset of a connection that its peer knows by this id.
+/// Returns a reset of a connection that its peer knows by this id.
 fn reset(unknown: ConnectionId, reason: u8, number: u32) -> Vec<u8> {
     let header = SetupHeader {
         kind: SetupKind::Reset,
@@ -310,7 +310,7 @@ fn reset(unknown: ConnectionId, reason: u8, number: u32) -> Vec<u8> {
     bytes
 }
 
-/// From somewhere else, and without having seen a packet, a reset ends nothing, though the peer is silent for long.
+/// A reset from an off-path sender that has seen no packet ends nothing, even while the peer is silent for long.
 #[test]
 fn a_guessed_reset_ends_nothing_while_the_peer_is_busy() {
     let (mut pair, [id, theirs]) = Pair::connected(both(&SealConfig::default()));
@@ -340,8 +340,8 @@ fn a_restarted_receiver_takes_nothing_that_was_recorded() {
     assert_eq!(pair.hosts[1].seals.connections(), 0);
 }
 
-/// The accept arrives, the peer restarts before the proof does: it knows nothing of a connection that the owner of this end
-/// has not heard of either, so this end asks once more, with another exchange.
+/// The accept arrives, and the peer restarts before the proof reaches it: the peer does not know the connection, and
+/// the owner of this end has no event of it yet, so this end sends a new request with another exchange.
 #[test]
 fn a_peer_that_restarts_between_accept_and_proof_is_asked_again() {
     let mut pair = Pair::new(both(&SealConfig::default()));
@@ -363,7 +363,7 @@ fn a_peer_that_restarts_between_accept_and_proof_is_asked_again() {
     assert_eq!(pair.hosts[1].delivered(), 1);
     assert_eq!(pair.hosts[0].seals.counters().exchanges, 2);
 
-    // What was encrypted is not asked for in the clear.
+    // The new request does not fall back to the clear.
     let requests = pair
         .recorded
         .iter()
@@ -406,7 +406,7 @@ fn keys_change_without_a_gap_whatever_overtakes() {
     );
 }
 
-/// The key that a log names opens the packet by another implementation of AES-GCM.
+/// The key in the key log opens the packet with another implementation of AES-GCM.
 #[test]
 fn a_packet_opens_with_the_logged_key_by_another_library() {
     use aes_gcm::aead::{AeadInPlace, KeyInit};
@@ -459,7 +459,7 @@ fn paths_may_differ_by_sixty_five_thousand_packets() {
     }
     assert!(pair.hosts[1].seals.open(&mut late.clone(), 0).is_ok());
     assert!(pair.hosts[1].seals.open(&mut late.clone(), 0).is_err());
-    // Past 2^32 packets the half that travels begins anew, and the key is the next.
+    // After 2^32 packets the transmitted half of the number wraps, and the next key is used.
     pair.hosts[0].seals.channels.get_mut(&id).unwrap().skip_to((1 << 32) - 2);
     for _ in 0..5 {
         let mut packet = seal(&mut pair);
@@ -468,7 +468,8 @@ fn paths_may_differ_by_sixty_five_thousand_packets() {
     assert_eq!(seal(&mut pair)[2], 1);
 }
 
-/// Hosts that lose, repeat, damage, reorder, reflect and change keys: what is delivered was sent, once.
+/// A network that loses, replays, damages, reorders and reflects packets, while keys change: each delivered message
+/// was sent by the peer, and is delivered once.
 #[test]
 fn what_is_delivered_was_sent_by_the_peer_once() {
     for seed in 0..20 {
@@ -491,7 +492,7 @@ fn what_is_delivered_was_sent_by_the_peer_once() {
                 _ => vec![datagram],
             }
         };
-        // Who is on the path can end a set-up; what follows it, nobody.
+        // An attacker on the path can end a set-up, but nothing after it.
         pair.run(MS * 5);
         pair.pass(MS * 100, &mut fault);
         for _ in 0..20 {

@@ -1,4 +1,4 @@
-//! Two hosts with their encryption, and a network that keeps, loses, changes and repeats datagrams.
+//! Two hosts with encryption, and a network that records, loses, changes and replays datagrams.
 
 use std::collections::BTreeMap;
 
@@ -17,13 +17,13 @@ pub(super) struct Host {
     pub(super) endpoint: Endpoint,
     pub(super) seals: Seals,
     pub(super) events: Vec<Event>,
-    /// Bytes that were placed, each where it belongs.
+    /// Number of bytes placed at their correct positions.
     pub(super) placed: usize,
     /// Messages submitted on each connection: a message's token is its number.
     pub(super) submitted: BTreeMap<ConnectionId, u64>,
 }
 
-/// Returns the contents of a message at an offset: no two places of one message or of messages that follow each other look alike.
+/// Returns the contents of a message at an offset: no two positions of a message or of consecutive messages are alike.
 pub(super) fn contents(message: u64, offset: u32, len: usize) -> Vec<u8> {
     let at =
         |index: usize| (u64::from(offset) + index as u64) * 2_654_435_761 + message * 40_503 + 90;
@@ -35,14 +35,14 @@ pub(super) fn shows(bytes: &[u8], messages: u64) -> bool {
     (0..=messages).any(|message| bytes.windows(8).any(|at| at == contents(message, 0, 8)))
 }
 
-/// A datagram on its way: from where, to where, and its bytes.
+/// A datagram in the network: its source, its destination and its bytes.
 pub(super) type Datagram = (SocketAddr, SocketAddr, Vec<u8>);
 
 /// Both hosts and the network between them.
 pub(super) struct Pair {
     pub(super) now: Instant,
     pub(super) hosts: [Host; 2],
-    /// Everything that was sent.
+    /// All datagrams that were sent.
     pub(super) recorded: Vec<Datagram>,
 }
 
@@ -152,7 +152,8 @@ impl Pair {
         Self { now: Instant::from_nanos(1_000_000), hosts, recorded: Vec::new() }
     }
 
-    /// Lets so much time pass. `alter` sees each datagram that was sent, and says what arrives in its place.
+    /// Runs the network for a time. `alter` gets each datagram that was sent, and returns the datagrams that arrive
+    /// instead.
     pub(super) fn pass(
         &mut self,
         span: Duration,
@@ -207,7 +208,7 @@ impl Pair {
         host.endpoint.submit(self.now, connection, message)
     }
 
-    /// A connection that is set up, as both ends call it.
+    /// Returns hosts with a connection, and its identifier at each end.
     pub(super) fn connected(configs: [SealConfig; 2]) -> (Self, [ConnectionId; 2]) {
         let mut pair = Self::new(configs);
         let id = pair.connect();

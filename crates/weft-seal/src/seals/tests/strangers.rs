@@ -21,7 +21,7 @@ fn is_proven_request(bytes: &[u8]) -> bool {
     is_kind(bytes, SetupKind::Request) && header_of(bytes).terms.unwrap().token != 0
 }
 
-/// Thousands of others ask before a host is accepted: it is encrypted all the same.
+/// Thousands of foreign requests arrive before a host's: its connection is still encrypted.
 #[test]
 fn strangers_do_not_downgrade_a_connection() {
     for demand in [Mode::Preferred, Mode::Required] {
@@ -53,7 +53,7 @@ fn strangers_do_not_downgrade_a_connection() {
     }
 }
 
-/// Another process at a peer's address that takes the peer's connection id has no connection's keys replaced.
+/// Another process at a peer's address that uses the peer's connection id does not replace any keys.
 #[test]
 fn a_namesake_at_the_same_address_replaces_no_keys() {
     let mut pair = Pair::new(both(&SealConfig::default()));
@@ -84,7 +84,7 @@ fn a_namesake_at_the_same_address_replaces_no_keys() {
         let (.., answer) = sent.iter().find(|(.., bytes)| is_kind(bytes, kind)).expect("an answer");
         token = header_of(answer).terms.unwrap().token;
     }
-    // The network repeats the first host's request.
+    // The network replays the first host's request.
     let _ = pair.hosts[1].receive(pair.now, from, bytes);
     pair.run(MS * 10);
     pair.submit(0, id, 3_000);
@@ -92,7 +92,7 @@ fn a_namesake_at_the_same_address_replaces_no_keys() {
     assert_eq!(pair.hosts[1].delivered(), 2);
 }
 
-/// Copies of the accept from the copier's own address, before the genuine one or in its place.
+/// Copies of the accept from the attacker's own address, before the genuine one or instead of it.
 #[test]
 fn an_accept_from_elsewhere_changes_nothing() {
     for lose in [false, true] {
@@ -117,7 +117,7 @@ fn an_accept_from_elsewhere_changes_nothing() {
     }
 }
 
-/// An accept without an exchange, from anywhere, while a connection that must be encrypted is set up.
+/// An accept without an exchange, from any address, during the set-up of a connection that must be encrypted.
 #[test]
 fn an_accept_in_the_clear_from_a_stranger_ends_nothing() {
     let mut pair = Pair::new(both(&mode(Mode::Required)));
@@ -135,7 +135,7 @@ fn an_accept_in_the_clear_from_a_stranger_ends_nothing() {
     assert!(pair.hosts[0].seals.is_sealed(id));
 }
 
-/// A request that was recorded, with a new token: its sender has no keys, and the owner hears of no connection.
+/// A recorded request with a new token: its sender has no keys, and the owner gets no event.
 #[test]
 fn a_recorded_request_with_a_new_token_is_announced_to_nobody() {
     let (mut pair, _) = Pair::connected(both(&with_key(1)));
@@ -177,7 +177,7 @@ fn a_claimed_identity_is_announced_to_nobody() {
     assert_eq!((channels.len(), pair.hosts[1].seals.peer(channels[0])), (1, None));
 }
 
-/// Puts an exchange into a request that tells another's identity.
+/// Writes an exchange into a request that claims another host's identity.
 fn claim(request: &mut Vec<u8>, honest: PublicKey) {
     let mut prologue = request[..44].to_vec();
     prologue[3] = 0;
@@ -194,7 +194,7 @@ fn claim(request: &mut Vec<u8>, honest: PublicKey) {
     request.extend(&out[..len]);
 }
 
-/// X25519 that tells another public key for one private key.
+/// X25519 that returns a foreign public key.
 struct Lying(Box<dyn snow::types::Dh>, [u8; 32]);
 
 impl snow::types::Dh for Lying {
