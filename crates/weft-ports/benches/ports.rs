@@ -22,11 +22,11 @@ use weft_testkit::{figure_row, json};
 use weft_units::Instant;
 use weft_vpc::{Reading, Staging, Token, Turn};
 
-/// Frames of one measurement.
+/// Number of frames of one measurement.
 const FRAMES: usize = 20_000;
-/// Frames between two looks at the clock.
+/// Number of frames between two readings of the clock.
 const BATCH: usize = 48;
-/// Bytes that are read or placed at a time, as packets of the underlay carry them.
+/// Bytes read or placed at a time: the payload of a packet of the underlay.
 const PACKET: usize = 1_400;
 const LENGTHS: [usize; 3] = [76, 1_526, 65_000];
 
@@ -56,7 +56,7 @@ fn main() {
     }
 }
 
-/// CPU time of this thread.
+/// Returns the CPU time of this thread, nanoseconds.
 fn cpu() -> u64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     u64::try_from(time.tv_sec * 1_000_000_000 + time.tv_nsec).expect("time goes forward")
@@ -75,7 +75,7 @@ fn frame(len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Takes up to a batch of frames and reads them as they leave.
+/// Takes up to a batch of frames and reads them packet by packet, as for transmission.
 fn take_batch(port: &mut dyn Port, packet: &mut [u8], held: &mut Vec<Token>) {
     while held.len() < BATCH {
         let Some(sent) = port.take(Instant::EPOCH).expect("a sound queue") else { break };
@@ -88,7 +88,7 @@ fn take_batch(port: &mut dyn Port, packet: &mut [u8], held: &mut Vec<Token>) {
     }
 }
 
-/// Takes, reads and releases what `send` makes the tenant send.
+/// Takes, reads and releases the frames that `send` makes the tenant send.
 fn drain(port: &mut dyn Port, mut send: impl FnMut()) -> (u64, usize, usize) {
     let (mut spent, mut frames, mut most) = (0, 0, 0);
     let mut packet = vec![0; MAX_FRAME as usize];
@@ -142,7 +142,7 @@ fn sent_by_guest(len: usize, trusted: bool) {
     }
 }
 
-/// The port's part of BIFROST's figure 22: frames of 1,400 bytes in flight for 300 us.
+/// Measures the port's part of BIFROST's figure 22: frames of 1,400 bytes in flight for 300 us.
 fn held_by_rate(bytes: usize) {
     for gigabits in [1.0, 5.0, 10.0] {
         let in_flight = gigabits * 1e9 / 8.0 / 1400.0 * 300e-6;
@@ -152,7 +152,7 @@ fn held_by_rate(bytes: usize) {
     }
 }
 
-/// Ends with the measurement.
+/// A running testpmd, which is killed when this is dropped.
 struct Testpmd(Child);
 
 impl Drop for Testpmd {
@@ -162,7 +162,7 @@ impl Drop for Testpmd {
     }
 }
 
-/// Traffic of an independent driver: DPDK's, at its maximum rate, with all of a daemon's waiting.
+/// Measures the traffic of an independent driver, DPDK's, at its maximum rate, with a daemon's waits.
 fn sent_by_dpdk() {
     let socket = Socket::new("testpmd");
     let mut port = VhostPort::open(&VhostConfig::at(&socket.0)).expect("a socket");
@@ -193,7 +193,7 @@ fn sent_by_dpdk() {
             if held.is_empty() {
                 break;
             }
-            // Counted from the first frame on.
+            // The CPU time counts from the first frame.
             begun.get_or_insert_with(cpu);
             most = most.max(port.holdings().taken_memory / held.len());
             held.iter().for_each(|&token| port.release(token));

@@ -140,11 +140,11 @@ pub struct PortCounters {
     /// Frames that the tenant sent and the port took.
     pub sent_frames: u64,
     /// Bytes of the frames sent, without virtio headers.
-        pub sent_bytes: u64,
+    pub sent_bytes: u64,
     /// Frames delivered to the tenant.
     pub received_frames: u64,
     /// Bytes of the frames received, without virtio headers.
-        pub received_bytes: u64,
+    pub received_bytes: u64,
     /// Interrupts, or system calls that wrote a frame.
     pub notifications: u64,
     /// Claims refused because the tenant had no room. They are no losses: the packets are

@@ -4,7 +4,7 @@ use weft_units::{Rng, Seed};
 
 mod properties;
 
-/// Descriptors of which most are sound, in 4 KiB of memory.
+/// Returns 4 KiB of memory with descriptors, most of them valid.
 fn table(rng: &mut Rng) -> Vec<u8> {
     let mut bytes = vec![4, u8::try_from(rng.below(18)).unwrap(), u8::from(rng.chance(1, 2))];
     for _ in 0..64 {
@@ -35,10 +35,10 @@ fn no_chain_leads_out_of_the_guests_memory_or_round_for_ever() {
         let outcome = std::panic::catch_unwind(|| properties::chain(&bytes));
         accepted += u64::from(outcome.unwrap_or_else(|_| panic!("seed {seed}")).is_ok());
     }
-    assert!(accepted > 20_000, "only {accepted} chains were sound");
+    assert!(accepted > 20_000, "only {accepted} chains were valid");
 }
 
-/// A front end that means well until it does not.
+/// Returns the script of a front end that is correct up to a random point.
 fn script(rng: &mut Rng) -> Vec<u8> {
     let sound: &[[u8; 8]] = &[
         [1, 6, 0, 0, 0, 0, 0, 1],

@@ -1,4 +1,4 @@
-//! Two TAP interfaces in namespaces of their own, with a bad network between them.
+//! Tests of two TAP interfaces in their own namespaces, with a lossy network between them.
 #![expect(clippy::disallowed_methods, reason = "real interfaces live in real time")]
 
 mod common;
@@ -80,19 +80,19 @@ fn super_frames_of_tcp_cross_a_lossy_reordering_network_unharmed() {
         wait_for_ipv6(spaces);
         [tcp_transfer(spaces, "10.77.0.2", &data), tcp_transfer(spaces, "[fd77::2]", &data)]
     });
-    assert!(arrived.iter().all(|arrived| *arrived == data), "what arrived is not what was sent");
-    // The kernel left segmentation to us, and the other side gets the frames whole.
+    assert!(arrived.iter().all(|arrived| *arrived == data), "the data changed on the way");
+    // The kernel left segmentation to the port, and the other side receives the frames whole.
     assert!(wires[0].largest > 30_000, "largest frame {}", wires[0].largest);
     assert_eq!((wires[0].reports.len(), wires[1].reports.len()), (0, 0), "{:?}", wires[0].reports);
     let [a, b] = pair.ports.each_ref().map(Port::counters);
     assert_eq!((b.lost, b.bad_header, a.bad_frame), (0, 0, 0));
-    // Losses were repaired below TCP: it saw none.
+    // Losses were repaired below TCP, which saw none.
     let nstat = run("ip", &["netns", "exec", &pair.spaces[0].0, "cat", "/proc/net/snmp"]);
     let retransmitted = tcp_counter(&nstat, "RetransSegs");
-    assert!(retransmitted < 50, "TCP sent {retransmitted} segments again");
+    assert!(retransmitted < 50, "TCP retransmitted {retransmitted} segments");
 }
 
-/// IPv6 addresses are tentative until the namespace is sure that nobody else has them (RFC 4862, 5.4).
+/// Waits until IPv6 addresses are no longer tentative, that is, until duplicate detection ends (RFC 4862, 5.4).
 fn wait_for_ipv6(spaces: &[Namespace; 2]) {
     let deadline = Real::now() + Duration::from_secs(20);
     for space in spaces {
@@ -129,7 +129,7 @@ fn datagrams_keep_their_order_and_their_bytes() {
             let mut datagram = noise(4 + number as usize % 1_300);
             datagram[..4].copy_from_slice(&number.to_be_bytes());
             client.send(&datagram).unwrap();
-            // Sixteen under way at a time, which no queue of the kernel is too short for.
+            // Sixteen in flight at a time fit in every queue of the kernel.
             if number >= 16 {
                 let len = server.recv(&mut buffer).unwrap();
                 assert_eq!(buffer[4..len], noise(len)[4..]);
@@ -155,7 +155,7 @@ fn a_super_frame_of_datagrams_crosses_as_one_and_arrives_as_many() {
         let server = spaces[1].enter(|| UdpSocket::bind("10.77.0.2:7")).unwrap();
         server.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let client = spaces[0].enter(|| UdpSocket::bind("10.77.0.1:0")).unwrap();
-        // The first finds out where the other is; of the next the kernel makes one frame.
+        // The first datagram resolves the address; the kernel sends the next ones as one frame.
         client.send_to(b"first", "10.77.0.2:7").unwrap();
         let mut buffer = [0; 2_000];
         assert_eq!(server.recv(&mut buffer).unwrap(), 5);
@@ -167,7 +167,7 @@ fn a_super_frame_of_datagrams_crosses_as_one_and_arrives_as_many() {
     });
     let received: Vec<Vec<u8>> = received;
     assert!(received.concat() == data && received[10].len() == 300);
-    // Linux has left this to devices since 6.2.
+    // Linux leaves this segmentation to devices since version 6.2.
     assert!(wires[0].largest > 12_000, "largest frame {}", wires[0].largest);
 }
 

@@ -23,10 +23,10 @@ pub(crate) fn in_use(text: &str) -> PyErr {
 /// An error that has a class in `weft.errors`.
 pub(crate) trait Raise: core::fmt::Display {
     /// Returns the name of the class.
-        fn class(&self) -> &'static str;
+    fn class(&self) -> &'static str;
 
     /// Returns the exception.
-        fn raise(&self, py: Python<'_>) -> PyErr {
+    fn raise(&self, py: Python<'_>) -> PyErr {
         exception(py, self.class(), &self.to_string())
     }
 }

@@ -168,7 +168,8 @@ impl Node {
     fn wait(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
         let mut left = timeout.map(nanoseconds).transpose()?;
         loop {
-            let timeout = left.map_or(SIGNAL_CHECK_INTERVAL, |left| left.min(SIGNAL_CHECK_INTERVAL));
+            let timeout =
+                left.map_or(SIGNAL_CHECK_INTERVAL, |left| left.min(SIGNAL_CHECK_INTERVAL));
             let wait = |state: &mut State| {
                 let start = state.node.now();
                 let happened = state.node.wait(Some(timeout));
@@ -213,7 +214,7 @@ impl Node {
     }
 
     /// Allocates registered memory.
-        fn memory(&self, py: Python<'_>, len: u32) -> PyResult<Memory> {
+    fn memory(&self, py: Python<'_>, len: u32) -> PyResult<Memory> {
         if len == 0 {
             return Err(PyValueError::new_err("memory of 0 bytes"));
         }

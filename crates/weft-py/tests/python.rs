@@ -90,8 +90,8 @@ fn the_examples_are_short_and_speak_with_themselves() {
             std::fs::read_to_string(Path::new(PACKAGE).join(program)).expect("it is there");
         assert!(source.lines().count() < 50, "{program}: {} lines", source.lines().count());
         let server = serve(program);
-        let said = run(&[program, &server.at, words[0], words[1]]);
-        assert!(said.contains(want), "{said}");
+        let printed = run(&[program, &server.at, words[0], words[1]]);
+        assert!(printed.contains(want), "{printed}");
     }
 }
 
@@ -101,8 +101,8 @@ fn a_client_in_python_uses_the_store_in_rust() {
     let server = server.to_str().expect("a path of ours");
     let shards: Vec<_> = (0..3).map(|_| Server::start(&LIBRARY, &[server, "0"])).collect();
     let at: Vec<_> = shards.iter().map(|shard| shard.at.as_str()).collect();
-    let said = run(&["tests/python/kv_client.py", &at.join(",")]);
-    assert!(said.contains("200 values kept by 3 shards"), "{said}");
+    let printed = run(&["tests/python/kv_client.py", &at.join(",")]);
+    assert!(printed.contains("200 values kept by 3 shards"), "{printed}");
 }
 
 /// Debian's interpreter, for which Debian packages PyTorch.
@@ -131,7 +131,7 @@ fn group_of(ranks: usize, words: &[&str]) -> String {
     let outputs: Vec<Output> =
         children.into_iter().map(|child| child.wait_with_output().expect("it ends")).collect();
     for (rank, output) in outputs.iter().enumerate() {
-        assert!(output.status.success(), "rank {rank}: {}", said(output));
+        assert!(output.status.success(), "rank {rank}: {}", output_text(output));
     }
     String::from_utf8_lossy(&outputs[0].stdout).into_owned()
 }
@@ -151,8 +151,8 @@ fn a_pipeline_of_pytorch_exchanges_messages_as_over_gloo() {
     if !has_torch() {
         return;
     }
-    let said = |backend| group_of(3, &["tests/python/torch_messages.py", backend]);
-    let (gloo, weft) = (said("gloo"), said("weft"));
+    let printed = |backend| group_of(3, &["tests/python/torch_messages.py", backend]);
+    let (gloo, weft) = (printed("gloo"), printed("weft"));
     assert!(gloo.lines().count() == 4 && gloo.ends_with("all right\n"), "{gloo}");
     assert_eq!(weft, gloo);
 }
@@ -168,8 +168,8 @@ fn pytorch_trains_with_the_losses_that_gloo_gives_and_all_collectives_are_right(
     let (gloo, weft) = (losses("gloo"), losses("weft"));
     assert_eq!(gloo.lines().count(), 8, "{gloo}");
     assert_eq!(weft, gloo);
-    let said = group_of(3, &["tests/python/torch_collectives.py"]);
-    assert!(said.contains("all right"), "{said}");
+    let printed = group_of(3, &["tests/python/torch_collectives.py"]);
+    assert!(printed.contains("all right"), "{printed}");
 }
 
 #[test]
@@ -177,9 +177,9 @@ fn without_a_device_the_way_out_is_named() {
     let mut command = python(&["-c", "import weft; weft.Node()"]);
     let output = command.env_remove("LD_LIBRARY_PATH").output().expect("python3 runs");
     // Machines with RDMA hardware have a device, so there is no error.
-    let said = output_text(&output);
-    assert!(output.status.success() || said.contains("weft.errors.DeviceError"), "{said}");
-    assert!(output.status.success() || said.contains("weft run"), "{said}");
+    let printed = output_text(&output);
+    assert!(output.status.success() || printed.contains("weft.errors.DeviceError"), "{printed}");
+    assert!(output.status.success() || printed.contains("weft run"), "{printed}");
 }
 
 #[test]

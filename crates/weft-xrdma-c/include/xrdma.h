@@ -19,17 +19,17 @@
 #include <stdint.h>
 
 /**
- * A flag for sending: the body lies in memory of xrdma_reg_mem(3), which is not copied and must not change until
- * XRDMA_EVENT_DELIVERED comes for the message, or its channel is gone.
+ * A send flag: the body lies in memory of xrdma_reg_mem(3). It is not copied and must not change until
+ * XRDMA_EVENT_DELIVERED arrives for the message, or its channel is gone.
  */
 #define XRDMA_LENT 1
 
 /**
- * What carries a channel's frames.
+ * The transport of a channel's frames.
  */
 typedef enum xrdma_carrier {
   /**
-   * Its queue pair.
+   * The channel's queue pair.
    */
   XRDMA_CARRIER_RDMA = 0,
   /**
@@ -39,71 +39,71 @@ typedef enum xrdma_carrier {
 } xrdma_carrier;
 
 /**
- * Whether a message asks, answers, or neither.
+ * The kind of a message.
  */
 typedef enum xrdma_msg_kind {
   /**
-   * It is no message: the handle is null, or was released.
+   * No message: the handle is null, or was released.
    */
   XRDMA_MSG_NONE = 0,
   /**
-   * Neither.
+   * A one-way message: the sender expects no response.
    */
   XRDMA_MSG_ONE_WAY = 1,
   /**
-   * It asks: answer with xrdma_send_response(3).
+   * A request: respond with xrdma_send_response(3).
    */
   XRDMA_MSG_REQUEST = 2,
   /**
-   * It answers the request of its number.
+   * A response to the request of the same number.
    */
   XRDMA_MSG_RESPONSE = 3,
 } xrdma_msg_kind;
 
 /**
- * What happened.
+ * The kind of an event.
  */
 typedef enum xrdma_event_kind {
   /**
-   * A channel that xrdma_connect_async(3) asked for is there. `number` is what that call returned.
+   * A channel of xrdma_connect_async(3) is open. `number` is the number that call returned.
    */
   XRDMA_EVENT_CONNECTED = 1,
   /**
-   * A channel that xrdma_connect_async(3) asked for is not to be had: `number`, `error`, `text`.
+   * A channel of xrdma_connect_async(3) could not be opened: `number`, `error`, `text`.
    */
   XRDMA_EVENT_CONNECT_FAILED = 2,
   /**
-   * A peer began a channel, after xrdma_listen(3).
+   * A peer opened a channel, after xrdma_listen(3).
    */
   XRDMA_EVENT_ACCEPTED = 3,
   /**
-   * A message arrived: `msg`, which is to be released.
+   * A message arrived: `msg`, which the program must release.
    */
   XRDMA_EVENT_MESSAGE = 4,
   /**
-   * The peer has the message `number`; what was lent to it with XRDMA_LENT is free again.
+   * The peer has message `number`; memory lent to it with XRDMA_LENT is free again.
    */
   XRDMA_EVENT_DELIVERED = 5,
   /**
-   * The channel is gone, and this is the last that its handle is good for: `error` is 0 if this end closed it, and
-   * `text` says why. What was lent on it is free again.
+   * The channel is gone, and its handle is invalid after this event: `error` is 0 if this end closed it, and
+   * `text` has the reason. Memory lent on it is free again.
    */
   XRDMA_EVENT_CLOSED = 6,
   /**
-   * The thread did not poll for `nanos`, which is more than `polling_warn`, while something waited.
+   * The thread did not poll for `nanos`, more than `polling_warn`, while work was pending.
    */
   XRDMA_EVENT_SLOW_POLL = 7,
   /**
-   * The answer to request `number` took `nanos`, which is more than `slow_threshold`.
+   * The response to request `number` took `nanos`, more than `slow_threshold`.
    */
   XRDMA_EVENT_SLOW_CALL = 8,
   /**
-   * This end answers fewer requests than come: `number` of them wait, and the peer does until some are answered
-   * or declined (xrdma_decline(3)).
+   * This end answers fewer requests than arrive: `number` of them are pending, and the peer cannot send more
+   * until some are answered or declined (xrdma_decline(3)).
    */
   XRDMA_EVENT_SLOW_ANSWERS = 9,
   /**
-   * A channel that a peer began did not come about, or none can be taken for a while: `error`, `text`.
+   * A peer's channel could not be opened, or this end cannot accept any for a while: `error`, `text`.
    */
   XRDMA_EVENT_ACCEPT_FAILED = 10,
 } xrdma_event_kind;
@@ -114,17 +114,17 @@ typedef enum xrdma_event_kind {
 typedef struct xrdma_channel xrdma_channel;
 
 /**
- * A device, its memory, and the channels of one thread. Only that thread may use it.
+ * A context: a device, its memory and the channels of one thread. Only that thread may use it.
  */
 typedef struct xrdma_context xrdma_context;
 
 /**
- * A message that arrived. Its memory is the context's until xrdma_msg_release(3).
+ * A received message. The context owns its memory; xrdma_msg_release(3) gives it back.
  */
 typedef struct xrdma_msg xrdma_msg;
 
 /**
- * What a context is like.
+ * The state and counters of a context.
  */
 typedef struct xrdma_context_state {
   /**
@@ -132,153 +132,153 @@ typedef struct xrdma_context_state {
    */
   uint64_t memory_bytes;
   /**
-   * Of them, those in use.
+   * Bytes of registered memory in use.
    */
   uint64_t memory_used_bytes;
   /**
-   * Channels there are.
+   * Number of channels now.
    */
   uint64_t channels;
   /**
-   * Channels that were begun.
+   * Number of channels opened.
    */
   uint64_t channels_begun;
   /**
-   * Channels that ended.
+   * Number of channels ended.
    */
   uint64_t channels_closed;
   /**
-   * Queue pairs that wait for the next channels.
+   * Number of queue pairs in the cache.
    */
   uint64_t qps_cached;
   /**
-   * Queue pairs made.
+   * Number of queue pairs created.
    */
   uint64_t qps_created;
   /**
-   * Queue pairs taken from the cache.
+   * Number of queue pairs reused from the cache.
    */
   uint64_t qps_reused;
   /**
-   * Polls that were late.
+   * Number of polls later than `polling_warn`.
    */
   uint64_t slow_polls;
   /**
-   * Calls that were slow.
+   * Number of calls slower than `slow_threshold`.
    */
   uint64_t slow_calls;
 } xrdma_context_state;
 
 /**
- * What a channel is like.
+ * The state and counters of a channel.
  */
 typedef struct xrdma_channel_state {
   /**
-   * Messages sent.
+   * Number of messages sent.
    */
   uint64_t sent;
   /**
-   * Bytes of their bodies.
+   * Bytes of the bodies of messages sent.
    */
   uint64_t sent_bytes;
   /**
-   * Messages received.
+   * Number of messages received.
    */
   uint64_t received;
   /**
-   * Bytes of their bodies.
+   * Bytes of the bodies of messages received.
    */
   uint64_t received_bytes;
   /**
-   * Of both, those too long for a frame.
+   * Number of messages sent or received that were too long for one frame.
    */
   uint64_t large;
   /**
-   * ACK frames sent.
+   * Number of ACK frames sent.
    */
   uint64_t acks;
   /**
-   * NOPs sent.
+   * Number of NOP frames sent.
    */
   uint64_t nops;
   /**
-   * Probes of a silent peer.
+   * Number of probes sent to a silent peer.
    */
   uint64_t probes;
   /**
-   * Changes of the carrier.
+   * Number of changes between RDMA and TCP.
    */
   uint64_t switches;
   /**
-   * Frames sent again by another carrier.
+   * Number of frames retransmitted after a change between RDMA and TCP.
    */
   uint64_t repeats;
   /**
-   * Receive requests that were late for want of memory.
+   * Number of receive requests posted late because memory was short.
    */
   uint64_t starved;
   /**
-   * Bytes of registered memory that it holds for receiving.
+   * Bytes of registered memory that the channel holds for receiving.
    */
   uint64_t receive_bytes;
   /**
-   * How far the peer's clock is ahead, ns; 0 until a call was traced.
+   * The offset of the peer's clock, ns, positive if it is ahead; 0 until a call was traced.
    */
   int64_t clock_offset_ns;
   /**
-   * Frames under way.
+   * Number of frames in flight.
    */
   uint32_t in_flight;
   /**
-   * Frames that may be.
+   * Maximum number of frames in flight.
    */
   uint32_t depth;
   /**
-   * Messages that wait for the window.
+   * Number of messages that wait for the window.
    */
   uint32_t backlog;
   /**
-   * Large messages that are being read.
+   * Number of large messages being read.
    */
   uint32_t fetching;
   /**
-   * Requests that wait for their response.
+   * Number of requests that wait for their response.
    */
   uint32_t asked;
   /**
-   * What carries its frames.
+   * The transport of its frames.
    */
   enum xrdma_carrier carrier;
 } xrdma_channel_state;
 
 /**
- * Where the time of a traced call went.
+ * The times of a traced call.
  */
 typedef struct xrdma_trace {
   /**
-   * The request's way, ns: T2 - T1 - Toff.
+   * The request's transit time, ns: T2 - T1 - Toff.
    */
   uint64_t request_ns;
   /**
-   * At the peer, ns: T3 - T2.
+   * The time at the peer, ns: T3 - T2.
    */
   uint64_t peer_ns;
   /**
-   * The response's way, ns: T4 - T3 + Toff.
+   * The response's transit time, ns: T4 - T3 + Toff.
    */
   uint64_t response_ns;
   /**
-   * How far the peer's clock is ahead, ns: Toff.
+   * The offset of the peer's clock, ns: Toff, positive if it is ahead.
    */
   int64_t offset_ns;
 } xrdma_trace;
 
 /**
- * What happened, and to whom. What a kind of event has no use for is zero.
+ * An event. Fields that its kind does not use are zero.
  */
 typedef struct xrdma_event {
   /**
-   * What.
+   * The kind of the event.
    */
   enum xrdma_event_kind kind;
   /**
@@ -286,11 +286,11 @@ typedef struct xrdma_event {
    */
   int error;
   /**
-   * Where.
+   * The channel that the event is about.
    */
   struct xrdma_channel *channel;
   /**
-   * What xrdma_set_user_data(3) gave the channel.
+   * The pointer that xrdma_set_user_data(3) set for the channel.
    */
   void *user_data;
   /**
@@ -298,15 +298,15 @@ typedef struct xrdma_event {
    */
   struct xrdma_msg *msg;
   /**
-   * Of which message, or of which call.
+   * The number of the message, request or call.
    */
   uint64_t number;
   /**
-   * How long it took, ns.
+   * The duration, ns.
    */
   uint64_t nanos;
   /**
-   * Why, in words, until xrdma_polling(3) is called again.
+   * The reason as text, valid until the next xrdma_polling(3).
    */
   const char *text;
 } xrdma_event;
@@ -316,15 +316,16 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * Opens an RDMA device and makes a context on it, for this thread.
+ * Opens an RDMA device and creates a context on it for this thread.
  *
- * `options` is null, or words NAME=VALUE with space between them: `device` (its name, otherwise the first there
- * is), `address` (the one that peers are told, otherwise the device's first), `pages` (anonymous, huge or malloc), `streams`
- * (true keeps a TCP connection beside each channel that this end begins, which carries it when RDMA breaks), `show` (a name for `weft stat`, or off), `spin`
- * (a time to poll before sleeping in xrdma_wait(3) and xrdma_call(3)), and the parameters of xrdma_set_flag(3).
+ * `options` is null, or words NAME=VALUE separated by spaces: `device` (a name; default the first device), `address`
+ * (the address that peers use; default the device's first), `pages` (anonymous, huge or malloc), `streams` (true
+ * keeps a TCP connection for each channel that this end opens and moves the channel there when RDMA breaks), `show`
+ * (a name for `weft stat`, or off), `spin` (the time to poll before sleeping in xrdma_wait(3) and xrdma_call(3)),
+ * and the parameters of xrdma_set_flag(3).
  *
  * Errors:
- * * EINVAL: an option that does not exist, or a value that is none.
+ * * EINVAL: an option does not exist, or its value is invalid.
  * * ENODEV: there is no libibverbs.so.1, or no device.
  * * EADDRNOTAVAIL: the device has no such address.
  */
@@ -332,10 +333,10 @@ int xrdma_context_create(const char *options,
                          struct xrdma_context **context);
 
 /**
- * Ends a context at once, with its channels, messages and registered memory. Messages that are under way are lost:
- * close channels first, with xrdma_close(3), and poll until they are.
+ * Destroys a context at once, with its channels, messages and registered memory. Messages in flight are lost: close
+ * the channels first with xrdma_close(3), and poll until they are closed.
  *
- * A thread that ends without it ends its contexts as well.
+ * A thread's contexts are also destroyed when the thread ends.
  *
  * Errors:
  * * EINVAL: the context is null, gone, or another thread's.
@@ -347,20 +348,20 @@ int xrdma_context_destroy(struct xrdma_context *context);
  *
  * The parameters are those of table III of the paper: `qp_cache`, `outstanding`, `backlog`, `unanswered`,
  * `memory_limit`, `memory_keep`, `keepalive`, `ack_delay`, `deadlock_after`, `close_timeout`, `slow_threshold`,
- * `polling_warn`, `trace_every`, and, only before a context is made (xrdma_context_create(3)), `depth`, `ack_every`,
+ * `polling_warn`, `trace_every`, and, only in xrdma_context_create(3), `depth`, `ack_every`,
  * `small`, `longest`, `fragment`, `srq`, `reads`, `memory_region`. Values are as in `64`, `64KiB` or `10ms`.
  *
  * Errors:
- * * EINVAL: there is no such parameter, it cannot change while the context runs, or the value is out of range; also a
- *   context that is null, gone, or another thread's.
+ * * EINVAL: there is no such parameter, it cannot change while the context runs, or the value is out of range; or
+ *   the context is null, gone, or another thread's.
  */
 int xrdma_set_flag(struct xrdma_context *context,
                    const char *name,
                    const char *value);
 
 /**
- * Says what a context is like. `size` is the size of `state` as the program was compiled; newer libraries fill no
- * more of it.
+ * Writes a context's state and counters to `state`. `size` is the size of `state` when the program was compiled; a
+ * newer library writes no more than that.
  *
  * Errors:
  * * EINVAL: the context is null, gone, or another thread's; or `state` is null.
@@ -370,24 +371,24 @@ int xrdma_context_status(const struct xrdma_context *context,
                          size_t size);
 
 /**
- * Takes channels at an address, HOST:PORT, where port 0 is any. XRDMA_EVENT_ACCEPTED follows for each.
+ * Accepts channels at an address, HOST:PORT; port 0 selects a free port. XRDMA_EVENT_ACCEPTED follows for each.
  *
  * Returns the port.
  *
  * Errors:
- * * EINVAL: the text is no address, or the context null, gone, or another thread's.
- * * EADDRINUSE, EADDRNOTAVAIL: somebody listens there, or the address is not this host's.
+ * * EINVAL: the text is not an address; or the context is null, gone, or another thread's.
+ * * EADDRINUSE, EADDRNOTAVAIL: the address is in use, or not this host's.
  */
 int xrdma_listen(struct xrdma_context *context,
                  const char *address);
 
 /**
- * Begins a channel to an address, HOST:PORT, and waits until it is there, which takes 5 seconds at most.
+ * Opens a channel to an address, HOST:PORT, and waits until it is open, 5 seconds at most.
  *
  * Errors:
- * * EINVAL: the text is no address, or the context null, gone, or another thread's.
- * * ECONNREFUSED, EHOSTUNREACH, ETIMEDOUT: nobody is there.
- * * EPROTO: who is there does not speak X-RDMA.
+ * * EINVAL: the text is not an address; or the context is null, gone, or another thread's.
+ * * ECONNREFUSED, EHOSTUNREACH, ETIMEDOUT: no peer answers at the address.
+ * * EPROTO: the peer does not speak X-RDMA.
  * * ENOMEM: the device has no room.
  */
 int xrdma_connect(struct xrdma_context *context,
@@ -395,18 +396,18 @@ int xrdma_connect(struct xrdma_context *context,
                   struct xrdma_channel **channel);
 
 /**
- * Begins a channel to an address, HOST:PORT. XRDMA_EVENT_CONNECTED or XRDMA_EVENT_CONNECT_FAILED follows, with the
+ * Starts to open a channel to HOST:PORT. XRDMA_EVENT_CONNECTED or XRDMA_EVENT_CONNECT_FAILED follows, with the
  * number that this call returns.
  *
  * Errors:
- * * EINVAL: the text is no address, or the context null, gone, or another thread's.
+ * * EINVAL: the text is not an address; or the context is null, gone, or another thread's.
  * * ENOMEM: the device has no room.
  */
 int64_t xrdma_connect_async(struct xrdma_context *context,
                             const char *address);
 
 /**
- * Closes a channel: what was sent still arrives, nothing more can be sent. XRDMA_EVENT_CLOSED follows.
+ * Closes a channel: messages already sent still arrive, no more can be sent. XRDMA_EVENT_CLOSED follows.
  *
  * Errors:
  * * EINVAL: the channel is null, gone, or another thread's.
@@ -414,7 +415,7 @@ int64_t xrdma_connect_async(struct xrdma_context *context,
 int xrdma_close(struct xrdma_channel *channel);
 
 /**
- * Ends a channel at once, with what is under way on it; the peer finds out by itself. XRDMA_EVENT_CLOSED follows.
+ * Ends a channel at once and drops its messages in flight, without notice to the peer. XRDMA_EVENT_CLOSED follows.
  *
  * Errors:
  * * EINVAL: the channel is null, gone, or another thread's.
@@ -422,7 +423,7 @@ int xrdma_close(struct xrdma_channel *channel);
 int xrdma_abort(struct xrdma_channel *channel);
 
 /**
- * Gives a channel a pointer of the program's, which its events carry.
+ * Sets a channel's user pointer, which its events carry.
  *
  * Errors:
  * * EINVAL: the channel is null, gone, or another thread's.
@@ -430,35 +431,35 @@ int xrdma_abort(struct xrdma_channel *channel);
 int xrdma_set_user_data(struct xrdma_channel *channel, void *user_data);
 
 /**
- * The pointer that xrdma_set_user_data(3) gave a channel.
+ * Returns the pointer that xrdma_set_user_data(3) set for a channel.
  *
  * Errors:
- * Null, if there is none, or the channel is null, gone, or another thread's.
+ * Returns null if no pointer was set, or the channel is null, gone, or another thread's.
  */
 void *xrdma_user_data(const struct xrdma_channel *channel);
 
 /**
- * Says what a channel is like. `size` is the size of `state` as the program was compiled; newer libraries fill no
- * more of it.
+ * Writes a channel's state and counters to `state`. `size` is the size of `state` when the program was compiled; a
+ * newer library writes no more than that.
  *
  * Errors:
  * * EINVAL: the channel is null, gone, or another thread's; or `state` is null.
- * * ENOTCONN: the channel ended, and XRDMA_EVENT_CLOSED waits.
+ * * ENOTCONN: the channel ended, and XRDMA_EVENT_CLOSED is pending.
  */
 int xrdma_channel_status(const struct xrdma_channel *channel,
                          struct xrdma_channel_state *state,
                          size_t size);
 
 /**
- * Sends a message that asks for no answer. Its body is copied, unless `flags` has XRDMA_LENT.
+ * Sends a one-way message. Its body is copied, unless `flags` has XRDMA_LENT.
  *
- * Returns the message's number, which is positive and new in the context.
+ * Returns the message's number, which is positive and unique in the context.
  *
  * Errors:
  * * EINVAL: the channel is null, gone, or another thread's; `data` is null; or a flag does not exist.
  * * ENOTCONN: the channel is closed or closing.
- * * EAGAIN: as many messages wait as may (`backlog`): poll, and try again.
- * * EMSGSIZE: the body is longer than the peer takes (`longest`).
+ * * EAGAIN: the queue of waiting messages is full (`backlog`): poll, and try again.
+ * * EMSGSIZE: the body is longer than the peer's maximum (`longest`).
  * * ENOMEM: the context has no memory left (`memory_limit`).
  * * EFAULT: XRDMA_LENT, and the body is not in registered memory.
  */
@@ -468,8 +469,8 @@ int64_t xrdma_send_msg(struct xrdma_channel *channel,
                        unsigned int flags);
 
 /**
- * Sends a message that asks for an answer: a message of kind XRDMA_MSG_RESPONSE follows, with the number that this
- * call returns, or XRDMA_EVENT_CLOSED. xrdma_call(3) waits for it.
+ * Sends a request: a message of kind XRDMA_MSG_RESPONSE follows, with the number that this call returns, or
+ * XRDMA_EVENT_CLOSED. xrdma_call(3) waits for the response.
  *
  * Errors:
  * As xrdma_send_msg(3).
@@ -480,8 +481,8 @@ int64_t xrdma_send_request(struct xrdma_channel *channel,
                            unsigned int flags);
 
 /**
- * Answers a request that came by this channel: `request` is its number, xrdma_msg_number(3). The request may have
- * been released.
+ * Answers a request that arrived on this channel: `request` is its number, from xrdma_msg_number(3). The request may
+ * have been released.
  *
  * Returns the response's number.
  *
@@ -497,11 +498,11 @@ int64_t xrdma_send_response(struct xrdma_channel *channel,
 
 /**
  * Sends a request and waits for its response, `timeout_ms` milliseconds at most, or for ever if that is negative.
- * What else happens meanwhile is for xrdma_polling(3).
+ * Other events stay for xrdma_polling(3).
  *
  * Errors:
  * As xrdma_send_msg(3), and
- * * ETIMEDOUT: no response came in time; it is dropped if it comes.
+ * * ETIMEDOUT: no response arrived in time; a later one is dropped.
  * * EPIPE, ECONNRESET, ENOTCONN: the channel ended. XRDMA_EVENT_CLOSED follows.
  */
 int xrdma_call(struct xrdma_channel *channel,
@@ -512,7 +513,7 @@ int xrdma_call(struct xrdma_channel *channel,
                struct xrdma_msg **response);
 
 /**
- * Gives up a request of xrdma_send_request(3): its response is dropped if it comes.
+ * Cancels a request of xrdma_send_request(3): its response is dropped if it arrives.
  *
  * Errors:
  * * EINVAL: the channel is null, gone, or another thread's.
@@ -520,8 +521,8 @@ int xrdma_call(struct xrdma_channel *channel,
 int xrdma_forget(struct xrdma_channel *channel, uint64_t request);
 
 /**
- * Says that a request that came by this channel will not be answered. Who made it hears nothing; but as many requests
- * as may (`unanswered`) wait for answers, and those that never get one are to make room.
+ * Declines to answer a request that arrived on this channel. The requester is not notified; but only `unanswered`
+ * requests can be pending at a time, and a declined one no longer counts.
  *
  * Errors:
  * * EINVAL: the channel is null, gone, or another thread's.
@@ -530,47 +531,47 @@ int xrdma_decline(struct xrdma_channel *channel,
                   uint64_t request);
 
 /**
- * The body of a message, until it is released.
+ * Returns the body of a message, which is valid until the message is released.
  *
  * Errors:
- * Null, if the message is null, released, or another thread's.
+ * Returns null if the message is null, released, or another thread's.
  */
 const void *xrdma_msg_data(const struct xrdma_msg *msg);
 
 /**
- * The length of a message's body, bytes.
+ * Returns the length of a message's body in bytes.
  *
  * Errors:
- * Zero, if the message is null, released, or another thread's.
+ * Returns 0 if the message is null, released, or another thread's.
  */
 size_t xrdma_msg_len(const struct xrdma_msg *msg);
 
 /**
- * Whether a message asks, answers, or neither.
+ * Returns the kind of a message: one-way, request or response.
  *
  * Errors:
- * XRDMA_MSG_NONE, if the message is null, released, or another thread's.
+ * Returns XRDMA_MSG_NONE if the message is null, released, or another thread's.
  */
 enum xrdma_msg_kind xrdma_msg_kind_of(const struct xrdma_msg *msg);
 
 /**
- * The number of a request, as its sender numbered it, or of the request that a response answers.
+ * Returns the number of a request, as its sender numbered it, or of the request that a response answers.
  *
  * Errors:
- * Zero, for one-way messages, and if the message is null, released, or another thread's.
+ * Returns 0 for one-way messages, and if the message is null, released, or another thread's.
  */
 uint64_t xrdma_msg_number(const struct xrdma_msg *msg);
 
 /**
- * The channel that a message came by. It may be gone.
+ * Returns the channel on which a message arrived, which may be gone.
  *
  * Errors:
- * Null, if the message is null, released, or another thread's.
+ * Returns null if the message is null, released, or another thread's.
  */
 struct xrdma_channel *xrdma_msg_channel(const struct xrdma_msg *msg);
 
 /**
- * Gives a message and its memory back.
+ * Releases a message and its memory.
  *
  * Errors:
  * * EINVAL: the message is null, released, or another thread's.
@@ -578,22 +579,22 @@ struct xrdma_channel *xrdma_msg_channel(const struct xrdma_msg *msg);
 int xrdma_msg_release(struct xrdma_msg *msg);
 
 /**
- * Says where the time of a call went: `response` is its response. One request in `trace_every` is traced, see
- * xrdma_set_flag(3); 1 is every one.
+ * Writes the times of a call to `trace`: `response` is its response. One request in `trace_every` is traced, see
+ * xrdma_set_flag(3); 1 traces every request.
  *
  * Errors:
  * * EINVAL: the response is null, released, or another thread's; or `trace` is null.
- * * ENODATA: the call was not traced, or the message is no response.
+ * * ENODATA: the call was not traced, or the message is not a response.
  */
 int xrdma_trace_request(const struct xrdma_msg *response,
                         struct xrdma_trace *trace);
 
 /**
- * Takes `len` bytes from the context's memory cache, which are registered with its device, to send from without a
- * copy (XRDMA_LENT). They are not zero.
+ * Allocates `len` bytes of registered memory from the context's cache, to send from without a copy (XRDMA_LENT).
+ * The bytes are not zeroed.
  *
  * Errors:
- * * EINVAL: no length, or a length over 4 GiB; or the context is null, gone, or another thread's.
+ * * EINVAL: the length is 0 or over 4 GiB; or the context is null, gone, or another thread's.
  * * ENOMEM: the cache is at its limit (`memory_limit`), or the device has no room.
  */
 int xrdma_reg_mem(struct xrdma_context *context,
@@ -601,20 +602,20 @@ int xrdma_reg_mem(struct xrdma_context *context,
                   void **memory);
 
 /**
- * Gives back memory of xrdma_reg_mem(3).
+ * Frees memory of xrdma_reg_mem(3).
  *
  * Errors:
- * * EINVAL: there is no such memory, or it was given back; or the context is null, gone, or another thread's.
- * * EBUSY: a message that it is lent to is not delivered yet.
+ * * EINVAL: there is no such memory, or it was freed; or the context is null, gone, or another thread's.
+ * * EBUSY: the memory is lent to a message that is not delivered yet.
  */
 int xrdma_dereg_mem(struct xrdma_context *context,
                     void *memory);
 
 /**
- * Moves everything that can move, and says what happened: up to `count` events are put into `events`, the oldest
- * first. It asks the kernel for nothing on the data path and never waits.
+ * Makes progress on all channels and writes up to `count` events to `events`, oldest first. It makes no system calls
+ * on the data path and never waits.
  *
- * Returns how many events there are, possibly 0.
+ * Returns the number of events written, possibly 0.
  *
  * Errors:
  * * EINVAL: the context is null, gone, or another thread's; `events` is null; or `count` is negative.
@@ -624,10 +625,10 @@ int xrdma_polling(struct xrdma_context *context,
                   int count);
 
 /**
- * Waits until something happened, `timeout_ms` milliseconds at most, or for ever if that is negative: polling
- * first, then asleep. Signals do not end it.
+ * Waits for an event, `timeout_ms` milliseconds at most, or for ever if negative. It polls first, then sleeps.
+ * Signals do not end it.
  *
- * Returns 1 if there are events for xrdma_polling(3), 0 if the time is over.
+ * Returns 1 if there are events for xrdma_polling(3), 0 after the timeout.
  *
  * Errors:
  * * EINVAL: the context is null, gone, or another thread's.
@@ -636,9 +637,8 @@ int xrdma_wait(struct xrdma_context *context,
                int timeout_ms);
 
 /**
- * The descriptor to wait for in a loop of the program's own, with poll(2), select(2) or epoll(7): it is readable
- * when something is to be done with xrdma_process_event(3). Before each wait there is xrdma_arm(3). It is closed
- * with the context.
+ * Returns the descriptor for the program's own event loop, with poll(2), select(2) or epoll(7). It is readable when
+ * xrdma_process_event(3) has work. Call xrdma_arm(3) before each wait. The descriptor is closed with the context.
  *
  * Errors:
  * * EINVAL: the context is null, gone, or another thread's.
@@ -646,9 +646,9 @@ int xrdma_wait(struct xrdma_context *context,
 int xrdma_get_event_fd(const struct xrdma_context *context);
 
 /**
- * Gets ready to sleep on xrdma_get_event_fd(3).
+ * Prepares to sleep on xrdma_get_event_fd(3).
  *
- * Returns for how many milliseconds at most: the timeout for poll(2). That is 0 when something is to be done first.
+ * Returns the maximum time to sleep in milliseconds, a timeout for poll(2). It is 0 when work is pending.
  *
  * Errors:
  * * EINVAL: the context is null, gone, or another thread's.
@@ -656,9 +656,9 @@ int xrdma_get_event_fd(const struct xrdma_context *context);
 int xrdma_arm(struct xrdma_context *context);
 
 /**
- * Does what is to be done after a wait for xrdma_get_event_fd(3), whether it is readable or the time was over.
+ * Processes pending work after a wait for xrdma_get_event_fd(3), both when it is readable and after the timeout.
  *
- * Returns how many events wait for xrdma_polling(3).
+ * Returns the number of events that wait for xrdma_polling(3).
  *
  * Errors:
  * * EINVAL: the context is null, gone, or another thread's.
@@ -666,7 +666,7 @@ int xrdma_arm(struct xrdma_context *context);
 int xrdma_process_event(struct xrdma_context *context);
 
 /**
- * Says in words why the last call of this thread that failed did so. The text stays until the next that fails.
+ * Returns the reason of this thread's last failed call as text, which is valid until the next failed call.
  */
 const char *xrdma_last_error(void);
 

@@ -117,13 +117,13 @@ pub enum xrdma_carrier {
 #[derive(Clone, Copy, Debug)]
 pub struct xrdma_channel_state {
     /// Number of messages sent.
-        pub sent: u64,
+    pub sent: u64,
     /// Bytes of the bodies of messages sent.
-        pub sent_bytes: u64,
+    pub sent_bytes: u64,
     /// Number of messages received.
-        pub received: u64,
+    pub received: u64,
     /// Bytes of the bodies of messages received.
-        pub received_bytes: u64,
+    pub received_bytes: u64,
     /// Number of messages sent or received that were too long for one frame.
     pub large: u64,
     /// Number of ACK frames sent.

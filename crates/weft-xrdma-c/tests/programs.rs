@@ -69,7 +69,7 @@ fn every_call_does_what_the_header_says_in_c_and_in_cxx() {
     let libraries = pkg_config(&["--libs"]);
     for (compiler, name) in [(C, "messages-c"), (CXX, "messages-cxx")] {
         let program = compile(compiler, "tests/c/messages.c", name, &libraries);
-        assert!(run(&[&program]).contains("all said what they should"));
+        assert!(run(&[&program]).contains("all calls behave as documented"));
     }
 }
 
@@ -87,9 +87,9 @@ fn hostile_programs_are_refused() {
 fn calls_in_any_order_crash_nothing_and_leak_nothing() {
     let program = compile(C, "tests/c/random.c", "random", &pkg_config(&["--libs"]));
     for seed in 0..5 {
-        let said = run(&[&program, &seed.to_string()]);
-        let messages = said.split_whitespace().next().and_then(|word| word.parse().ok());
-        assert!(messages.is_some_and(|messages: u32| messages > 5), "seed {seed}: {said}");
+        let printed = run(&[&program, &seed.to_string()]);
+        let messages = printed.split_whitespace().next().and_then(|word| word.parse().ok());
+        assert!(messages.is_some_and(|messages: u32| messages > 5), "seed {seed}: {printed}");
     }
 }
 

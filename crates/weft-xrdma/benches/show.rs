@@ -11,14 +11,14 @@ use weft_testkit::link_verbs;
 // The archive is made with the library.
 use weft_verbs as _;
 
-/// There-and-backs of a run.
+/// Number of round trips of a run.
 const MESSAGES: &str = "20000";
 
 fn main() {
     let rounds = std::env::args().find_map(|word| word.parse::<usize>().ok()).unwrap_or(15);
     assert!(rounds > 0, "one round at least");
     let library = link_verbs(Path::new(env!("CARGO_TARGET_TMPDIR")).join("show"), false);
-    // A bench of its own builds no examples.
+    // Cargo does not build the examples for a single bench.
     let mut build = Command::new(env!("CARGO"));
     build.args([
         "build",
@@ -36,7 +36,7 @@ fn main() {
     let mut nanos = [Vec::new(), Vec::new()];
     for round in 0..rounds {
         let mut took = [0.0; 2];
-        // Who goes first changes, so that neither always has the warmer machine.
+        // The first variant changes, so that neither always runs on the warmer machine.
         for turn in [round % 2, 1 - round % 2] {
             let place = if turn == 0 { Path::new("off") } else { &shown };
             took[turn] = one_way(&library, place);
@@ -53,7 +53,7 @@ fn main() {
     println!("seen / unseen: median {middle:.3}, middle half of the runs {least:.3} to {most:.3}");
 }
 
-/// Nanoseconds of a message's way, as the ping-pong says.
+/// Returns the one-way time of a message that the ping-pong prints, in nanoseconds.
 fn one_way(library: &Path, shown: &Path) -> f64 {
     let start = |words: &[&str]| {
         let mut command = Command::new(example("ping_pong"));
@@ -76,7 +76,7 @@ fn one_way(library: &Path, shown: &Path) -> f64 {
     nanos.into()
 }
 
-/// An example, optimised as this is.
+/// Returns the path of an example, with this bench's optimisation.
 fn example(name: &str) -> PathBuf {
     let bench = std::env::current_exe().expect("a bench has a path");
     let deps = bench.parent().expect("in a folder");

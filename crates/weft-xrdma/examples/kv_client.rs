@@ -1,5 +1,5 @@
 //! A client of the sharded key-value store: `kv_client HOST:PORT[,HOST:PORT...] set KEY VALUE | get KEY | del KEY`,
-//! or as many of these on its input, a line each.
+//! or any number of these commands on its input, one per line.
 
 use std::error::Error;
 use std::io::BufRead;

@@ -1,4 +1,4 @@
-//! A shard of a key-value store: `kv_server 7000`. Clients spread the keys over as many as they are given.
+//! A shard of a key-value store: `kv_server 7000`. Clients distribute the keys over all shards that they know.
 //!
 //! A request is an operation (`s`, `g` or `d`), the key's length in a byte, the key, and a value to set. A
 //! response is `+` and a value, or `-`.
@@ -23,7 +23,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let context = node.context();
             let answer = answer(&mut store, context.body(&message));
             if let Call::Request(id) = message.call {
-                // A client that is gone needs no answer.
+                // A client that is gone needs no response.
                 let _ = context.respond(now, channel, id, Payload::Copy(&answer));
             }
             context.release(now, message);

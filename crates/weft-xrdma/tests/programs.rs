@@ -1,4 +1,4 @@
-//! Programs of two processes, on our libibverbs loaded at run time as any other would be.
+//! Programs of two processes, on our libibverbs, which they load at run time like any other.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use weft_verbs as _;
 static LIBRARY: LazyLock<PathBuf> =
     LazyLock::new(|| link_verbs(Path::new(env!("CARGO_TARGET_TMPDIR")).join("xrdma"), false));
 
-/// An example that cargo built with these tests.
+/// Returns the path of an example that cargo built with these tests.
 fn example(name: &str) -> String {
     let test = std::env::current_exe().expect("a test has a path");
     let deps = test.parent().expect("in a folder");
@@ -20,7 +20,7 @@ fn example(name: &str) -> String {
     path.to_str().expect("a path of ours").to_owned()
 }
 
-/// The same program on bare verbs, from its C files.
+/// Compiles the same program on bare verbs from its C files. Returns its path.
 fn bare(name: &str, files: &[&str]) -> String {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/bare");
     let program = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("bare-{name}"));
@@ -28,7 +28,7 @@ fn bare(name: &str, files: &[&str]) -> String {
     let mut cc = Command::new("cc");
     cc.current_dir(folder).args(["-O2", "-Wall", "-Wextra", "-Werror", "-o", &program]);
     let output = cc.args(files).arg("-libverbs").output().expect("apt-get install gcc");
-    assert!(output.status.success(), "{} (apt-get install libibverbs-dev)", said(&output));
+    assert!(output.status.success(), "{} (apt-get install libibverbs-dev)", output_text(&output));
     program
 }
 
@@ -40,7 +40,7 @@ fn run(words: &[&str]) -> Output {
     program_on(&LIBRARY, words).output().expect("it runs")
 }
 
-fn said(output: &Output) -> String {
+fn output_text(output: &Output) -> String {
     let (out, err) = (&output.stdout, &output.stderr);
     format!("{}{}", String::from_utf8_lossy(out), String::from_utf8_lossy(err))
 }
@@ -53,19 +53,19 @@ fn messages_of_every_kind_go_there_and_back() {
         [("0", "50"), ("64", "500"), ("4096", "200"), ("4097", "50"), ("3000000", "5")]
     {
         let output = run(&[&program, &server.at, size, count]);
-        assert!(output.status.success(), "{size} bytes: {}", said(&output));
+        assert!(output.status.success(), "{size} bytes: {}", output_text(&output));
     }
 }
 
-/// More of them than a server needs to notice that the first are gone: each gets the address and the numbers of one
-/// before it, whom the server still probes.
+/// More clients run than a server needs to notice that the first are gone: each has the address and the numbers of an
+/// earlier one, which the server still probes.
 #[test]
 fn clients_that_follow_one_another_are_not_taken_for_those_before() {
     let program = example("ping_pong");
     let server = serve(&[&program, "0"]);
     for client in 0..25 {
         let output = run(&[&program, &server.at, "64", "50"]);
-        assert!(output.status.success(), "client {client}: {}", said(&output));
+        assert!(output.status.success(), "client {client}: {}", output_text(&output));
     }
 }
 
@@ -75,13 +75,17 @@ fn bare_verbs_play_the_same_ping_pong() {
     let server = serve(&[&program, "0"]);
     for (size, count) in [("0", "50"), ("64", "500"), ("4096", "200"), ("3000000", "5")] {
         let output = run(&[&program, &server.at, size, count]);
-        assert!(output.status.success(), "{size} bytes: {}", said(&output));
+        assert!(output.status.success(), "{size} bytes: {}", output_text(&output));
     }
     let output = run(&[&program, "127.0.0.1:1"]);
-    assert!(!output.status.success() && said(&output).contains("refused"), "{}", said(&output));
+    assert!(
+        !output.status.success() && output_text(&output).contains("refused"),
+        "{}",
+        output_text(&output)
+    );
 }
 
-/// Runs a client with lines to read; what it printed.
+/// Runs a client with these lines as input. Returns its output.
 fn feed(client: &str, at: &str, lines: String) -> String {
     let mut command = program_on(&LIBRARY, &[client, at]);
     let mut client =
@@ -90,12 +94,12 @@ fn feed(client: &str, at: &str, lines: String) -> String {
     let writer = std::thread::spawn(move || Write::write_all(&mut stdin, lines.as_bytes()));
     let output = client.wait_with_output().expect("it ends");
     writer.join().expect("it ends").expect("it was read");
-    assert!(output.status.success(), "{}", said(&output));
+    assert!(output.status.success(), "{}", output_text(&output));
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
 
-/// Three shards, and several clients at once with values of which some are too long for a frame.
-fn keeps_what_it_is_given(server: &str, client: &str) {
+/// Checks three shards with several concurrent clients, some of whose values are too long for a frame.
+fn check_store(server: &str, client: &str) {
     let shards: Vec<Server> = (0..3).map(|_| serve(&[server, "0"])).collect();
     let at = shards.iter().map(|shard| shard.at.as_str()).collect::<Vec<_>>().join(",");
     let serve = |who: usize| {
@@ -123,13 +127,13 @@ fn keeps_what_it_is_given(server: &str, client: &str) {
 
 #[test]
 fn a_key_value_store_keeps_what_it_is_given() {
-    keeps_what_it_is_given(&example("kv_server"), &example("kv_client"));
+    check_store(&example("kv_server"), &example("kv_client"));
 }
 
 #[test]
 fn so_does_the_one_on_bare_verbs() {
     let server = bare("kv_server", &["kv_server.c", "kv.c"]);
-    keeps_what_it_is_given(&server, &bare("kv_client", &["kv_client.c", "kv.c"]));
+    check_store(&server, &bare("kv_client", &["kv_client.c", "kv.c"]));
 }
 
 #[test]
@@ -139,7 +143,7 @@ fn a_peer_that_is_killed_ends_the_channel_with_a_reason() {
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut client = command.spawn().expect("it starts");
     let mut stdin = client.stdin.take().expect("piped");
-    // An answer says that the channel is open.
+    // A response shows that the channel is open.
     writeln!(stdin, "get something").expect("it reads");
     let mut answer = String::new();
     let mut answers = BufReader::new(client.stdout.take().expect("piped"));
@@ -154,10 +158,10 @@ fn a_peer_that_is_killed_ends_the_channel_with_a_reason() {
 }
 
 #[test]
-fn nobody_there_and_somebody_else_there_are_told_apart() {
+fn no_listener_and_a_foreign_listener_give_different_errors() {
     let program = example("ping_pong");
     let output = run(&[&program, "127.0.0.1:1"]);
-    assert!(said(&output).contains("nobody listens there"), "{}", said(&output));
+    assert!(output_text(&output).contains("nobody listens there"), "{}", output_text(&output));
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let at = listener.local_addr().expect("it has one").to_string();
     let answers = std::thread::spawn(move || {
@@ -165,7 +169,7 @@ fn nobody_there_and_somebody_else_there_are_told_apart() {
         Write::write_all(&mut socket, &[b'H'; 100])
     });
     let output = run(&[&program, &at]);
-    assert!(said(&output).contains("does not speak X-RDMA"), "{}", said(&output));
+    assert!(output_text(&output).contains("does not speak X-RDMA"), "{}", output_text(&output));
     answers.join().expect("it ends").expect("it was connected to");
 }
 
@@ -176,8 +180,8 @@ fn without_a_device_the_way_out_is_named() {
         .env_remove("LD_LIBRARY_PATH")
         .output()
         .expect("it runs");
-    let said = said(&output);
-    // Machines with RDMA hardware get further.
+    let printed = output_text(&output);
+    // Machines with RDMA hardware fail later.
     let known = ["NoDevice", "Missing", "nobody listens"];
-    assert!(known.iter().any(|word| said.contains(word)), "{said}");
+    assert!(known.iter().any(|word| printed.contains(word)), "{printed}");
 }

@@ -1,4 +1,4 @@
-//! A peer on another host that is killed, and one whose cable is cut: noticed in time, and nothing is kept.
+//! A killed peer on another host, and one whose cable is cut, are noticed in time and leak no resources.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -16,12 +16,12 @@ static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
 });
 
 const KEEPALIVE: Duration = Duration::from_millis(200);
-/// The time until the device gives up a peer, and the tolerance for a busy machine.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// The time until the device gives up a peer, and the margin for a busy machine.
+const GIVE_UP_TIME: Duration = Duration::from_secs(2);
 const BUSY: Duration = Duration::from_secs(2);
 const CHANNELS: usize = 8;
 
-/// An example of this crate, on a host.
+/// Starts an example of this crate on a host.
 fn example(lab: &Lab, host: &str, name: &str, word: &str) -> Child {
     let test = std::env::current_exe().expect("a test has a path");
     let deps = test.parent().expect("in a folder");
@@ -37,13 +37,13 @@ fn first_line(of: &mut Child) -> String {
     lines.next().expect("it says something").expect("in words")
 }
 
-/// The resources of the node: memory registered and in use, and channels.
+/// Returns the node's resources: bytes of memory registered and in use, and the number of channels.
 fn held(node: &mut Node) -> (u64, u64, usize) {
     let (registered, used) = node.context().memory();
     (registered, used, node.context().channels().count())
 }
 
-/// Polls until something is so; says when.
+/// Polls until `so` returns `true`. Returns the time.
 fn until(node: &mut Node, what: &str, mut so: impl FnMut(&mut Node) -> bool) -> Instant {
     let late = node.now() + Duration::from_secs(30);
     while !so(node) {
@@ -60,7 +60,7 @@ struct Happened {
     ended: usize,
 }
 
-/// Takes what happened, and gives its memory back.
+/// Takes all events, releases their memory and returns their numbers.
 fn take(node: &mut Node) -> Happened {
     let mut happened = Happened::default();
     while let Some(event) = node.poll_event() {
@@ -77,7 +77,7 @@ fn take(node: &mut Node) -> Happened {
     happened
 }
 
-/// Channels to a server on the other host, and one that a client there began; then `end` happens.
+/// Opens channels to a server on the other host, and accepts one from a client there; then runs `end`.
 fn all_end_in_time(lab: &Lab, busy: bool, end: impl FnOnce(&mut Child, &mut Child)) {
     let mut options = Options::default();
     (options.config.keepalive, options.config.memory_keep) = (KEEPALIVE, Duration::from_millis(10));
@@ -112,7 +112,7 @@ fn all_end_in_time(lab: &Lab, busy: bool, end: impl FnOnce(&mut Child, &mut Chil
     });
     let took = noticed.since(ended);
     println!("busy {busy}: noticed after {took}");
-    assert!(took < KEEPALIVE + PATIENCE + BUSY, "{took}");
+    assert!(took < KEEPALIVE + GIVE_UP_TIME + BUSY, "{took}");
     until(&mut node, "nothing is kept", |node| held(node) == before);
     for process in [&mut server, &mut client] {
         let _ = process.kill();

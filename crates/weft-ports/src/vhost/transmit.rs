@@ -264,7 +264,7 @@ impl Transmit {
     }
 
     /// Copies a frame and returns its buffer: it is read from the copy from now on.
-        fn move_to_copy(&mut self, scene: &mut Scene<'_>, token: Token) {
+    fn move_to_copy(&mut self, scene: &mut Scene<'_>, token: Token) {
         let Some(held) = self.held.get_mut(token.0 as usize) else { return };
         if held.head.is_none() {
             return;

@@ -1,4 +1,4 @@
-//! A front end and its guest's driver, made by hand, so that it can do what no driver would.
+//! A front end and its guest's driver, written by hand, so that it can violate the protocols.
 
 use std::fs::File;
 use std::io::{IoSlice, Read};
@@ -32,7 +32,7 @@ pub(crate) mod bit {
     pub(crate) const VERSION_1: u64 = 1 << 32;
 }
 
-/// The features that a usual Linux guest accepts.
+/// The features that a normal Linux guest accepts.
 pub(crate) const USUAL: u64 = bit::CSUM
     | bit::GUEST_CSUM
     | bit::GUEST_TSO4
@@ -45,7 +45,7 @@ pub(crate) const USUAL: u64 = bit::CSUM
     | bit::PROTOCOL
     | bit::VERSION_1;
 
-/// Requests by number.
+/// The numbers of requests.
 pub(crate) mod request {
     pub(crate) const GET_FEATURES: u32 = 1;
     pub(crate) const SET_FEATURES: u32 = 2;
@@ -76,7 +76,7 @@ pub(crate) const MEMORY: u64 = 64 << 20;
 const USER: u64 = 0x7f00_0000_0000;
 pub(crate) const BUFFERS: u64 = 1 << 20;
 
-/// A queue as its driver sees it.
+/// A queue of the driver.
 pub(crate) struct Queue {
     pub(crate) size: u16,
     pub(crate) table: u64,
@@ -102,7 +102,7 @@ fn event() -> OwnedFd {
 }
 
 impl FrontEnd {
-    /// Connects to a port, and nothing else yet.
+    /// Connects to a port and sends no request.
     pub(crate) fn connect(socket: &Path, size: u16, features: u64) -> Self {
         let file = File::from(memfd_create("guest", MemfdFlags::CLOEXEC).unwrap());
         ftruncate(&file, MEMORY).unwrap();
@@ -128,7 +128,7 @@ impl FrontEnd {
         Self { stream, memory, file, queues: [queue(0), queue(512 << 10)], features }
     }
 
-    /// Connects and sets everything up.
+    /// Connects, negotiates, shares memory and starts the queues.
     pub(crate) fn start(port: &mut VhostPort, socket: &Path, size: u16, features: u64) -> Self {
         let mut front = Self::connect(socket, size, features);
         front.negotiate(port);
@@ -170,7 +170,7 @@ impl FrontEnd {
         let _ = self.interrupts(index);
     }
 
-    /// Sets a queue up again, whatever the port may think of that.
+    /// Sets a queue up again, whether the port accepts it or not.
     pub(crate) fn start_queue_again(&self, port: &mut VhostPort, index: usize) {
         let number = u32::try_from(index).unwrap();
         let which = u64::from(number).to_ne_bytes();
@@ -202,7 +202,7 @@ impl FrontEnd {
         }
         let sent =
             sendmsg(&self.stream, &[IoSlice::new(&bytes)], &mut ancillary, SendFlags::NOSIGNAL);
-        // A port that has hung up does not get it.
+        // A port that has disconnected does not receive it.
         assert!(sent.is_err() || sent == Ok(bytes.len()));
     }
 
@@ -216,7 +216,7 @@ impl FrontEnd {
         self.try_send_request(port, request, body, files).unwrap();
     }
 
-    /// Asks for a number of eight bytes.
+    /// Sends a request and returns its reply, a number of eight bytes.
     pub(crate) fn ask(&mut self, port: &mut VhostPort, request: u32, body: &[u8]) -> u64 {
         self.send_request(port, request, body, &[]);
         let mut reply = [0; 20];
@@ -233,7 +233,7 @@ impl FrontEnd {
         self.memory.write_slice(&bytes, GuestAddress(table + 16 * u64::from(index))).unwrap();
     }
 
-    /// Offers the chain that begins at `head`.
+    /// Makes the chain that begins at `head` available.
     pub(crate) fn offer(&mut self, queue: usize, head: u16) {
         let Queue { size, offered, next_offer, .. } = &mut self.queues[queue];
         let entry = GuestAddress(*offered + 4 + 2 * u64::from(*next_offer % *size));
@@ -246,7 +246,7 @@ impl FrontEnd {
         rustix::io::write(&self.queues[queue].kick, &1_u64.to_ne_bytes()).unwrap();
     }
 
-    /// Chains that came back since the last call: their heads and how much was written.
+    /// Returns the chains used since the last call: their heads and the bytes written.
     pub(crate) fn returned(&mut self, queue: usize) -> Vec<(u16, u32)> {
         let Queue { size, used, next_used, .. } = &mut self.queues[queue];
         let end: u16 = self.memory.load(GuestAddress(*used + 2), Ordering::Acquire).unwrap();
@@ -261,7 +261,7 @@ impl FrontEnd {
         returned
     }
 
-    /// Interrupts since the last call.
+    /// Returns the number of interrupts since the last call.
     pub(crate) fn interrupts(&self, queue: usize) -> u64 {
         let mut count = [0; 8];
         let read = rustix::io::read(&self.queues[queue].call, &mut count);

@@ -1,4 +1,4 @@
-//! A well-behaved driver on a [`FrontEnd`]: sends frames, receives frames.
+//! A correct driver on a [`FrontEnd`], which sends and receives frames.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -7,28 +7,28 @@ use weft_ports::VhostPort;
 
 use super::front_end::{BUFFERS, FrontEnd, INDIRECT, NEXT, RECEIVES, SENDS, WRITE, bit, request};
 
-/// Bytes of memory that a frame to send may take.
+/// Maximum bytes of a frame to send.
 const SEND_BUFFER: u64 = 68 << 10;
-/// Frames that the guest may have under way.
+/// Maximum number of frames that the guest has sent and not got back.
 const SEND_BUFFERS: u16 = 256;
 /// The address of the receive buffers.
 const RECEIVE_BUFFERS: u64 = BUFFERS + SEND_BUFFER * SEND_BUFFERS as u64;
 
 pub(crate) struct Guest {
     pub(crate) front: FrontEnd,
-    /// Bytes of a buffer to receive into.
+    /// Bytes of a receive buffer.
     receive_len: u32,
-    /// Free slots to send from.
+    /// Free send slots.
     free: Vec<u16>,
-    /// Heads under way and their slots.
-    under_way: BTreeMap<u16, u16>,
-    /// Pieces of a frame that is sent, in bytes.
+    /// The slots of chains in flight, by their heads.
+    in_flight: BTreeMap<u16, u16>,
+    /// Bytes of each piece of a frame to send.
     pub(crate) piece: usize,
     pub(crate) received: Vec<Vec<u8>>,
 }
 
 impl Guest {
-    /// A guest whose queues have `size` descriptors and whose buffers to receive into have `receive_len` bytes.
+    /// Starts a guest with queues of `size` descriptors and receive buffers of `receive_len` bytes.
     pub(crate) fn start(
         port: &mut VhostPort,
         socket: &Path,
@@ -41,7 +41,7 @@ impl Guest {
             front,
             receive_len,
             free: (0..SEND_BUFFERS.min(size / 4)).rev().collect(),
-            under_way: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
             piece: usize::MAX,
             received: vec![],
         };
@@ -62,16 +62,16 @@ impl Guest {
         BUFFERS + u64::from(slot) * SEND_BUFFER
     }
 
-    /// Takes back what was sent.
+    /// Reclaims the buffers of frames sent. Returns their number.
     pub(crate) fn reap(&mut self) -> usize {
         let returned = self.front.returned(SENDS);
         for &(head, _) in &returned {
-            self.free.push(self.under_way.remove(&head).expect("it was under way"));
+            self.free.push(self.in_flight.remove(&head).expect("it was in flight"));
         }
         returned.len()
     }
 
-    /// Sends a frame with its virtio header, from one buffer or from pieces. Whether there was room.
+    /// Sends a frame with its virtio header, from one buffer or from pieces. Returns `true` if there was room.
     pub(crate) fn send(&mut self, frame: &[u8]) -> bool {
         self.reap();
         let Some(slot) = self.free.pop() else { return false };
@@ -85,7 +85,7 @@ impl Guest {
                 Some((here, u32::try_from(piece.len()).unwrap()))
             })
             .collect();
-        // Four descriptors a slot; what needs more gets a table of its own behind the frame.
+        // A slot has four descriptors; a frame that needs more has an indirect table after its bytes.
         let (mut table, head) = (self.front.queues[SENDS].table, slot * 4);
         let mut first = head;
         if pieces.len() > 4 {
@@ -100,13 +100,13 @@ impl Guest {
             let flags = if last { 0 } else { NEXT };
             self.front.describe(table, index, (address, len, flags, index + 1));
         }
-        self.under_way.insert(head, slot);
+        self.in_flight.insert(head, slot);
         self.front.offer(SENDS, head);
         self.front.kick(SENDS);
         true
     }
 
-    /// Takes frames that have come, and offers their buffers again.
+    /// Receives the frames that arrived, and makes their buffers available again.
     pub(crate) fn receive(&mut self) {
         for head in self.collect() {
             self.front.offer(RECEIVES, head);
@@ -114,7 +114,7 @@ impl Guest {
         self.front.kick(RECEIVES);
     }
 
-    /// Takes frames that have come. The buffers that are free again.
+    /// Receives the frames that arrived. Returns the buffers that are free again.
     fn collect(&mut self) -> Vec<u16> {
         let mut returned = self.front.returned(RECEIVES).into_iter();
         let mergeable = self.front.features & bit::MRG_RXBUF != 0;
@@ -137,7 +137,7 @@ impl Guest {
         free
     }
 
-    /// Resets the device and sets it up again, with empty rings. How many frames it had sent that nobody had taken.
+    /// Resets the device and sets it up again with empty rings. Returns the number of sent frames that were not taken.
     pub(crate) fn restart(&mut self, port: &mut VhostPort) -> usize {
         let mut untaken = 0;
         for queue in [SENDS, RECEIVES] {
@@ -150,10 +150,10 @@ impl Guest {
             }
         }
         self.reap();
-        assert_eq!(self.under_way.len(), untaken, "a frame that was taken was not given back");
-        // What was shown before the reset was received.
+        assert_eq!(self.in_flight.len(), untaken, "a frame that was taken was not given back");
+        // Frames published before the reset were received.
         self.collect();
-        self.free.extend(std::mem::take(&mut self.under_way).into_values());
+        self.free.extend(std::mem::take(&mut self.in_flight).into_values());
         for index in [RECEIVES, SENDS] {
             let queue = &mut self.front.queues[index];
             (queue.next_offer, queue.next_used) = (0, 0);
@@ -169,7 +169,7 @@ impl Guest {
     }
 }
 
-/// A socket's path of its own.
+/// A unique path of a socket, which is removed when this is dropped.
 pub(crate) struct Socket(pub(crate) std::path::PathBuf);
 
 impl Socket {

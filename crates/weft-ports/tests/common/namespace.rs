@@ -1,12 +1,12 @@
-//! Network namespaces that go away with their value.
+//! Network namespaces that are deleted when their value is dropped.
 
 use std::process::Command;
 
-/// A network namespace, as `ip netns` makes it.
+/// A network namespace created by `ip netns`.
 pub(crate) struct Namespace(pub(crate) String);
 
 impl Namespace {
-    /// A fresh one; what an earlier run left under this name is removed.
+    /// Creates a namespace, and deletes one of this name that an earlier run left.
     pub(crate) fn new(name: &str) -> Self {
         let _ = Command::new("ip").args(["netns", "del", name]).output();
         run("ip", &["netns", "add", name]);
@@ -14,12 +14,12 @@ impl Namespace {
         Self(name.into())
     }
 
-    /// Runs `ip` inside.
+    /// Runs `ip` inside the namespace.
     pub(crate) fn ip(&self, arguments: &[&str]) -> String {
         run("ip", &[&["-n", &self.0], arguments].concat())
     }
 
-    /// Runs `action` on a thread inside.
+    /// Runs `action` on a thread inside the namespace.
     pub(crate) fn enter<T: Send>(&self, action: impl FnOnce() -> T + Send) -> T {
         weft_lab::enter(&self.0, action).unwrap()
     }

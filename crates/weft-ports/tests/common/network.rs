@@ -1,4 +1,4 @@
-//! A bad network between two ports that runs as long as their tenants do something, as a daemon would run it.
+//! A lossy network between two ports, driven as by a daemon while their tenants run.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant as Real;
@@ -9,7 +9,7 @@ use weft_units::Instant;
 
 use super::wire::{Weather, Wire};
 
-/// Runs `tenants` on a thread of its own while frames are carried both ways.
+/// Runs `tenants` on its own thread while frames are carried in both directions.
 pub(crate) fn with_network<T: Send>(
     ports: [&mut dyn Port; 2],
     weather: Weather,
@@ -29,7 +29,7 @@ pub(crate) fn with_network<T: Send>(
     })
 }
 
-/// Given when it goes, even by a panic.
+/// A flag that is set when this is dropped, also by a panic.
 pub(crate) struct Signal<'a>(pub(crate) &'a AtomicBool);
 
 impl Drop for Signal<'_> {
@@ -38,7 +38,7 @@ impl Drop for Signal<'_> {
     }
 }
 
-/// Moves frames both ways until told to stop, waiting as a daemon does.
+/// Moves frames in both directions until the stop flag is set, with a daemon's waits.
 pub(crate) fn forward(
     [a, b]: [&mut dyn Port; 2],
     weather: Weather,
@@ -63,7 +63,7 @@ pub(crate) fn forward(
     wires
 }
 
-/// Bytes that differ from place to place.
+/// Returns bytes that differ at each position.
 pub(crate) fn noise(len: usize) -> Vec<u8> {
     let mut rng = weft_units::Seed(7).child("noise", 0).rng();
     (0..len.div_ceil(8)).flat_map(|_| rng.next_u64().to_le_bytes()).take(len).collect()

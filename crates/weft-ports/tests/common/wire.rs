@@ -1,5 +1,5 @@
-//! A network between two ports, as the transport makes it: frames are cut into packets, packets are lost, sent
-//! again and overtake each other, and frames are completed in order.
+//! A network between two ports with the transport's behaviour: frames are split into packets, packets are lost,
+//! retransmitted and reordered, and frames are completed in order.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,13 +10,13 @@ use weft_vpc::{Reading, Slot, Staging, Token, Turn};
 /// Bytes of a packet.
 const PACKET: u32 = 1_400;
 
-/// Frames under way at a time.
+/// Maximum number of frames in flight.
 const WINDOW: usize = 256;
 
 /// The impairments of the network.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Weather {
-    /// Packets lost of a thousand.
+    /// Number of packets lost per thousand.
     pub(crate) loss: u64,
     /// Maximum number of packets that a packet may overtake.
     pub(crate) reordering: usize,
@@ -29,13 +29,13 @@ pub(crate) struct Wire {
     /// Frames by the order in which they were taken.
     frames: BTreeMap<u64, Crossing>,
     next: u64,
-    /// Packets under way: frame, offset, first time or again.
+    /// Packets in flight: frame, offset, first transmission or retransmission.
     packets: VecDeque<(u64, u32, Reading)>,
-    /// The largest frame so far.
+    /// The length of the largest frame so far, bytes.
     pub(crate) largest: u32,
-    /// Frames that reached the other port.
+    /// Number of frames that reached the other port.
     pub(crate) delivered: u64,
-    /// Reports of either port.
+    /// The errors of both ports.
     pub(crate) reports: Vec<String>,
 }
 
@@ -60,7 +60,7 @@ impl Wire {
         }
     }
 
-    /// Carries what there is from one port towards the other. Whether anything moved.
+    /// Carries frames and packets from one port to the other. Returns `true` if any moved.
     pub(crate) fn turn(&mut self, from: &mut dyn Port, to: &mut dyn Port, now: Instant) -> bool {
         let taken = self.take(from, now);
         let mut moved = taken;

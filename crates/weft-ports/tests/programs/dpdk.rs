@@ -1,4 +1,4 @@
-//! A program on DPDK's virtio-user: `dpdk-testpmd`, which sends every packet back to where it came from.
+//! A program on DPDK's virtio-user: `dpdk-testpmd`, which sends every packet back to its source.
 
 use std::net::UdpSocket;
 use std::process::{Child, Command, Stdio};
@@ -13,11 +13,11 @@ use crate::common::wire::Weather;
 use crate::machine::program;
 use crate::tap;
 
-/// Ends with the test.
+/// A running testpmd, which is killed when this is dropped.
 struct Testpmd(Child);
 
 impl Testpmd {
-    /// Swaps source and destination of what it receives, and sends it.
+    /// Starts testpmd, which swaps source and destination of each packet and sends it back.
     fn echo(program: &std::path::Path, socket: &Socket) -> Self {
         let device =
             format!("net_virtio_user0,path={},queues=1,mac=02:00:00:00:77:02", socket.0.display());
@@ -25,7 +25,7 @@ impl Testpmd {
             .args(["--no-huge", "-m", "128", "--no-pci", "--lcores", "(0-1)@0", "--no-telemetry"])
             .args(["--file-prefix", &format!("wp{}", std::process::id()), "--vdev", &device])
             .args(["--", "-i", "--forward-mode=5tswap", "--auto-start", "--total-num-mbufs=2048"])
-            // It ends when its standard input does.
+            // The program ends when its standard input does.
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .stderr(Stdio::null())
@@ -42,7 +42,7 @@ impl Drop for Testpmd {
     }
 }
 
-/// Sends datagrams of many lengths, each until it comes back, and compares.
+/// Sends datagrams of many lengths, each until it returns, and compares them.
 fn echo_all(space: &Namespace, count: usize) {
     let client = space.enter(|| UdpSocket::bind("10.77.3.1:0")).unwrap();
     client.connect("10.77.3.2:7").unwrap();
@@ -52,7 +52,7 @@ fn echo_all(space: &Namespace, count: usize) {
     for number in 0..count {
         let mut datagram = noise(8 + 37 * number % 1_400);
         datagram[..8].copy_from_slice(&(number as u64).to_be_bytes());
-        // Only before the program is up is anything lost.
+        // Packets are lost only before the program is up.
         client.send(&datagram).unwrap();
         loop {
             match client.recv(&mut buffer) {
@@ -62,7 +62,7 @@ fn echo_all(space: &Namespace, count: usize) {
                 }
                 Ok(_) => {}
                 Err(_) => {
-                    assert!(Instant::now() < deadline, "datagram {number} did not come back");
+                    assert!(Instant::now() < deadline, "datagram {number} did not return");
                     client.send(&datagram).unwrap();
                 }
             }
@@ -71,7 +71,7 @@ fn echo_all(space: &Namespace, count: usize) {
 }
 
 #[test]
-fn dpdk_gets_and_sends_every_packet_whole_over_a_bad_network() {
+fn dpdk_receives_and_sends_every_packet_whole_over_a_lossy_network() {
     const TEST: &str = "DPDK's virtio-user";
     let Some(testpmd) = program("dpdk-testpmd") else {
         return weft_testkit::skip(TEST, "no dpdk-testpmd (apt-get install dpdk-dev)");
@@ -93,7 +93,7 @@ fn dpdk_gets_and_sends_every_packet_whole_over_a_bad_network() {
     assert!(reports.iter().all(|report| report.contains("is gone")), "{reports:?}");
     let counters = port.counters();
     assert!(counters.sent_frames >= 2_000 && counters.received_frames >= 2_000);
-    // The program asks for finished checksums, which the kernel had left to us.
+    // The program needs complete checksums, which the kernel left to the port.
     assert!(counters.segmented >= 2_000, "{counters:?}");
     assert_eq!((counters.bad_chain, counters.bad_header, counters.bad_frame), (0, 0, 0));
 }

@@ -1,10 +1,10 @@
-//! A Linux that boots into a script: busybox and the modules of a Debian kernel, packed as the kernel wants it
+//! A Linux that boots into a script: busybox and the modules of a Debian kernel, in the kernel's format
 //! (Documentation/driver-api/early-userspace/buffer-format.rst, "newc").
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Modules for a network interface on PCI, in the order in which they need each other.
+/// Modules for a network interface on PCI, in the order of their dependencies.
 const MODULES: [&str; 8] = [
     "virtio_ring",
     "virtio",
@@ -23,7 +23,7 @@ pub(crate) struct Kernel {
 }
 
 impl Kernel {
-    /// The one that Debian's `linux-image-cloud-amd64` installs.
+    /// Finds the kernel that Debian's `linux-image-cloud-amd64` installs.
     pub(crate) fn find() -> Option<Self> {
         let names = fs::read_dir("/boot")
             .ok()?
@@ -52,7 +52,7 @@ impl Kernel {
         panic!("the kernel has no module {name}");
     }
 
-    /// An archive that runs `script` with busybox after the modules are there.
+    /// Returns an archive that loads the modules and then runs `script` with busybox.
     pub(crate) fn initramfs(&self, busybox: &Path, script: &str) -> Vec<u8> {
         let mut archive = Archive::default();
         for folder in ["bin", "proc", "sys", "dev", "modules"] {

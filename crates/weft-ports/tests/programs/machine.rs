@@ -1,4 +1,4 @@
-//! Linux in QEMU on emulated processors, with an interface on vhost-user, and who it speaks to.
+//! Linux in QEMU on emulated processors, with an interface on vhost-user, and its peer's listener.
 
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};
@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use super::initramfs::Kernel;
 
-/// Ends with the test.
+/// A running QEMU, which is killed when this is dropped.
 pub(crate) struct Guest(Child);
 
 impl Guest {
-    /// Boots, with an interface of this address on the vhost-user back end that listens at `socket`.
+    /// Boots a guest with an interface of this address on the vhost-user back end that listens at `socket`.
     pub(crate) fn boot(
         (qemu, kernel): (&Path, &Kernel),
         initramfs: &Path,
@@ -58,7 +58,7 @@ impl Drop for Guest {
     }
 }
 
-/// The next connection, as long as there may be one.
+/// Waits for the next connection and returns it.
 pub(crate) fn accept(listener: &TcpListener) -> TcpStream {
     listener.set_nonblocking(true).unwrap();
     let deadline = Instant::now() + Duration::from_secs(180);
@@ -85,7 +85,7 @@ pub(crate) fn program(name: &str) -> Option<PathBuf> {
     folders.iter().map(|folder| PathBuf::from(folder).join(name)).find(|path| path.is_file())
 }
 
-/// QEMU, busybox and a kernel to boot, or what is missing.
+/// Returns QEMU, busybox and a kernel to boot, or an error with the missing packages.
 pub(crate) fn parts() -> Result<(PathBuf, PathBuf, Kernel), String> {
     let found = (program("qemu-system-x86_64"), program("busybox"), Kernel::find());
     let (Some(qemu), Some(busybox), Some(kernel)) = found else {

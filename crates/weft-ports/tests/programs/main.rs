@@ -1,4 +1,4 @@
-//! Tenants that nobody here wrote: DPDK's virtio-user, and Linux in QEMU.
+//! Tests with independent tenants: DPDK's virtio-user, and Linux in QEMU.
 #![expect(clippy::disallowed_methods, reason = "real programs live in real time")]
 
 #[path = "../common/mod.rs"]
@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use common::namespace::Namespace;
 use weft_ports::{TapConfig, TapPort};
 
-/// The tenant that these programs talk to: a TAP interface in a namespace of its own.
+/// Opens the peer of these programs: a TAP interface in its own namespace.
 fn tap(space: &Namespace, address: &str) -> TapPort {
     TapPort::open(&TapConfig {
         namespace: Some(space.0.parse().unwrap()),

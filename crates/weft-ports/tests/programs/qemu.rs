@@ -1,4 +1,4 @@
-//! Linux in QEMU, on emulated processors: it fetches a file, checks it, and sends it back.
+//! A test with Linux in QEMU, on emulated processors: it fetches a file, checks it, and sends it back.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -23,7 +23,7 @@ nc 10.77.4.1 8001 < /file && echo step send
 poweroff -f
 ";
 
-/// Serves a file, and says when half of it is sent.
+/// Serves a file, and sets `half` when half of it is sent.
 fn serve(file: &[u8], mut stream: TcpStream, half: &AtomicBool) {
     let mut request = [0; 4_096];
     let len = stream.read(&mut request).unwrap();
@@ -37,7 +37,7 @@ fn serve(file: &[u8], mut stream: TcpStream, half: &AtomicBool) {
 }
 
 #[test]
-fn a_linux_guest_gets_and_sends_a_file_whole_over_a_bad_network_and_through_an_upgrade() {
+fn a_linux_guest_receives_and_sends_a_file_whole_over_a_lossy_network_and_an_upgrade() {
     let (qemu, busybox, kernel) = match parts() {
         Ok(parts) => parts,
         Err(missing) => return weft_testkit::skip("a guest in QEMU", &missing),
@@ -50,7 +50,7 @@ fn a_linux_guest_gets_and_sends_a_file_whole_over_a_bad_network_and_through_an_u
     let socket = Socket::new("qemu");
     let config = VhostConfig::at(&socket.0);
     let mut port = VhostPort::open(&config).unwrap();
-    // A file that goes with the test, as sockets do.
+    // A temporary file, removed at the end of the test like sockets.
     let initramfs = Socket::new("initramfs");
     fs::write(&initramfs.0, kernel.initramfs(&busybox, SCRIPT)).unwrap();
     let file = noise(6 << 20);
@@ -74,7 +74,7 @@ fn a_linux_guest_gets_and_sends_a_file_whole_over_a_bad_network_and_through_an_u
         });
         let before = forward([&mut tap, &mut port], weather, &half);
         let counters = port.counters();
-        // Half of the file is there when the port's process ends and another takes its place.
+        // Half of the file has arrived when the port's process ends and another replaces it.
         drop(port);
         tap.settle();
         let mut port = VhostPort::open(&config).unwrap();
@@ -87,11 +87,11 @@ fn a_linux_guest_gets_and_sends_a_file_whole_over_a_bad_network_and_through_an_u
         for counters in [counters, port.counters()] {
             assert!(counters.sent_frames > 10 && counters.received_frames > 10, "{counters:?}");
             let bad = counters.bad_chain + counters.bad_frame + counters.bad_header;
-            // Linux leaves its buffers alone until it has them back, so they hold most frames without a copy.
+            // Linux does not change its buffers before they return, so most frames stay there without a copy.
             assert_eq!((bad, counters.recycled_early), (0, 0));
             assert!(2 * counters.uncopied > counters.sent_frames, "{counters:?}");
         }
-        // Super-frames both ways: what the guest's TCP sends, and what it is sent.
+        // Super-frames in both directions: those that the guest's TCP sends, and those that it receives.
         assert!(before[0].largest > 5_000 && after[1].largest > 5_000);
         assert_eq!(port.holdings().taken, 0);
     });

@@ -18,7 +18,7 @@ use weft_vpc::{Staging, Turn};
 /// The address of a guest's memory.
 const BASE: u64 = 0x1000;
 
-/// Guest memory that is these bytes.
+/// Guest memory with these bytes.
 struct Guest<'a>(&'a [u8]);
 
 impl Descriptors for Guest<'_> {
@@ -33,14 +33,14 @@ impl Descriptors for Guest<'_> {
     }
 }
 
-/// Follows a chain in guest memory: three bytes say how large the table is, where the chain begins and what it is
-/// for; the rest is the memory, which begins with the table.
+/// Walks a chain in guest memory: three bytes are the table's size, the chain's first descriptor and its purpose; the
+/// rest is the memory, which begins with the table.
 ///
 /// # Errors
-/// What the chain was refused for.
+/// The reason why the chain was refused.
 ///
 /// # Panics
-/// If what was accepted is not what it should be.
+/// If an accepted chain differs from the expected one.
 pub fn chain(bytes: &[u8]) -> Result<(), ChainError> {
     let Some((&[size, head, purpose], memory)) = bytes.split_first_chunk() else { return Ok(()) };
     let (size, head) = (1 << (size % 16), u16::from(head));
@@ -91,18 +91,18 @@ impl Drop for Meeting {
 }
 
 thread_local! {
-    /// It is made once: files would take most of the time.
+    /// The socket is created once, because files would take most of the time.
     static MEETING: Meeting = Meeting::new();
 }
 
-/// A front end that says what the bytes make it say: of each eight one is the request, one says what comes with it,
-/// and the others are numbers for its body. Whether it ever had a device that was up.
+/// Runs a front end that sends the requests in the bytes: of each eight bytes one is the request, one selects its
+/// attachments, and the others are numbers for its body. Returns `true` if its device was ever up.
 ///
 /// # Panics
-/// If the port did.
+/// If the port panics.
 pub fn front_end(bytes: &[u8]) -> bool {
     MEETING.with(|meeting| {
-        // A port that left its front end connects again: the last connection of the input before may be there still.
+        // A port that disconnected its front end reconnects: a connection of the previous input may still wait.
         while meeting.accept().is_some() {}
         converse(meeting, bytes)
     })
@@ -117,10 +117,10 @@ fn converse(meeting: &Meeting, bytes: &[u8]) -> bool {
     ftruncate(&memory, 1 << 16).unwrap();
     let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
     let mut was_up = false;
-    for said in bytes.chunks_exact(8) {
-        say(&stream, said, &memory, &event);
+    for script in bytes.chunks_exact(8) {
+        send_request(&stream, script, &memory, &event);
         let _ = port.attend(Instant::EPOCH);
-        // Whom it left comes again.
+        // A port that disconnected reconnects.
         if let Some(again) = meeting.accept() {
             stream = again;
         }
@@ -128,7 +128,7 @@ fn converse(meeting: &Meeting, bytes: &[u8]) -> bool {
         while let Ok(Some(sent)) = port.take(Instant::EPOCH) {
             let _ = port.read(sent.token, 0, &mut [0; 100], weft_vpc::Reading::Again);
         }
-        if let Some(slot) = port.claim(u32::from(said[7]) * 100, Turn::Next, Staging::InPlace) {
+        if let Some(slot) = port.claim(u32::from(script[7]) * 100, Turn::Next, Staging::InPlace) {
             let _ = port.place(slot, 0, &[1; 100]);
             port.complete(slot);
         }
@@ -138,25 +138,25 @@ fn converse(meeting: &Meeting, bytes: &[u8]) -> bool {
 }
 
 /// Sends one request.
-fn say(stream: &UnixStream, said: &[u8], memory: &File, event: &OwnedFd) {
-    let [request, how, a, b, c, d, e, f] = *said else { return };
+fn send_request(stream: &UnixStream, script: &[u8], memory: &File, event: &OwnedFd) {
+    let [request, how, a, b, c, d, e, f] = *script else { return };
     let small = |byte: u8| u64::from(byte);
     let body: Vec<u8> = match how % 8 {
-        // One region of memory, of which guest and front end think the same.
+        // One region of memory, with the same guest and front-end addresses.
         0 => [1, small(a) << 8, small(b) << 12, small(a) << 8, small(c) << 12]
             .map(u64::to_ne_bytes)
             .concat(),
         // A queue and a number.
         1 => [u32::from(a % 3), u32::from(b)].map(u32::to_ne_bytes).concat(),
         2 => [u32::from(a % 3), 1 << (b % 18)].map(u32::to_ne_bytes).concat(),
-        // Places of a queue.
+        // Addresses of a queue.
         3 => [small(a % 3), small(b) << 4, small(c) << 4, small(d) << 4, 0]
             .map(u64::to_ne_bytes)
             .concat(),
         4 => small(a % 3).to_ne_bytes().to_vec(),
         5 => (small(a) | small(b) << 24 | small(c) << 32).to_ne_bytes().to_vec(),
         6 => vec![],
-        _ => said.to_vec(),
+        _ => script.to_vec(),
     };
     let files: &[BorrowedFd<'_>] = match e % 4 {
         0 => &[],

@@ -21,7 +21,7 @@ fn sent(a: &mut Tenant, seed: u64) -> (Token, Vec<u8>) {
 
 fn read(a: &mut Tenant, token: Token, reading: Reading) -> Vec<u8> {
     let mut bytes = vec![0; LEN];
-    // In pieces, as packets leave.
+    // Read in pieces, as for transmitted packets.
     for (at, piece) in bytes.chunks_mut(1_400).enumerate() {
         let offset = u32::try_from(at * 1_400).unwrap();
         a.port.read(token, offset, piece, reading).unwrap();
@@ -53,30 +53,30 @@ fn a_guest_that_keeps_its_buffers_is_trusted_after_the_first_retransmission() {
         (bytes.clone(), Custody::Probation)
     );
     assert_eq!((read(&mut a, token, Reading::Again), a.port.custody()), (bytes, Custody::Guest));
-    // Nothing is copied any more: what is read is what the guest has there.
+    // Nothing is copied any more: reads return the bytes in the guest's buffer.
     let (token, mut bytes) = sent(&mut a, 2);
     let slot = 1;
     assert!(a.guest.front.read(Guest::send_buffer(slot), LEN) == bytes);
     a.guest.front.write(Guest::send_buffer(slot) + 2_000, b"changed");
     bytes[2_000..2_007].copy_from_slice(b"changed");
     assert!(read(&mut a, token, Reading::Again) == bytes);
-    // What the switch has judged does not change under it.
+    // The head that the switch checked does not change.
     a.guest.front.write(Guest::send_buffer(slot), &[0xff; HEAD_LEN as usize]);
     assert!(read(&mut a, token, Reading::Again) == bytes);
 }
 
 #[test]
-fn a_guest_that_uses_buffers_early_is_found_out_and_its_frames_stay_whole() {
+fn a_guest_that_uses_buffers_early_is_detected_and_its_frames_stay_whole() {
     let mut a = tenant("early", 64, USUAL, 1_536);
     let (first, bytes) = sent(&mut a, 1);
     let (second, others) = sent(&mut a, 2);
     assert!(read(&mut a, first, Reading::First) == bytes);
-    // A driver that recycles its buffers by itself.
+    // A driver that reuses its buffers before they return.
     a.guest.front.write(Guest::send_buffer(0) + 1_000, b"another frame");
     assert!(read(&mut a, first, Reading::Again) == bytes);
     assert_eq!((a.port.custody(), a.port.counters().recycled_early), (Custody::Copies, 1));
     assert!(read(&mut a, second, Reading::Again) == others);
-    // It has its buffers back at once, and from now on whenever it sends.
+    // Its buffers return at once, now and for each later frame.
     a.port.flush().unwrap();
     assert_eq!(a.guest.reap(), 2);
     let (third, bytes) = sent(&mut a, 3);

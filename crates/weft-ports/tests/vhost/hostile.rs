@@ -1,4 +1,4 @@
-//! Guests and front ends that do what no driver does.
+//! Tests of guests and front ends that violate the protocols.
 
 use std::io::Write;
 use std::os::fd::AsFd;
@@ -14,7 +14,7 @@ use crate::common::front_end::{
 use crate::common::guest::Socket;
 use crate::{Tenant, frame, millis, sent_part, tenant};
 
-/// Checks that the port still serves frames on queues that are set up anew.
+/// Checks that the port still serves frames on queues that are set up again.
 fn works(mut a: Tenant) {
     drop(a.guest);
     let _ = a.port.attend(millis(1));
@@ -194,7 +194,7 @@ fn descriptors_that_change_after_the_frame_was_taken_harm_only_the_frame() {
         assert!(a.guest.send(&bytes));
         a.port.take(millis(0)).unwrap().unwrap()
     });
-    // Four descriptors belong to each frame; the second one's chain leaves the guest's memory now.
+    // Each frame has four descriptors; the second frame's chain now leaves the guest's memory.
     let table = a.guest.front.queues[SENDS].table;
     a.guest.front.describe(table, 4, (MEMORY - 4, 1_000, NEXT, 5));
     let mut read = vec![1; 2_000];
@@ -217,7 +217,7 @@ fn memory_whose_file_is_cut_short_ends_the_connection_and_not_the_process() {
     let report = a.port.flush().unwrap_err().to_string();
     assert!(report.contains("took memory away"), "{report}");
     assert!(!a.port.is_up());
-    // Its own mapping is gone too, so its driver must not touch the rings any more.
+    // The driver's own mapping is gone too, so it must not access the rings any more.
     works(a);
 }
 
@@ -256,20 +256,20 @@ fn requests_that_cannot_be_are_refused_by_name() {
         assert!(report.contains(reason) && report.contains("front end"), "{report}");
         assert!(!port.is_up());
     }
-    // The connection is as good as before.
+    // The connection still works.
     front.share_memory(&mut port);
     (0..2).for_each(|queue| front.start_queue(&mut port, queue));
     assert!(port.is_up());
 }
 
-/// A page of a file is what its file system gives, when it likes: one in user space would hold up all tenants.
+/// A file system provides a file's pages at its own time: one in user space could block all tenants.
 #[test]
 fn memory_in_a_file_that_is_not_memory_is_refused() {
     let socket = Socket::new("files");
     let mut port = VhostPort::open(&VhostConfig::at(&socket.0)).unwrap();
     let mut front = FrontEnd::connect(&socket.0, 64, USUAL);
     front.negotiate(&mut port);
-    // As long as what is asked for, to be read and written as a guest's memory is, and of no file system that is memory.
+    // A file of the requested length, readable and writable like a guest's memory, but not on a memory file system.
     let path = std::path::Path::new(env!("CARGO_TARGET_TMPDIR"));
     let path = path.join(format!("vhost-memory-{}", std::process::id()));
     let mut options = std::fs::File::options();
@@ -278,7 +278,7 @@ fn memory_in_a_file_that_is_not_memory_is_refused() {
     file.set_len(4_096).unwrap();
     if rustix::fs::fcntl_get_seals(&file).is_ok() {
         let test = "memory_in_a_file_that_is_not_memory_is_refused";
-        return weft_testkit::skip_on_this_machine(test, "what is built lies on tmpfs");
+        return weft_testkit::skip_on_this_machine(test, "the build directory is on tmpfs");
     }
     let region = [0, 4_096, 0, 0].map(u64::to_ne_bytes).concat();
     let table = [&1_u64.to_ne_bytes()[..], &region].concat();
@@ -315,7 +315,7 @@ fn a_front_end_shares_as_many_regions_as_its_port_allows() {
 }
 
 #[test]
-fn half_a_message_holds_up_nobody_and_no_message_ends_the_connection() {
+fn half_a_message_blocks_nothing_and_no_message_ends_the_connection() {
     let mut a = tenant("half", 64, USUAL, 1_536);
     a.guest.front.stream.write_all(&[1, 0, 0, 0, 1, 0]).unwrap();
     a.port.attend(millis(0)).unwrap();
@@ -327,8 +327,8 @@ fn half_a_message_holds_up_nobody_and_no_message_ends_the_connection() {
     works(a);
 }
 
-/// A guest that corrupts rings, tables and requests at random places while frames flow.
-fn rave(a: &mut Tenant, rng: &mut Rng) {
+/// Corrupts rings, tables and requests of a guest at random places while frames flow.
+fn corrupt(a: &mut Tenant, rng: &mut Rng) {
     let front = &mut a.guest.front;
     let queue = rng.index(2);
     let table = front.queues[queue].table;
@@ -348,7 +348,7 @@ fn rave(a: &mut Tenant, rng: &mut Rng) {
             let _ = front.try_send_request(&mut a.port, 1 + rng.next_u32() % 20, &body[..8], &[]);
         }
         8 => {
-            // Less memory, or all of it again, under rings that run; and rings of another size when they are stopped.
+            // Less memory, or all of it again, under running rings; and rings of another size when they are stopped.
             let table = [1, 0, MEMORY >> rng.below(12), 0x7f00_0000_0000, 0].map(u64::to_ne_bytes);
             let file = front.file.as_fd();
             let _ = front.try_send_request(
@@ -371,14 +371,14 @@ fn rave(a: &mut Tenant, rng: &mut Rng) {
 }
 
 #[test]
-fn a_raving_guest_neither_stops_the_process_nor_harms_its_neighbour() {
+fn a_corrupting_guest_neither_stops_the_process_nor_harms_its_neighbour() {
     for seed in 0..100 {
         let mut rng = Seed(seed).child("rave", 0).rng();
         let mut mad = tenant(&format!("mad-{seed}"), 256, USUAL, 1_536);
         let mut sane = tenant(&format!("sane-{seed}"), 64, USUAL, 1_536);
         let (mut tokens, mut slots) = (vec![], vec![]);
         for round in 0..300 {
-            rave(&mut mad, &mut rng);
+            corrupt(&mut mad, &mut rng);
             if let Ok(Some(sent)) = mad.port.take(millis(round)) {
                 assert!((26..=weft_ports::MAX_FRAME).contains(&sent.len), "seed {seed}");
                 tokens.push(sent);

@@ -1,4 +1,4 @@
-//! Front ends that come, go, restart, grow, and set things up in an order of their own.
+//! Tests of front ends that connect, disconnect, restart, grow, and set up queues in an unusual order.
 
 use std::os::fd::AsFd;
 
@@ -38,13 +38,13 @@ fn a_guest_that_restarts_in_the_middle_loses_nothing_that_was_on_its_way() {
     a.port.place(half, 0, &unfinished[..500]).unwrap();
     a.port.complete(whole);
 
-    // The driver resets the device: all buffers come back, written or not.
+    // The driver resets the device: all buffers return, written or not.
     let front = &mut a.guest.front;
     for queue in [0_u32, 1] {
         let body = [queue, 0].map(u32::to_ne_bytes).concat();
         let base = front.ask(&mut a.port, request::GET_VRING_BASE, &body) >> 32;
         let offered = u64::from(front.queues[queue as usize].next_offer);
-        // Two buffers of 64 were taken to receive into, and the only one to send.
+        // Two of 64 receive buffers were taken, and the only send buffer.
         assert_eq!((base, offered), if queue == 0 { (2, 64) } else { (1, 1) });
     }
     assert_eq!(front.returned(SENDS).len(), 1);
@@ -53,14 +53,14 @@ fn a_guest_that_restarts_in_the_middle_loses_nothing_that_was_on_its_way() {
     assert_eq!(unwritten, [(0, 0), (1, 0)]);
     assert!(!a.port.is_up());
     assert_eq!(a.port.claim(100, Turn::Early, Staging::InPlace), None);
-    // What it sent is read from a copy now, whatever its memory becomes.
+    // The sent frame is read from a copy now, whatever happens to the guest's memory.
     a.guest.front.write(Guest::send_buffer(0), &[0; 1_000]);
     let mut bytes = vec![0; 1_000];
     a.port.read(sent.token, 0, &mut bytes, Reading::Again).unwrap();
     assert_eq!(bytes, out);
     a.port.release(sent.token);
 
-    // A new driver, perhaps with other features; then the rest of the frame comes.
+    // A new driver, perhaps with other features; then the rest of the frame arrives.
     drop(a.guest);
     let _ = a.port.attend(millis(1)).unwrap_err();
     a.guest = Guest::start(&mut a.port, &a.socket.0, 64, USUAL & !bit::MRG_RXBUF, 2_048);
@@ -82,13 +82,13 @@ fn an_upgrade_finds_every_buffer_with_its_guest() {
         assert!(a.guest.send(&frame(&mut rng, 500)));
         tokens.push(a.port.take(millis(0)).unwrap().unwrap().token);
     }
-    // They are acknowledged out of order, so that the used ring alone does not say which are missing.
+    // They are acknowledged out of order, so that the used ring alone does not show which are missing.
     [7, 3, 5].into_iter().for_each(|at: usize| a.port.release(tokens[at]));
     let _claimed = a.port.claim(1_000, Turn::Early, Staging::InPlace).unwrap();
     drop(a.port);
     assert_eq!(a.guest.reap(), 10);
     let used = u16::try_from(a.guest.front.returned(RECEIVES).len()).unwrap();
-    // A new process; the front end's queues go on where their used rings end.
+    // A new process; the front end's queues continue at their used indices.
     a.port = VhostPort::open(&VhostConfig::at(&a.socket.0)).unwrap();
     let mut front = FrontEnd::connect(&a.socket.0, 64, USUAL);
     std::mem::swap(&mut front.memory, &mut a.guest.front.memory);
@@ -115,11 +115,11 @@ fn an_upgrade_finds_every_buffer_with_its_guest() {
 }
 
 #[test]
-fn we_may_be_the_one_who_connects_and_comes_again() {
+fn the_port_may_be_the_side_that_connects_and_reconnects() {
     let socket = Socket::new("client");
     let config = VhostConfig { role: Role::Connect, ..VhostConfig::at(&socket.0) };
     let mut port = VhostPort::open(&config).unwrap();
-    // Nobody is there, which is no error.
+    // There is no front end, which is no error.
     port.attend(Instant::EPOCH).unwrap();
     for _ in 0..2 {
         let listener = std::os::unix::net::UnixListener::bind(&socket.0).unwrap();
@@ -171,7 +171,7 @@ fn memory_that_is_added_and_taken_away_while_the_guest_runs() {
     a.guest.front.send_request(&mut a.port, request::ADD_MEM_REG, &region, &[more.as_fd()]);
     let sent = offer_from(&mut a, 0).unwrap().unwrap();
     a.guest.front.send_request(&mut a.port, request::REM_MEM_REG, &region, &[]);
-    // Frames on probation have a copy; without one the bytes would be zero and the read an error.
+    // Frames in probation have a copy; without it the bytes would be zero and the read an error.
     let mut bytes = vec![1; 500];
     a.port.read(sent.token, 0, &mut bytes, Reading::First).unwrap();
     let refused = offer_from(&mut a, 1).unwrap_err().to_string();

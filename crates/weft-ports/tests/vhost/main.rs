@@ -1,4 +1,4 @@
-//! vhost-user ports, in front of a driver that was made by hand.
+//! Tests of vhost-user ports with a hand-written driver.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -29,7 +29,7 @@ fn tenant(name: &str, size: u16, features: u64, receive_len: u32) -> Tenant {
     Tenant { port, guest, socket }
 }
 
-/// A frame of an unassigned EtherType under a virtio header that asks for nothing, of `len` bytes in all.
+/// Returns a frame of an unassigned EtherType with a virtio header without offloads, `len` bytes in total.
 fn frame(rng: &mut Rng, len: usize) -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..len).map(|_| rng.next_u64().to_le_bytes()[0]).collect();
     bytes[..12].fill(0);
@@ -42,7 +42,7 @@ fn millis(count: u64) -> Instant {
     Instant::from_nanos(count * 1_000_000)
 }
 
-/// Returns the part of a received frame that was sent: all but the header's `num_buffers`.
+/// Returns a received frame without the header's `num_buffers`, which the port sets.
 fn sent_part(received: &[u8]) -> &[u8] {
     &received[12..]
 }

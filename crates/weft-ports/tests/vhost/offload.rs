@@ -1,4 +1,4 @@
-//! Guests that want their frames finished: cut, and with checksums (virtio 1.2, 5.1.6.4).
+//! Tests of guests that need frames segmented and with complete checksums (virtio 1.2, 5.1.6.4).
 
 use weft_ports::Port;
 use weft_vpc::Frame;
@@ -12,8 +12,8 @@ use crate::tenant;
 /// The features that a guest without offloads accepts.
 const PLAIN: u64 = USUAL & !(bit::GUEST_CSUM | bit::GUEST_TSO4 | bit::GUEST_TSO6 | bit::GUEST_ECN);
 
-/// A TCP packet of so much payload, whose checksum the sender left to its device, and whose segments have
-/// `segment` bytes; none if zero.
+/// Returns a TCP packet whose checksum the sender left to its device, and whose segments have `segment` bytes; 0 means
+/// no segmentation.
 fn tcp(payload: &[u8], segment: u16) -> Vec<u8> {
     let len = u16::try_from(40 + payload.len()).unwrap();
     let mut ip = vec![0x45, 0, 0, 0, 0, 7, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
@@ -31,7 +31,7 @@ fn tcp(payload: &[u8], segment: u16) -> Vec<u8> {
     [&virtio, &ethernet[..], &ip, &tcp, payload].concat()
 }
 
-/// The ones' complement sum of 16-bit words (RFC 1071).
+/// Returns the ones' complement sum of 16-bit words (RFC 1071).
 fn sum(bytes: &[u8]) -> u16 {
     let words = bytes.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1]));
     let total: u32 = words.sum();
@@ -80,7 +80,7 @@ fn a_super_frame_stays_whole_for_a_guest_that_takes_it() {
     assert_eq!((frames.len(), counters.segmented), (1, 0));
     assert!(frames[0][12..] == frame[12..]);
     assert_eq!(frames[0][..10], frame[..10]);
-    // A guest that knows no UDP super-frames gets TCP's: the port tells them apart only when they are there.
+    // A guest without UDP super-frames still receives TCP's: the port distinguishes them per frame.
     assert_eq!(u16::from_le_bytes([frames[0][10], frames[0][11]]), 11);
 }
 

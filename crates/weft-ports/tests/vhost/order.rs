@@ -1,4 +1,4 @@
-//! In-place guest reordering (BIFROST, 4.2, figure 12), and what happens when the guest's buffers run out.
+//! Tests of in-place guest reordering (BIFROST, 4.2, figure 12), and of exhausted guest buffers.
 
 use weft_ports::{HEAD_LEN, Port};
 use weft_units::Seed;
@@ -12,7 +12,7 @@ fn packets_are_placed_as_they_arrive_and_shown_in_order_with_one_interrupt() {
     let mut b = tenant("figure12", 8, USUAL & !bit::EVENT_IDX, 1_536);
     let mut rng = Seed(1).rng();
     let frames: Vec<_> = (0..3).map(|_| frame(&mut rng, 200)).collect();
-    // They arrive 3, 1, 2: descriptors 0, 1, 2 are taken in this order.
+    // The frames arrive in the order 3, 1, 2, which take descriptors 0, 1, 2.
     let [third, first, second] = [2, 0, 1].map(|at: usize| {
         let slot = b.port.claim(200, Turn::Early, Staging::InPlace).unwrap();
         b.port.place(slot, 100, &frames[at][100..]).unwrap();
@@ -37,7 +37,7 @@ fn packets_are_placed_as_they_arrive_and_shown_in_order_with_one_interrupt() {
 }
 
 #[test]
-fn with_event_idx_the_guest_says_after_which_buffer_it_wants_an_interrupt() {
+fn with_event_idx_the_guest_selects_the_buffer_after_which_it_wants_an_interrupt() {
     use std::sync::atomic::Ordering;
 
     use vm_memory::{Bytes, GuestAddress};
@@ -53,7 +53,7 @@ fn with_event_idx_the_guest_says_after_which_buffer_it_wants_an_interrupt() {
         b.port.flush().unwrap();
         interrupts.push(b.guest.front.interrupts(RECEIVES));
     }
-    // used_event 2: when the third buffer is shown (virtio 1.2, 2.7.7.2).
+    // used_event 2: an interrupt when the third buffer is used (virtio 1.2, 2.7.7.2).
     assert_eq!(interrupts, [0, 0, 1, 0]);
 }
 
@@ -78,7 +78,7 @@ fn the_frame_that_all_others_wait_for_gets_a_buffer_although_they_hold_all() {
     let mut b = tenant("hold-all", 16, USUAL, 1_536);
     let mut rng = Seed(1).rng();
     let frames: Vec<_> = (0..17).map(|_| frame(&mut rng, 1_500)).collect();
-    // The first is late; the others take the ring up.
+    // The first frame is late; the others fill the ring.
     let early: Vec<_> = frames[1..]
         .iter()
         .map(|frame| (b.port.claim(1_500, Turn::Early, Staging::InPlace).unwrap(), frame))
@@ -93,7 +93,7 @@ fn the_frame_that_all_others_wait_for_gets_a_buffer_although_they_hold_all() {
     b.port.flush().unwrap();
     b.guest.receive();
     assert_eq!(b.guest.received.len(), 16);
-    // The one that made room waits for the guest, which has offered its buffers again.
+    // The evicted frame waits for buffers, which the guest has made available again.
     b.port.attend(millis(1)).unwrap();
     b.guest.receive();
     let received: Vec<_> = b.guest.received.iter().map(|frame| sent_part(frame)).collect();
@@ -113,7 +113,7 @@ fn a_slow_guest_makes_the_sender_wait_and_costs_no_memory() {
     }
     let mut gathered = 0;
     for _ in 0..100 {
-        // One frame may wait here; the others with their sender.
+        // One frame may wait in the port; the others wait at their sender.
         if let Some(slot) = b.port.claim(1_500, Turn::Next, Staging::InPlace) {
             b.port.complete(slot);
             gathered += 1;

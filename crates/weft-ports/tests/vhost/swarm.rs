@@ -1,5 +1,5 @@
-//! Two guests and a bad network, while anything may happen to guests and buffers: every frame arrives once, whole, in
-//! order. A failure names its seed, and the seed becomes a named test.
+//! Random tests of two guests and a lossy network, with random events at guests and buffers: every frame arrives once,
+//! whole, in order. A failure names its seed, and the seed becomes a named test.
 
 use weft_ports::Port;
 use weft_units::{Duration, Rng, Seed};
@@ -8,7 +8,7 @@ use crate::common::front_end::{USUAL, bit};
 use crate::common::wire::{Weather, Wire};
 use crate::{Tenant, frame, millis, sent_part, tenant};
 
-/// A guest of random abilities.
+/// Returns a guest with random features.
 fn any_tenant(name: &str, rng: &mut Rng) -> Tenant {
     let size = 16 << rng.below(6);
     let mut features = USUAL;
@@ -24,8 +24,8 @@ fn any_tenant(name: &str, rng: &mut Rng) -> Tenant {
     tenant(name, size, features, if mergeable { 1_536 } else { 16_384 })
 }
 
-/// Something that a network does not expect.
-fn happen(a: &mut Tenant, b: &mut Tenant, next: &mut usize, now: u64, rng: &mut Rng) {
+/// Performs a random disturbance.
+fn disturb(a: &mut Tenant, b: &mut Tenant, next: &mut usize, now: u64, rng: &mut Rng) {
     match rng.below(60) {
         0 => *next -= a.guest.restart(&mut a.port),
         1 => drop(b.guest.restart(&mut b.port)),
@@ -68,7 +68,7 @@ fn every_frame_arrives_once_and_in_order_whatever_happens_to_guests() {
                 next += 1;
             }
             let before = next;
-            happen(&mut a, &mut b, &mut next, turn, &mut rng);
+            disturb(&mut a, &mut b, &mut next, turn, &mut rng);
             restarts += u64::from(next != before);
             a.port.attend(millis(turn)).unwrap();
             b.port.attend(millis(turn)).unwrap();

@@ -1,4 +1,4 @@
-//! Frames from guest to guest over a bad network, for guests that negotiate this or that.
+//! Tests of frames from guest to guest over a lossy network, for guests with different features.
 
 use weft_ports::{Custody, Port};
 use weft_units::Seed;
@@ -48,7 +48,7 @@ fn frames_of_all_sizes_cross_in_order_over_merged_buffers() {
     assert_eq!((sent.sent_frames, received.received_frames), (400, 400));
     assert_eq!(sent.sent_bytes, received.received_bytes);
     assert_eq!(received.lost + received.bad_header + sent.bad_chain + sent.unreadable, 0);
-    // This guest waits until it has its buffers back, as the first retransmission showed.
+    // The first retransmission showed that this guest keeps its buffers unchanged until they return.
     assert_eq!(a.port.custody(), Custody::Guest);
     assert_eq!(a.port.holdings().taken, 0);
 }
@@ -76,7 +76,7 @@ fn small_frames_of_an_ordinary_guest_need_no_memory_here() {
     let mut a = tenant("small-a", 1_024, USUAL, 1_536);
     let mut b = tenant("small-b", 1_024, USUAL, 1_536);
     carry(&mut a, &mut b, 1_514, 3_000, 4);
-    // Custody is the guest's now: a frame that is held costs its head and where it begins.
+    // The guest has custody now: a held frame costs only its head and its first descriptor.
     for _ in 0..200 {
         assert!(a.guest.send(&frame(&mut Seed(5).rng(), 1_526)));
     }

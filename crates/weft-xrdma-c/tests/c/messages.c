@@ -196,6 +196,6 @@ int main(void) {
     endings(at, near_end, far_end);
     refusals();
     CHECK(xrdma_context_destroy(client) == 0 && xrdma_context_destroy(server) == 0);
-    printf("all said what they should\n");
+    printf("all calls behave as documented\n");
     return 0;
 }

@@ -1,4 +1,4 @@
-//! Connection set-up, with and without the cache of queue pairs (X-RDMA, section VII.C), and rdma_cm beside it.
+//! Measures connection set-up with and without the cache of queue pairs (X-RDMA, section VII.C), and with rdma_cm.
 
 use std::process::{Command, Stdio};
 
@@ -9,9 +9,10 @@ use crate::LIBRARY;
 use crate::end::{End, ask, close, connect, node};
 use crate::figures::{median, micros, spread};
 
-/// Channels that are set up one after the other in a round.
+/// Number of channels set up one after the other in a round.
 const SINGLY: usize = 200;
-/// As many as the paper's, less the one that parameters are set by: a process of this device has no more.
+/// Number of channels set up at once: the paper's number, which is this device's maximum per process, less the control
+/// channel.
 const AT_ONCE: usize = 4095;
 
 const CACHES: [(&str, &str); 2] =
@@ -28,7 +29,7 @@ pub(crate) fn measure(rounds: usize) {
     for _ in 0..rounds {
         for (which, (_, cache)) in CACHES.into_iter().enumerate() {
             set_both(&mut node, control, cache);
-            // The first times fill the caches.
+            // The first run fills the caches and is not counted.
             for figures in [None, Some(&mut ours[which])] {
                 let micros = offers(&mut node);
                 figures.into_iter().for_each(|figures| figures.push(micros));
@@ -78,12 +79,12 @@ fn set_both(node: &mut Node, control: ChannelId, parameter: &str) {
     ask(node, control, parameter);
 }
 
-/// Waits until the other end has no channel but the one it is asked by.
+/// Waits until the other end has no channel except the control channel.
 fn wait_until_idle(node: &mut Node, control: ChannelId) {
     while ask(node, control, "").channels != 1 {}
 }
 
-/// The work of this end of a channel without its peer, microseconds.
+/// Returns the time of this end's part of a set-up, without the peer, in microseconds.
 fn offers(node: &mut Node) -> f64 {
     let now = node.now();
     let offered: Vec<_> =
@@ -94,7 +95,7 @@ fn offers(node: &mut Node) -> f64 {
     took
 }
 
-/// The typical time to set one up, microseconds.
+/// Returns the median time to set up one channel, in microseconds.
 fn one_by_one(node: &mut Node, end: &End) -> f64 {
     let mut each = Vec::new();
     for _ in 0..SINGLY {
@@ -106,7 +107,7 @@ fn one_by_one(node: &mut Node, end: &End) -> f64 {
     median(&each)
 }
 
-/// The time until the last is there, milliseconds.
+/// Returns the time until the last channel is open, in milliseconds.
 fn all_at_once(node: &mut Node, end: &End) -> f64 {
     let began = node.now();
     let channels = connect(node, end, AT_ONCE);
@@ -115,7 +116,8 @@ fn all_at_once(node: &mut Node, end: &End) -> f64 {
     took
 }
 
-/// The same by rdma_cm on the same device, with queue pairs of few requests and without memory, milliseconds.
+/// Returns the time with rdma_cm on the same device, with queue pairs of few requests and without memory, in
+/// milliseconds.
 fn cmtime() -> Option<f64> {
     let start = |more: &[&str]| {
         let mut command = Command::new("timeout");
@@ -124,12 +126,12 @@ fn cmtime() -> Option<f64> {
         command.spawn().expect("it starts")
     };
     let mut server = start(&[]);
-    // Its client tries again until the server is there.
+    // The client retries until the server listens.
     let client = start(&["-s", "127.0.0.1"]).wait_with_output().expect("it ends");
     let _ = server.kill();
     let _ = server.wait();
     let printed = String::from_utf8_lossy(&client.stdout);
-    // Each step of all connections before the next step; the last two undo them.
+    // The program performs each step for all connections before the next step; the last two tear down.
     let steps = ["create id", "resolve addr", "resolve route", "create qp", "connect "];
     let of = |step: &str| {
         let line = printed.lines().find(|line| line.starts_with(step))?;

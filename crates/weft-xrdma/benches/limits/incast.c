@@ -1,6 +1,6 @@
-/* A receiver that looks away, and its senders, on bare verbs: `incast QPS MESSAGES DEPTH RNR_RETRY STOP_MS`.
- * Two processes meet over a pipe. Prints queue pairs that broke, messages that came, milliseconds until
- * nothing more came, and the seconds of processor time that the senders took. */
+/* A receiver that stops polling, and its senders, on bare verbs: `incast QPS MESSAGES DEPTH RNR_RETRY STOP_MS`.
+ * Two processes connect over a pipe. Prints the number of broken queue pairs, the number of messages received, the
+ * milliseconds until the last message, and the senders' processor time in seconds. */
 #include <infiniband/verbs.h>
 #include <poll.h>
 #include <stdint.h>
@@ -105,14 +105,14 @@ static void meet(struct end *end, int with)
 	}
 }
 
-/* The other end is done with a step. */
+/* Waits until the other end has finished a step. */
 static void sync_with(int with)
 {
 	char byte = 0;
 	check(write(with, &byte, 1) == 1 && read(with, &byte, 1) == 1, "the other end");
 }
 
-/* Prints how many queue pairs broke. */
+/* Prints the number of broken queue pairs. */
 static void send_all(int with)
 {
 	struct end end = { 0 };
@@ -125,7 +125,7 @@ static void send_all(int with)
 			struct ibv_send_wr wr = {
 				.wr_id = i, .sg_list = &sge, .num_sge = 1, .opcode = IBV_WR_SEND,
 			}, *bad;
-			/* It may be broken already. */
+			/* The queue pair may be broken already. */
 			(void)ibv_post_send(end.qps[i], &wr, &bad);
 		}
 	int broken = 0, left = qps * messages;
@@ -149,7 +149,7 @@ static void send_all(int with)
 	sync_with(with);
 }
 
-/* Prints how many messages came, and when the last. */
+/* Prints the number of messages received, and the time of the last. */
 static void receive_all(int with)
 {
 	struct end end = { 0 };
@@ -161,11 +161,11 @@ static void receive_all(int with)
 	sync_with(with);
 	double began = now_ms(), last = began;
 	usleep(stop_ms * 1000);
-	struct pollfd told = { .fd = with, .events = POLLIN };
+	struct pollfd from_senders = { .fd = with, .events = POLLIN };
 	int came = 0, over = 0;
 	while (came < qps * messages && !over) {
-		/* Senders that are done have no more under way. */
-		over = poll(&told, 1, 0) > 0;
+		/* Senders that have finished have no messages in flight. */
+		over = poll(&from_senders, 1, 0) > 0;
 		struct ibv_wc wc[64];
 		int n;
 		while ((n = ibv_poll_cq(end.cq, 64, wc)) > 0)

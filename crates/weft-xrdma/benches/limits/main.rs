@@ -1,9 +1,9 @@
-//! Measures the limits: connections by the thousand, memory, and receivers that stop.
+//! Measures the limits: thousands of connections, memory, and receivers that stop polling.
 //!
 //! `cargo bench -p weft-xrdma --bench limits -- [ROUNDS] [connections] [memory] [rnr]`
 //!
-//! Both ends are processes of this host. Connections are set up in either way in turns, ROUNDS (5) times; printed
-//! are medians, the least and the most.
+//! Both ends are processes of this host. The ways to set up connections alternate, ROUNDS (5) times; the output has
+//! medians, minima and maxima.
 
 #[path = "../../tests/limits/end.rs"]
 mod end;

@@ -1,5 +1,5 @@
-//! Measures the memory of channels: idle and loaded, with messages in frames and read on demand (X-RDMA, section
-//! VII.A); and how the cache follows the load.
+//! Measures the memory of channels, idle and loaded, with messages in frames and read on demand (X-RDMA, section
+//! VII.A), and the cache's size under changing load.
 
 use weft_units::Duration;
 use weft_xrdma::{ChannelId, Node, Payload};
@@ -10,7 +10,7 @@ const MIB: f64 = (1 << 20) as f64;
 /// Bytes of each message.
 const MESSAGE: usize = 4096;
 
-/// `small` of the parameters: every message in its frame, or none.
+/// Values of the parameter `small`: every message in its frame, or none.
 const MODES: [&str; 2] = ["small=4096", "small=64"];
 
 pub(crate) fn measure() {
@@ -40,7 +40,7 @@ pub(crate) fn measure() {
     up_and_down();
 }
 
-/// Of the receiving end, beyond what it had without channels, MiB.
+/// The memory of the receiving end, beyond its memory without channels, MiB.
 #[derive(Clone, Copy)]
 struct Footprint {
     registered: f64,
@@ -53,7 +53,7 @@ impl Footprint {
     }
 }
 
-/// Idle, and the most while every channel has carried messages.
+/// Returns the memory of idle channels, and the maximum after every channel has carried messages.
 fn footprint(channels: usize, depth: u32, mode: &str) -> (Footprint, Footprint) {
     let depth = format!("depth={depth}");
     let parameters = [mode, &depth, "memory_limit=2GiB", "memory_region=64KiB"];
@@ -73,7 +73,7 @@ fn footprint(channels: usize, depth: u32, mode: &str) -> (Footprint, Footprint) 
     (of(idle.registered, idle.resident), of(busy.most.max(busy.registered), busy.resident))
 }
 
-/// Sends messages on every channel in turn, as many as their windows take; says how many.
+/// Sends messages on every channel in turn, as their windows allow. Returns their number.
 fn load(node: &mut Node, channels: &[ChannelId], len: usize, each: u64) -> u64 {
     let body = vec![7; len];
     for _ in 0..each {
@@ -86,7 +86,7 @@ fn load(node: &mut Node, channels: &[ChannelId], len: usize, each: u64) -> u64 {
     each * channels.len() as u64
 }
 
-/// The cache's regions come with large messages and go when they are over.
+/// Measures the cache while large messages arrive and after they end.
 fn up_and_down() {
     let parameters = ["memory_limit=2GiB", "memory_keep=200ms"];
     let end = End::start(&parameters);
@@ -117,7 +117,7 @@ fn up_and_down() {
     say(&mut node, "32 channels closed, 400 ms later", false);
 }
 
-/// Lets time pass for what is given back after a while.
+/// Waits until the cache has freed unused memory.
 fn rest(node: &mut Node) {
     let until = node.now() + Duration::from_millis(400);
     while node.now() < until {

@@ -1,4 +1,5 @@
-//! A receiver that stops polling, and a thousand senders (X-RDMA, section VII.C); bare verbs beside it.
+//! Measures a receiver that stops polling, with a thousand senders (X-RDMA, section VII.C), and bare verbs for
+//! comparison.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +12,7 @@ use crate::end::{End, ask, connect, node};
 use crate::figures::micros;
 
 const SENDERS: usize = 1000;
-/// Messages of each, three times its window.
+/// Number of messages of each sender, three times its window.
 const MESSAGES: usize = 100;
 const STOPS_FOR_MS: u64 = 3000;
 
@@ -36,14 +37,14 @@ pub(crate) fn measure() {
 }
 
 fn print(who: &str, broken: u64, delivered: u64, took_ms: f64, cpu_s: f64) {
-    // No comma: sentences of the docs name ways in lists.
+    // No comma, because the docs list these names in sentences.
     let way = who.replace(", rnr", " with rnr");
     let row = json!({ "way": way, "broken": broken, "delivered": delivered });
     figure_row("x-rdma-fig9", &row);
     println!("{who:<34} {broken:>8} {delivered:>10} {took_ms:>14.0} {cpu_s:>10.2} s");
 }
 
-/// `rnr_retry` is 0 on channels: each RNR breaks one.
+/// Measures channels, whose `rnr_retry` is 0: each RNR breaks one.
 fn channels() {
     let end = End::start(&[]);
     let mut node = node(&[""; 0]);
@@ -99,7 +100,7 @@ fn compile() -> Result<String, String> {
     Ok(program)
 }
 
-/// The same with queue pairs and nothing above them.
+/// Measures bare queue pairs.
 fn bare(program: &str, rnr_retry: u32) {
     let words = [SENDERS, MESSAGES, 32].map(|number| number.to_string());
     let mut command = Command::new("timeout");

@@ -1,4 +1,4 @@
-//! Programs that play ping-pong, and the figures they print.
+//! The programs that play ping-pong, and the parsers of their output.
 
 use std::process::Stdio;
 
@@ -8,9 +8,9 @@ use crate::end::Mode;
 use crate::library::{BARE, program};
 use crate::pair::{Stage, finish, next_port, until_listening};
 
-/// Round trips of a run; fewer where they take long.
+/// Maximum number of round trips of a run.
 const ROUND_TRIPS: u32 = 5_000;
-/// Bytes that a run moves one way, about.
+/// The approximate number of bytes that a run moves in one direction.
 const MOVED: u32 = 256 << 20;
 
 /// A way to play ping-pong.
@@ -22,11 +22,12 @@ pub(crate) enum Contender {
     Messages(Mode),
     /// `ucx_perftest`, one of its tests.
     Ucx(&'static str, &'static str),
-    /// libfabric's `fi_pingpong`, on its leanest endpoint. It tells only the mean; the least of five runs.
+    /// libfabric's `fi_pingpong`, on its leanest endpoint. It prints only the mean; the result is the minimum of five
+    /// runs.
     Libfabric,
 }
 
-/// All of them; the first is what the others are compared with.
+/// Returns all contenders; the others are compared with the first.
 pub(crate) fn contenders() -> Vec<Contender> {
     vec![
         Contender::Bare,
@@ -51,7 +52,7 @@ impl Contender {
         }
     }
 
-    /// Microseconds one way; `None` if an end failed.
+    /// Returns the microseconds one way; `None` if an end failed.
     pub(crate) fn run(&self, stage: &impl Stage, size: u32) -> Option<f64> {
         let trips = ROUND_TRIPS.min(MOVED / size.max(1)).max(20);
         match self {
@@ -84,7 +85,7 @@ impl Contender {
     }
 }
 
-/// The mean of a short run.
+/// Returns the mean of a short run.
 fn libfabric(stage: &impl Stage, size: u32) -> Option<f64> {
     let trips = 2_000.min(MOVED / size.max(1)).max(10);
     let common = format!("fi_pingpong -p verbs -e msg -S {size} -I {trips}");
@@ -97,12 +98,12 @@ fn libfabric(stage: &impl Stage, size: u32) -> Option<f64> {
     printed.lines().last()?.split_whitespace().nth(6)?.parse().ok()
 }
 
-/// The last number that was printed.
+/// Returns the last number in the output.
 fn last(printed: &str) -> Option<f64> {
     printed.split_whitespace().last()?.parse().ok()
 }
 
-/// Runs both ends; what the client printed, if it succeeded.
+/// Runs both ends. Returns the client's output if it succeeded.
 fn both(
     stage: &impl Stage,
     server: impl Fn(u16) -> String,
@@ -110,7 +111,7 @@ fn both(
 ) -> Option<String> {
     let port = next_port();
     let start = |second: bool, line: &str| {
-        // Each end has a processor, before others where that is permitted: what is measured is not the scheduler.
+        // Each end has its own processor, with priority if that is permitted, to exclude the scheduler.
         let line = format!("taskset -c {} nice -n -20 {line}", u8::from(second));
         let words: Vec<&str> = line.split_whitespace().collect();
         let mut command = program(&words);
@@ -121,7 +122,7 @@ fn both(
     until_listening(&mut serving, port);
     let client = client(port, &stage.server());
     let (succeeded, printed) = finish(start(true, &client));
-    // Some serve for ever. It is asked, not killed: `timeout` passes that on.
+    // Some servers never end. SIGTERM, unlike SIGKILL, is passed on by `timeout`.
     let pid = Pid::from_raw(i32::try_from(serving.id()).expect("a process")).expect("not zero");
     let _ = kill_process(pid, Signal::TERM);
     let (_, said) = finish(serving);

@@ -1,4 +1,4 @@
-//! Both ends of a ping-pong of messages, without a copy and without sleep, as bare verbs would do it.
+//! Both ends of a ping-pong of messages, without copies and without sleep, as on bare verbs.
 
 use std::error::Error;
 
@@ -31,8 +31,8 @@ impl Mode {
     }
 }
 
-/// The longest message, bytes.
-const LONGEST: u32 = 16 << 20;
+/// Maximum length of a message, bytes.
+const MAX_MESSAGE: u32 = 16 << 20;
 
 /// Runs an end: `answer PORT`, or `MODE ADDRESS:PORT SIZE COUNT`.
 pub(crate) fn run(words: &[String]) -> Outcome {
@@ -46,7 +46,7 @@ pub(crate) fn run(words: &[String]) -> Outcome {
     }
 }
 
-/// Messages that come, one after the other, until a channel ends.
+/// Returns the next message, or `None` when a channel ends.
 fn receive(node: &mut Node) -> Option<(ChannelId, Message)> {
     loop {
         node.poll();
@@ -62,13 +62,13 @@ fn receive(node: &mut Node) -> Option<(ChannelId, Message)> {
     }
 }
 
-/// Bytes that are sent again and again, and the same in registered memory: nobody changes them.
+/// The constant bytes of every message, in normal and in registered memory.
 struct Body {
     bytes: [u8; COPIED],
     block: Block,
 }
 
-/// Up to here a copy costs less than a second piece of memory.
+/// Maximum length that is copied: up to here a copy costs less than a second piece of memory.
 const COPIED: usize = 256;
 
 impl Body {
@@ -87,7 +87,7 @@ impl Body {
 
 fn answer(port: u16) -> Outcome {
     let mut node = Node::new(Options::default())?;
-    let body = Body::new(&mut node, LONGEST)?;
+    let body = Body::new(&mut node, MAX_MESSAGE)?;
     node.listen(([0, 0, 0, 0], port).into())?;
     while let Some((channel, message)) = receive(&mut node) {
         let body = body.of(message.len());

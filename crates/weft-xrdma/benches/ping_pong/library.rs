@@ -1,4 +1,4 @@
-//! The library as programs load it, and the bare ping-pong.
+//! The library for the programs to load, and the bare ping-pong.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 // The archives are made with the libraries.
 use {weft_rdmacm as _, weft_verbs as _};
 
-/// The folder.
+/// The folder of the library.
 pub(crate) static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
     weft_testkit::link_verbs(Path::new(env!("CARGO_TARGET_TMPDIR")).join("ping-pong-bench"), true)
 });
@@ -25,7 +25,7 @@ pub(crate) static BARE: LazyLock<String> = LazyLock::new(|| {
     program.to_str().expect("a path of ours").to_owned()
 });
 
-/// A program on our device, which UCX finds too.
+/// Returns a command that runs a program on our device, which UCX finds too.
 pub(crate) fn program(words: &[&str]) -> Command {
     let mut command = weft_testkit::program_on(&LIBRARY, words);
     command.env("LD_PRELOAD", LIBRARY.join("libweft_preload.so"));

@@ -1,10 +1,10 @@
-//! Measures messages beside bare verbs, and beside the middleware that others use, all on our device.
+//! Compares messages with bare verbs and with other middleware, all on our device.
 //!
 //! `cargo bench -p weft-xrdma --bench ping_pong -- [ROUNDS] [one-host] [two-hosts] [SIZE...B]`
 //!
-//! Contenders take turns, ROUNDS (5) times for each size. A run's figure is its median round trip, halved;
-//! libfabric's program tells only a mean, of which the least of five runs is taken. Printed are the median of the
-//! rounds and of their ratios to bare verbs. `two-hosts` needs root for network namespaces.
+//! Contenders alternate, ROUNDS (5) times for each size. A run's result is half of its median round trip; libfabric's
+//! program prints only a mean, so the minimum of five runs is used. The output has the median of the rounds and of
+//! their ratios to bare verbs. `two-hosts` needs root for network namespaces.
 
 #[path = "../../../weft-verbs/tests/programs/pair.rs"]
 #[expect(dead_code, reason = "it is the tests' of weft-verbs")]
@@ -21,7 +21,7 @@ use contenders::{Contender, contenders};
 use pair::{OneHost, Stage};
 use stage::Two;
 
-/// Bytes of the messages: what the paper shows, and three that are read by their receiver.
+/// Lengths of the messages in bytes: the paper's, and three for messages that the receiver READs.
 const SIZES: [u32; 11] = [8, 32, 64, 128, 256, 512, 1024, 2048, 4096, 65_536, 1 << 20];
 
 const SECTIONS: [&str; 2] = ["one-host", "two-hosts"];
@@ -64,7 +64,7 @@ fn compare(place: &str, stage: &impl Stage, sizes: &[u32], rounds: usize) {
     for &size in sizes {
         let mut figures = vec![Vec::new(); contenders.len()];
         for round in 0..rounds {
-            // Who begins changes, so that what the machine does besides meets everybody.
+            // The first contender changes, so that other load of the machine affects all equally.
             for turn in 0..contenders.len() {
                 let index = (round + turn) % contenders.len();
                 figures[index].push(contenders[index].run(stage, size));

@@ -1,8 +1,8 @@
-//! The table of what contenders made of it.
+//! The table of the contenders' results.
 
 use weft_testkit::{figure_row, json};
 
-/// Gives the rows of X-RDMA's figure 7: a row a contender and round.
+/// Writes the rows of X-RDMA's figure 7: one per contender and round.
 pub(crate) fn rows(size: u32, names: &[&str], figures: &[Vec<Option<f64>>]) {
     for (name, own) in names.iter().zip(figures) {
         for latency in own.iter().flatten() {
@@ -12,7 +12,7 @@ pub(crate) fn rows(size: u32, names: &[&str], figures: &[Vec<Option<f64>>]) {
     }
 }
 
-/// Prints a row a contender: its time, and how it stands to the first of the same round.
+/// Prints a row per contender: its time, and its ratio to the first contender in the same round.
 pub(crate) fn print(title: &str, names: &[&str], figures: &[Vec<Option<f64>>]) {
     println!("\n{title} (us one way, {} rounds)", figures[0].len());
     println!("{:<26} {:>9} {:>20} {:>8} {:>15}", "", "median", "least to most", "ratio", "spread");
@@ -41,7 +41,7 @@ fn ends(of: &[f64]) -> (f64, f64) {
     (least, most)
 }
 
-/// The middle one, or the mean of the two in the middle.
+/// Returns the median.
 pub(crate) fn median(mut of: Vec<f64>) -> Option<f64> {
     of.sort_by(f64::total_cmp);
     let middle = of.len().checked_sub(1)? / 2;

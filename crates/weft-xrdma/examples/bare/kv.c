@@ -9,21 +9,21 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-/* Receive requests: the peer's window, and what tells of credits outside it. */
+/* Receive requests: the peer's window, and the frames with credits outside it. */
 #define RECEIVES (2 * DEPTH)
-/* Frames that are taken before a credit is sent alone. */
+/* Number of received frames after which a frame with credits only is sent. */
 #define CREDIT_EVERY (DEPTH / 2)
 
 enum kind { MESSAGE = 1, LARGE = 2, READ_DONE = 3, CREDIT = 4 };
 
-/* Before every frame. */
+/* The header of every frame. */
 struct header {
 	uint8_t kind;
 	uint8_t reserved[3];
-	/* Frames of the receiver's that the sender has taken since it last said so. */
+	/* Frames that the sender has received since its last credits. */
 	uint32_t credits;
 	uint64_t length;
-	/* Of a large message: where it lies, its key, and which it is. */
+	/* The address, the key and the number of a large message. */
 	uint64_t address;
 	uint32_t rkey;
 	uint32_t number;
@@ -31,7 +31,7 @@ struct header {
 
 #define FRAME (sizeof(struct header) + SMALL)
 
-/* A message that waits for the window or, if it is large, for its receiver to have read it. */
+/* A message that waits for the window or, if it is large, until the receiver has read it. */
 struct outgoing {
 	struct outgoing *next;
 	uint32_t number;
@@ -39,7 +39,7 @@ struct outgoing {
 	struct buffer body;
 };
 
-/* What a work request is for; its number is the address of this. */
+/* The purpose of a work request; the request's wr_id is the address of this. */
 struct request {
 	struct peer *peer;
 	enum work { RECEIVE, SEND, READ } work;
@@ -52,14 +52,14 @@ struct peer {
 	struct ibv_qp *qp;
 	int socket;
 	struct buffer receives, sends;
-	/* Frames that may still be sent, slots of `sends` that are free, and frames taken that the peer does
-	 * not know of. */
-	unsigned credits, untold;
+	/* Frames that may still be sent, free slots of `sends`, and received frames whose credits were not sent
+		 * yet. */
+	unsigned credits, unsent_credits;
 	unsigned free_slots[RECEIVES], free_count;
-	/* Messages that wait to be sent, in order; large ones that wait to be read; ends of reading to tell. */
+	/* Messages that wait to be sent, in order; large ones that wait to be read; READ_DONE frames to send. */
 	struct outgoing *waiting, **waiting_end, *lent;
 	uint32_t next_number;
-	/* Messages whose bodies are being read, in order; the first is under way. */
+	/* Messages whose bodies are being read, in order; the READ of the first is in progress. */
 	struct incoming *reading, **reading_end;
 	uint32_t done[DEPTH];
 	unsigned done_count;
@@ -73,7 +73,7 @@ struct incoming {
 	struct buffer body;
 };
 
-/* What the other end is told over TCP. */
+/* The parameters of an end, exchanged over TCP. */
 struct hello {
 	uint32_t qp;
 	uint32_t psn;
@@ -104,7 +104,7 @@ static void buffer_free(struct buffer *buffer)
 	*buffer = (struct buffer) { 0 };
 }
 
-/* Prefers an IPv4 address, which is what peers are told first. */
+/* Finds the address for peers, preferably IPv4. */
 static int find_gid(struct device *device)
 {
 	static const uint8_t mapped[12] = { [10] = 0xff, [11] = 0xff };
@@ -172,7 +172,7 @@ int device_arm(struct device *device)
 		ibv_ack_cq_events(cq, 1);
 	if (ibv_req_notify_cq(device->cq, 0))
 		return -1;
-	/* What completed before tells nobody. */
+	/* Earlier completions do not make the descriptor readable. */
 	return device_poll(device);
 }
 
@@ -207,7 +207,7 @@ static int to_ready(struct peer *peer, const struct hello *own, const struct hel
 	           IBV_QP_MAX_DEST_RD_ATOMIC | IBV_QP_MIN_RNR_TIMER;
 	if (ibv_modify_qp(peer->qp, &attr, mask))
 		return -1;
-	/* Credits see to it that no receiver is ever unready. */
+	/* Credits ensure that every receiver is ready, so that RNR cannot occur. */
 	attr = (struct ibv_qp_attr) {
 		.qp_state = IBV_QPS_RTS, .sq_psn = own->psn, .timeout = 14, .retry_cnt = 7, .rnr_retry = 0,
 		.max_rd_atomic = 1,
@@ -219,8 +219,8 @@ static int to_ready(struct peer *peer, const struct hello *own, const struct hel
 
 static int exchange(int socket, const struct hello *own, struct hello *other)
 {
-	struct timeval patience = { .tv_sec = 5 };
-	setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+	struct timeval timeout = { .tv_sec = 5 };
+	setsockopt(socket, SOL_SOCKET, SO_RCVTIMEO, &timeout, sizeof timeout);
 	if (send(socket, own, sizeof *own, MSG_NOSIGNAL) != sizeof *own)
 		return -1;
 	ssize_t got = recv(socket, other, sizeof *other, MSG_WAITALL);
@@ -280,7 +280,7 @@ static void outgoing_free(struct outgoing *message)
 
 void peer_free(struct peer *peer)
 {
-	/* First of all the device forgets the memory. */
+	/* Destroy the queue pair first, so that the device stops using the memory. */
 	if (peer->qp)
 		ibv_destroy_qp(peer->qp);
 	while (peer->waiting) {
@@ -305,14 +305,14 @@ void peer_free(struct peer *peer)
 	free(peer);
 }
 
-/* Sends a frame; it takes the credits that are owed along. */
+/* Sends a frame with the pending credits. */
 static int post_frame(struct peer *peer, struct header header, const char *body)
 {
 	unsigned slot = peer->free_slots[--peer->free_count];
 	char *frame = peer->sends.bytes + slot * FRAME;
 	size_t within = header.kind == MESSAGE ? header.length : 0;
-	header.credits = peer->untold;
-	peer->untold = 0;
+	header.credits = peer->unsent_credits;
+	peer->unsent_credits = 0;
 	memcpy(frame, &header, sizeof header);
 	if (within)
 		memcpy(frame + sizeof header, body, within);
@@ -323,7 +323,7 @@ static int post_frame(struct peer *peer, struct header header, const char *body)
 	return ibv_post_send(peer->qp, &wr, &bad) ? -1 : 0;
 }
 
-/* Sends what the window lets out. */
+/* Sends the frames that the window allows. */
 static int flush(struct peer *peer)
 {
 	while (peer->done_count && peer->credits && peer->free_count) {
@@ -353,15 +353,15 @@ static int flush(struct peer *peer)
 		if (failed)
 			return -1;
 	}
-	/* Outside the window, or two full windows would wait for each other. */
-	if (peer->untold >= CREDIT_EVERY && peer->free_count)
+	/* Credits are sent outside the window; otherwise two full windows would wait for each other. */
+	if (peer->unsent_credits >= CREDIT_EVERY && peer->free_count)
 		return post_frame(peer, (struct header) { .kind = CREDIT }, NULL);
 	return 0;
 }
 
 int peer_send(struct peer *peer, const char *bytes, size_t length)
 {
-	if (length > LONGEST) {
+	if (length > MAX_MESSAGE) {
 		errno = EMSGSIZE;
 		return -1;
 	}
@@ -388,7 +388,7 @@ int peer_send(struct peer *peer, const char *bytes, size_t length)
 	return flush(peer);
 }
 
-/* Has the first large message read from the peer's memory. */
+/* Starts to read the first large message from the peer's memory. */
 static int read_next(struct peer *peer)
 {
 	struct incoming *message = peer->reading;
@@ -404,7 +404,7 @@ static int read_next(struct peer *peer)
 
 static const char *begin_read(struct peer *peer, const struct header *header)
 {
-	if (header->length <= SMALL || header->length > LONGEST)
+	if (header->length <= SMALL || header->length > MAX_MESSAGE)
 		return "it announced a message of a length that none has";
 	struct incoming *message = calloc(1, sizeof *message);
 	if (!message || buffer_make(peer->device, &message->body, header->length)) {
@@ -418,7 +418,7 @@ static const char *begin_read(struct peer *peer, const struct header *header)
 	return idle && read_next(peer) ? "posting a READ failed" : NULL;
 }
 
-/* The first large message is here. */
+/* Delivers the first large message, whose READ has completed. */
 static const char *read_done(struct peer *peer)
 {
 	struct incoming *message = peer->reading;
@@ -430,7 +430,7 @@ static const char *read_done(struct peer *peer)
 		why = "it has more messages under way than its window";
 	else
 		peer->done[peer->done_count++] = message->header.number;
-	peer->untold++;
+	peer->unsent_credits++;
 	if (!why)
 		peer->owner->message(peer, message->body.bytes, message->header.length);
 	buffer_free(&message->body);
@@ -440,7 +440,7 @@ static const char *read_done(struct peer *peer)
 	return why;
 }
 
-/* The peer has read a large message of ours. */
+/* Frees a large message of this end that the peer has read. */
 static void lent_back(struct peer *peer, uint32_t number)
 {
 	for (struct outgoing **link = &peer->lent; *link; link = &(*link)->next)
@@ -452,7 +452,7 @@ static void lent_back(struct peer *peer, uint32_t number)
 		}
 }
 
-/* A frame came; says what is wrong with it. */
+/* Processes a received frame. Returns the error, or NULL. */
 static const char *take_frame(struct peer *peer, unsigned slot, size_t got)
 {
 	char *frame = peer->receives.bytes + slot * FRAME;
@@ -468,14 +468,14 @@ static const char *take_frame(struct peer *peer, unsigned slot, size_t got)
 	case MESSAGE:
 		if (header.length != got - sizeof header)
 			return "a frame's length is not that of its body";
-		peer->untold++;
+		peer->unsent_credits++;
 		peer->owner->message(peer, frame + sizeof header, header.length);
 		break;
 	case LARGE:
 		why = begin_read(peer, &header);
 		break;
 	case READ_DONE:
-		peer->untold++;
+		peer->unsent_credits++;
 		lent_back(peer, header.number);
 		break;
 	case CREDIT:
@@ -488,7 +488,7 @@ static const char *take_frame(struct peer *peer, unsigned slot, size_t got)
 	return why;
 }
 
-/* Says why the peer is gone, if it is. */
+/* Processes a completion. Returns the reason if the peer is gone, or NULL. */
 static const char *completed(struct peer *peer, const struct request *request, const struct ibv_wc *wc)
 {
 	if (wc->status != IBV_WC_SUCCESS)
@@ -510,7 +510,7 @@ static const char *completed(struct peer *peer, const struct request *request, c
 
 int device_poll(struct device *device)
 {
-	/* One at a time: a peer that is gone takes its other completions along. */
+	/* One at a time: the completions of a peer that is gone are dropped with it. */
 	struct ibv_wc wc;
 	int got;
 	while ((got = ibv_poll_cq(device->cq, 1, &wc)) > 0) {

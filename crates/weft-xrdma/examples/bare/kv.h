@@ -1,5 +1,5 @@
-/* What both ends of the key-value store on bare verbs need: a queue pair each, messages of any length in order,
- * and no receiver without a buffer. The store's requests and responses are those of ../kv_server.rs. */
+/* The common part of both ends of the key-value store on bare verbs: a queue pair per peer, messages of any length in
+ * order, and no receiver without a buffer. The store's requests and responses are those of ../kv_server.rs. */
 #ifndef KV_H
 #define KV_H
 
@@ -7,10 +7,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Bytes of a message that travels in its frame; of a longer one only where it lies. */
+/* Maximum bytes of a message in its frame; the frame of a longer one has only its address. */
 #define SMALL 4096
-#define LONGEST (64u << 20)
-/* Frames under way in a direction; receive requests are as many, and one for each credit that comes alone. */
+#define MAX_MESSAGE (64u << 20)
+/* Maximum frames in flight in a direction; there are that many receive requests, and one for each credit frame. */
 #define DEPTH 16
 
 struct device {
@@ -23,7 +23,7 @@ struct device {
 	enum ibv_mtu mtu;
 };
 
-/* Memory that was registered. */
+/* Registered memory. */
 struct buffer {
 	char *bytes;
 	size_t length;
@@ -32,7 +32,7 @@ struct buffer {
 
 struct peer;
 
-/* What a peer's owner does with a message, and with a peer that is gone. */
+/* The callbacks of a peer's owner: for a message, and for a peer that is gone. */
 struct owner {
 	void (*message)(struct peer *, const char *bytes, size_t length);
 	void (*gone)(struct peer *, const char *why);
@@ -40,15 +40,15 @@ struct owner {
 
 int device_open(struct device *device);
 void device_close(struct device *device);
-/* Has the channel's descriptor become readable at the next completion. */
+/* Arms the device: the next completion makes the channel's descriptor readable. */
 int device_arm(struct device *device);
-/* Does what completed; owners hear of it. */
+/* Processes completions and calls the owners' callbacks. */
 int device_poll(struct device *device);
 
-/* Meets the other end over a TCP connection, which the peer has from then on: its end is the peer's. */
+/* Connects to the other end over a TCP connection, which the peer then owns: when it ends, the peer is gone. */
 struct peer *peer_meet(struct device *device, int socket, const struct owner *owner);
 int peer_socket(const struct peer *peer);
-/* Sends a copy of a message; 0, or -1 with errno. */
+/* Sends a copy of a message. Returns 0, or -1 with errno. */
 int peer_send(struct peer *peer, const char *bytes, size_t length);
 void peer_free(struct peer *peer);
 

@@ -1,5 +1,5 @@
 /* A client of the sharded key-value store on bare verbs: `kv_client HOST:PORT[,HOST:PORT...] set KEY VALUE |
- * get KEY | del KEY`, or as many of these on its input, a line each. */
+ * get KEY | del KEY`, or any number of these commands on its input, one per line. */
 #include "kv.h"
 
 #include <errno.h>
@@ -68,7 +68,7 @@ static double seconds(void)
 	return t.tv_sec + t.tv_nsec / 1e9;
 }
 
-/* Waits for the answer, five seconds at most. */
+/* Waits for the response, five seconds at most. */
 static int wait_for_answer(struct peer *shard)
 {
 	double until = seconds() + 5;

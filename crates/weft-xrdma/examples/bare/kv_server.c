@@ -1,6 +1,6 @@
-/* A shard of the key-value store on bare verbs: `kv_server 7000`. What it does for its clients is what
- * ../kv_server.rs does: a request is an operation (`s`, `g` or `d`), the key's length in a byte, the key, and a
- * value to set; a response is `+` and a value, or `-`. */
+/* A shard of the key-value store on bare verbs: `kv_server 7000`. It serves the same requests as ../kv_server.rs: a
+ * request is an operation (`s`, `g` or `d`), the key's length in a byte, the key, and a value to set; a response is
+ * `+` and a value, or `-`. */
 #include "kv.h"
 
 #include <errno.h>
@@ -93,7 +93,7 @@ static void request(struct peer *client, const char *bytes, size_t length)
 	const char *key = bytes + 2;
 	struct entry **link = find(key, key_length), *entry = *link;
 	if (bytes[0] == 's') {
-		/* The old value is the answer, as in the other store. */
+		/* The response is the old value, as in the other store. */
 		int sent = entry ? respond(client, entry->value, entry->value_length) : respond(client, "", 0);
 		if (set(link, key, key_length, key + key_length, length - 2 - key_length) || sent)
 			fprintf(stderr, "no memory for a value\n");
@@ -144,7 +144,7 @@ static void take_client(struct device *device, int listener)
 		perror("accept");
 		return;
 	}
-	/* A client whose host is gone is to be noticed. */
+	/* Keep-alives detect a client whose host is gone. */
 	setsockopt(socket_, SOL_SOCKET, SO_KEEPALIVE, &yes, sizeof yes);
 	setsockopt(socket_, IPPROTO_TCP, TCP_KEEPIDLE, &soon, sizeof soon);
 	setsockopt(socket_, IPPROTO_TCP, TCP_KEEPINTVL, &soon, sizeof soon);
@@ -160,7 +160,7 @@ static void take_client(struct device *device, int listener)
 		perror("a client");
 }
 
-/* One round: what completed, who came, who went. */
+/* Runs one turn: completions, new clients, disconnected clients. */
 static int turn(struct device *device, int listener)
 {
 	struct pollfd fds[2 + CLIENTS] = {
@@ -176,7 +176,7 @@ static int turn(struct device *device, int listener)
 	}
 	if (poll(fds, 2 + count, -1) < 0)
 		return errno == EINTR ? 0 : -1;
-	/* After its greeting a client says no more: its socket only tells of its end. */
+	/* After its greeting a client sends nothing: its socket becomes readable only when it ends. */
 	for (unsigned i = 0; i < count; i++)
 		if (fds[2 + i].revents)
 			gone(polled[i], "its connection ended");

@@ -1,5 +1,5 @@
-/* A ping-pong of SENDs on bare verbs, as lean as it gets: one queue, no completion for most SENDs, no copies.
- * It does what ping_pong.rs does, and is what messages are measured against (benches/ping_pong).
+/* A minimal ping-pong of SENDs on bare verbs: one queue, no completion for most SENDs, no copies.
+ * It does the same as ping_pong.rs, and is the baseline for messages (benches/ping_pong).
  *
  *     cc -O2 ping_pong.c -libverbs -o ping_pong
  *     ping_pong 7000                              one end; port 0 is any
@@ -18,7 +18,7 @@
 
 enum { RECEIVES = 16, SIGNAL_EVERY = 64, PORT = 1 };
 
-/* What one end tells the other over TCP. */
+/* The parameters of an end, exchanged over TCP. */
 struct hello {
     union ibv_gid gid;
     uint32_t qpn, size, count;
@@ -68,7 +68,7 @@ static void open_device(void) {
         static const char zero[16];
         if (ibv_query_gid(context, PORT, row, &found) || !memcmp(found.raw, zero, 16)) continue;
         int ipv4 = !memcmp(found.raw, zero, 10) && found.raw[10] == 0xff && found.raw[11] == 0xff;
-        /* The first with an IPv4 address, or the first there is. */
+        /* Select the first row with an IPv4 address, or else the first row. */
         if (ipv4 || !gid_index) gid_index = row, gid = found;
     }
     pd = made(ibv_alloc_pd(context), "ibv_alloc_pd");
@@ -135,7 +135,7 @@ static void post_send(void) {
     done(ibv_post_send(qp, &wr, &bad), "ibv_post_send");
 }
 
-/* Polls until a message is here. */
+/* Polls until a message arrives. */
 static void receive(void) {
     for (;;) {
         struct ibv_wc wc;
@@ -147,12 +147,12 @@ static void receive(void) {
     }
 }
 
-/* Tells the peer of this end, and learns of its. */
+/* Exchanges parameters with the peer. */
 static struct hello greet(int tcp, uint32_t count) {
     struct hello own = {gid, htonl(qp->qp_num), htonl(size), htonl(count)}, peer;
     errno = 0;
-    if (write(tcp, &own, sizeof own) != sizeof own) die("telling the peer");
-    if (recv(tcp, &peer, sizeof peer, MSG_WAITALL) != sizeof peer) die("hearing from the peer");
+    if (write(tcp, &own, sizeof own) != sizeof own) die("sending to the peer");
+    if (recv(tcp, &peer, sizeof peer, MSG_WAITALL) != sizeof peer) die("receiving from the peer");
     return peer;
 }
 
@@ -169,10 +169,10 @@ static void serve(int listener) {
     for (uint32_t left = ntohl(peer.count); left > 0; left--) {
         receive();
         post_send();
-        /* The answer does not wait for it. */
+        /* The reply was sent first, so this does not delay it. */
         post_receive();
     }
-    /* The last SEND is there when the client says goodbye. */
+    /* The last SEND has arrived when the client closes the connection. */
     read(tcp, &peer, 1);
     destroy_queues();
     close(tcp);

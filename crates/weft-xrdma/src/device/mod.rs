@@ -109,7 +109,7 @@ impl IbVerbs {
     }
 
     /// Returns the device's name.
-        pub fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         &self.name
     }
 

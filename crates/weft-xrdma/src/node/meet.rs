@@ -47,7 +47,8 @@ impl Node {
         let (channel, offer) = self.context.offer(now)?;
         let made = begin(to).map_err(socket(&doing));
         let connection = made.inspect_err(|_| self.context.abort(now, channel))?;
-        let greeting = Greeting::ask(connection, &offer, self.options.streams, now + GREETING_TIMEOUT);
+        let greeting =
+            Greeting::ask(connection, &offer, self.options.streams, now + GREETING_TIMEOUT);
         let number = self.number();
         let ticket = Ticket(number);
         self.watch(&greeting.socket, Source::Greeting, number, EventFlags::IN | EventFlags::OUT)?;

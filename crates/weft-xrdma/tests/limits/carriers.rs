@@ -1,4 +1,4 @@
-//! RDMA, TCP and back under load, with a filter that delays and drops (X-RDMA, section VI.C).
+//! Changes from RDMA to TCP and back under load, with a filter that delays and drops (X-RDMA, section VI.C).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use weft_xrdma::{Call, Carrier, ChannelId, Event, Node, Options, Payload};
 use crate::alone;
 use crate::end::End;
 
-/// Numbered requests, and what came of them.
+/// Numbered requests, and their responses.
 #[derive(Default)]
 struct Load {
     asked: BTreeMap<u64, Vec<u8>>,
@@ -42,7 +42,7 @@ impl Load {
     }
 }
 
-/// Requests by the thousand while the carrier changes; all are answered once but those that `rules` drop.
+/// Sends thousands of requests while the carrier changes: each is answered once, except those that `rules` drop.
 fn there_and_back(rules: &[&str], dropped: impl Fn(&mut Node) -> u64) {
     let _alone = alone();
     let end = End::start(&[]);
@@ -60,7 +60,7 @@ fn there_and_back(rules: &[&str], dropped: impl Fn(&mut Node) -> u64) {
         load.ask(&mut node, channel, &mut rng);
         node.poll();
         load.take(&mut node);
-        // Windows full, and as much again that waits for them.
+        // Full windows, and the same number of requests that wait for them.
         while load.asked.len() as u64 - load.answered.len() as u64 - dropped(&mut node) > 64 {
             node.wait(None);
             load.take(&mut node);

@@ -1,5 +1,5 @@
-//! Channels that begin and end by the thousand, and peers that are killed, leave nothing behind. Ten thousand:
-//! `ROUNDS=10 cargo test -p weft-xrdma --test limits cycles`, a minute.
+//! Thousands of channels that open and end, and peers that are killed, leak no resources. For ten thousand channels,
+//! in one minute: `ROUNDS=10 cargo test -p weft-xrdma --test limits cycles`.
 
 use weft_units::Duration;
 use weft_xrdma::{Node, Options};
@@ -7,13 +7,13 @@ use weft_xrdma::{Node, Options};
 use crate::end::{End, close, connect, resident};
 use crate::{alone, ended, wait_until};
 
-/// Channels of an end that is killed.
+/// Number of channels of an end that is killed.
 const AT_ONCE: usize = 100;
 
 /// The resources of a process that could leak.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Held {
-    /// Memory of the cache that somebody holds, and that is registered, bytes.
+    /// Bytes of the cache's memory in use, and registered.
     used: u64,
     registered: u64,
     descriptors: usize,
@@ -28,7 +28,7 @@ impl Held {
     }
 }
 
-/// A round of 1,000 channels: closed one by one, given up, closed all at once, and ended by a peer's death.
+/// Runs a round of 1,000 channels: closed one by one, aborted, closed all at once, and ended by a peer's death.
 fn round(node: &mut Node) {
     let end = End::start(&["keepalive=100ms"]);
     for number in 0..800 {
@@ -51,7 +51,7 @@ fn round(node: &mut Node) {
         left -= ended(node).len();
         left == 0
     });
-    // Silence until the probe, then as long as the device tries: 2 s; the rest is for a busy machine.
+    // The time until the probe, plus the device's retries, is 2 s; the rest is margin for a busy machine.
     let took = node.now().since(killed);
     assert!(took < Duration::from_millis(100) + Duration::from_secs(4), "{took}");
 }

@@ -1,4 +1,4 @@
-//! The other end: this program once more, which takes channels and does as requests say. Tests and benches have it.
+//! The other end: this program as a second process, which accepts channels and obeys requests, for tests and benches.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -8,20 +8,20 @@ use weft_xrdma::{Call, ChannelId, Config, Event, Message, Node, Options, Payload
 
 use crate::LIBRARY;
 
-/// Set in the other end's environment, to its parameters.
+/// The environment variable with the other end's parameters.
 pub(crate) const ROLE: &str = "WEFT_OTHER_END";
 
-/// A process that takes channels.
+/// A process that accepts channels.
 pub(crate) struct End {
     child: Child,
     pub(crate) at: SocketAddr,
 }
 
 impl End {
-    /// Starts it, with parameters such as `qp_cache=0`.
+    /// Starts the process, with parameters such as `qp_cache=0`.
     pub(crate) fn start(parameters: &[&str]) -> Self {
         let mut command = Command::new(std::env::current_exe().expect("it has a path"));
-        // Of the tests, the one that is it.
+        // Run only the test that is the other end.
         command.args(["--ignored", "--exact", "other_end", "--nocapture"]);
         command.env("LD_LIBRARY_PATH", &*LIBRARY).env(ROLE, parameters.join(" "));
         let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
@@ -30,7 +30,7 @@ impl End {
         Self { child, at: at.expect("it says where") }
     }
 
-    /// Kills it with no word to anybody.
+    /// Kills the process without notice to its peers.
     #[allow(dead_code, reason = "benches kill nobody")]
     pub(crate) fn kill(mut self) {
         self.child.kill().expect("it runs");
@@ -44,7 +44,7 @@ impl Drop for End {
     }
 }
 
-/// A node with parameters such as `qp_cache=0`.
+/// Returns a node with parameters such as `qp_cache=0`.
 pub(crate) fn node(parameters: &[impl AsRef<str>]) -> Node {
     let mut config = Config::default();
     for parameter in parameters {
@@ -58,14 +58,14 @@ pub(crate) fn node(parameters: &[impl AsRef<str>]) -> Node {
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Vitals {
     pub(crate) channels: u64,
-    /// Messages that came and were no requests.
+    /// Number of one-way messages received.
     pub(crate) came: u64,
-    /// Channels it could not take, and times that it could take none.
+    /// Number of channels that it could not accept, and of pauses in which it accepted none.
     pub(crate) refused: u64,
-    /// Registered memory now, and the most since it was asked last, bytes.
+    /// Registered memory now, and its maximum since the last request, bytes.
     pub(crate) registered: u64,
     pub(crate) most: u64,
-    /// Memory of the process that the kernel has given pages to, bytes.
+    /// Resident memory of the process, bytes.
     pub(crate) resident: u64,
 }
 
@@ -91,15 +91,15 @@ impl Vitals {
     }
 }
 
-/// Resident memory of this process, bytes; 0 when it has no descriptor left to ask by.
+/// Returns the resident memory of this process in bytes; 0 if it has no descriptor left to read it.
 pub(crate) fn resident() -> u64 {
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
     let pages = pages.split(' ').nth(1).and_then(|word| word.parse::<u64>().ok());
     pages.unwrap_or(0) * rustix::param::page_size() as u64
 }
 
-/// Takes channels until it is killed. Requests that begin with `!` are answered with its vitals: `!NAME=VALUE`
-/// sets a parameter, `!stop=MS` has it look away for as long, `!files=N` open no more files than that. Others are answered with themselves.
+/// Accepts channels until it is killed. Requests that begin with `!` are answered with its vitals: `!NAME=VALUE`
+/// sets a parameter, `!stop=MS` stops polling for that time, `!files=N` limits open files. Others are echoed.
 pub(crate) fn serve(parameters: &str) {
     let mut node = node(&parameters.split_whitespace().collect::<Vec<_>>());
     let at = node.listen(([127, 0, 0, 1], 0).into()).expect("a port");
@@ -123,7 +123,7 @@ pub(crate) fn serve(parameters: &str) {
                     let vitals = Vitals { came, refused, most, ..Vitals::of(&mut node) };
                     most = 0;
                     let (now, answer) = (node.now(), vitals.text());
-                    // A client that is gone needs no answer.
+                    // A client that is gone needs no response.
                     let answer = Payload::Copy(answer.as_bytes());
                     let _ = node.context().respond(now, channel, id, answer);
                     obey(&mut node, &wanted[1..]);
@@ -146,7 +146,7 @@ fn obey(node: &mut Node, wanted: &str) {
         Some(("files", files)) => {
             let files = files.parse().expect("a number");
             let limit = libc::rlimit { rlim_cur: files, rlim_max: files };
-            // SAFETY: the limit is there for as long as the call takes.
+            // SAFETY: the limit lives until the call returns.
             assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) }, 0);
         }
         Some((name, value)) => node.context().set(name, value).expect("an on-line parameter"),
@@ -154,7 +154,7 @@ fn obey(node: &mut Node, wanted: &str) {
     }
 }
 
-/// Asks the other end something.
+/// Sends the other end a command. Returns its vitals.
 pub(crate) fn ask(node: &mut Node, control: ChannelId, what: &str) -> Vitals {
     let request = format!("!{what}");
     let answer = node.call(control, Payload::Copy(request.as_bytes()), None).expect("it answers");
@@ -168,7 +168,7 @@ fn text(node: &mut Node, message: &Message) -> String {
     String::from_utf8_lossy(node.context().body(message)).into_owned()
 }
 
-/// Begins channels, and waits until all are there.
+/// Opens channels, and waits until all are open.
 pub(crate) fn connect(node: &mut Node, end: &End, count: usize) -> Vec<ChannelId> {
     for _ in 0..count {
         node.connect(end.at).expect("there is room");

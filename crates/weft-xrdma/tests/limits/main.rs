@@ -1,4 +1,4 @@
-//! Many channels, and ends that stop, die or change carrier: a node of this process, and one of another.
+//! Many channels, and ends that stop, die or change carrier: between a node of this process and one of another.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ static LIBRARY: LazyLock<PathBuf> = LazyLock::new(|| {
     weft_testkit::link_verbs(Path::new(env!("CARGO_TARGET_TMPDIR")).join("limits"), false)
 });
 
-/// Has the library, and no other test of this file run: they share two processors, and count descriptors.
+/// Loads the library and excludes other tests of this file: they share two processors, and count descriptors.
 fn alone() -> MutexGuard<'static, ()> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
@@ -33,7 +33,7 @@ fn other_end() {
     end::serve(&parameters);
 }
 
-/// Waits until something is so; half a minute at most.
+/// Polls until `so` returns `true`, half a minute at most.
 fn wait_until(node: &mut Node, mut so: impl FnMut(&mut Node) -> bool) {
     let until = node.now() + Duration::from_secs(30);
     while !so(node) {
@@ -42,7 +42,7 @@ fn wait_until(node: &mut Node, mut so: impl FnMut(&mut Node) -> bool) {
     }
 }
 
-/// Takes the channels that ended from what happened.
+/// Takes all events and returns the channels that ended.
 fn ended(node: &mut Node) -> BTreeSet<weft_xrdma::ChannelId> {
     let happened = std::iter::from_fn(|| node.poll_event());
     let closed = happened.filter_map(|event| match event {

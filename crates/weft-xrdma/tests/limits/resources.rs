@@ -12,7 +12,7 @@ const SENDERS: usize = 300;
 const MESSAGES: usize = 100;
 
 #[test]
-fn a_receiver_that_looks_away_loses_nothing_and_takes_no_more_memory() {
+fn a_receiver_that_stops_polling_loses_nothing_and_takes_no_more_memory() {
     let _alone = alone();
     let end = End::start(&[]);
     let mut node = node(&[""; 0]);
@@ -33,7 +33,7 @@ fn a_receiver_that_looks_away_loses_nothing_and_takes_no_more_memory() {
         vitals = ask(&mut node, control, "");
     }
     assert_eq!(vitals.came, (SENDERS * MESSAGES) as u64);
-    // A region more, where the last one was full.
+    // One more region is allowed, because the last one may be full.
     let allowed = before.registered + node.context().config().memory_region;
     assert!(most <= allowed, "{most} bytes registered, before {}", before.registered);
 }
@@ -65,13 +65,13 @@ fn channels_that_share_receive_requests_take_less_memory_and_lose_nothing() {
 }
 
 #[test]
-fn a_listener_without_descriptors_says_so_rests_and_takes_channels_again() {
+fn a_listener_without_descriptors_reports_it_pauses_and_accepts_channels_again() {
     let _alone = alone();
     let end = End::start(&[]);
     let mut node = node(&[""; 0]);
     let control = node.connect_and_wait(end.at).unwrap();
     ask(&mut node, control, "files=64");
-    // Connections that say nothing, until it has no descriptor for another.
+    // Open silent connections until it has no descriptor for another.
     let mut idle = Vec::new();
     let mut vitals = ask(&mut node, control, "");
     while vitals.refused == 0 {
