@@ -19,6 +19,52 @@
 //!
 //! The crate opens no connection and retransmits nothing; the transport handles loss and dead paths. The
 //! reasons for this design are in `docs/design/collectives.md`.
+//!
+//! An all-reduce of two ranks, over queues in memory:
+//!
+//! ```
+//! # use std::collections::VecDeque;
+//! # use weft_coll::Link;
+//! use weft_coll::{Call, Channel, Collective, Config, DataType, Group, Op};
+//! use weft_units::Instant;
+//! # /// The messages that a rank has sent to the other.
+//! # #[derive(Default)]
+//! # struct Queue(VecDeque<Vec<u8>>);
+//! # impl Link for Queue {
+//! #     type Message = Vec<u8>;
+//! #     fn send(&mut self, _: usize, _: Channel, _: u64, head: &[u8], body: &[u8]) -> Result<bool, String> {
+//! #         self.0.push_back([head, body].concat());
+//! #         Ok(true)
+//! #     }
+//! #     fn bytes<'a>(&'a self, message: &'a Vec<u8>) -> &'a [u8] {
+//! #         message
+//! #     }
+//! #     fn release(&mut self, _: Vec<u8>) {}
+//! # }
+//!
+//! // `Queue` is a `Link` whose `send` appends the message's head and body to a `VecDeque`.
+//! let config = Config::of(2, Some(Channel::Network));
+//! let mut ranks = [0, 1].map(|rank| (Group::new(rank, config.clone()), Queue::default()));
+//! let (collective, data_type) = (Collective::AllReduce, DataType::U8);
+//! let call = Call { collective, data_type, op: Op::Sum, root: 0, elements: 4 };
+//! ranks[0].0.submit(call, vec![1; 4])?;
+//! ranks[1].0.submit(call, vec![11; 4])?;
+//! while !ranks.iter().all(|(group, link)| group.is_idle() && link.0.is_empty()) {
+//!     for rank in [0, 1] {
+//!         while let Some(message) = ranks[1 - rank].1.0.pop_front() {
+//!             let (group, link) = &mut ranks[rank];
+//!             group.handle_message(1 - rank, message, link);
+//!         }
+//!         let (group, link) = &mut ranks[rank];
+//!         group.advance(Instant::EPOCH, link);
+//!     }
+//! }
+//! for (group, _) in &mut ranks {
+//!     let event = group.poll_event().expect("the call has completed");
+//!     assert_eq!((event.result, event.buffer), (Ok(()), vec![12; 4]));
+//! }
+//! # Ok::<(), weft_coll::CallError>(())
+//! ```
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 

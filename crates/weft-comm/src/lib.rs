@@ -13,6 +13,32 @@
 //! | a rank on its own thread | `worker.rs` |
 //!
 //! The device is the one that `libibverbs.so.1` finds: hardware, or Weft's own under `weft run`.
+//!
+//! Ranks meet at rank 0's address; [`Communicator`] and [`Worker`] do this first:
+//!
+//! ```
+//! use std::net::TcpListener;
+//! use std::thread;
+//! use weft_comm::{Member, rendezvous};
+//! use weft_units::Duration;
+//!
+//! let at = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
+//! let member = |rank| Member {
+//!     rank,
+//!     ranks: 2,
+//!     port: 7000 + rank as u16,
+//!     address: None,
+//!     agreement: "ring".into(),
+//!     token: None,
+//!     hello_timeout: Duration::from_secs(2),
+//! };
+//! let other = member(1);
+//! let other = thread::spawn(move || rendezvous(at, &other, Duration::from_secs(20)));
+//! let addresses = rendezvous(at, &member(0), Duration::from_secs(20))?;
+//! assert_eq!(addresses[1].to_string(), "127.0.0.1:7001");
+//! assert_eq!(other.join().unwrap()?, addresses);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod callers;
 mod communicator;

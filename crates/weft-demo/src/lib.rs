@@ -3,6 +3,23 @@
 //!
 //! A contender that uses one path is given the unlucky one: the lossy path in the first act, the
 //! dying one in the second. That is what a fabric's hash does to one flow in four.
+//!
+//! ```
+//! use clap::Parser;
+//!
+//! #[derive(Parser)]
+//! struct Command {
+//!     #[command(flatten)]
+//!     demo: weft_demo::Args,
+//! }
+//!
+//! let command = Command::try_parse_from(["demo", "--loopback", "--html", "paths.html"])?;
+//! let shown = format!("{:?}", command.demo);
+//! assert!(shown.contains("loopback: true") && shown.contains("paths.html"), "{shown}");
+//! # Ok::<(), clap::Error>(())
+//! ```
+//!
+//! `weft_demo::run` then plays both acts, which takes half a minute, prints the table and writes the page.
 
 #![forbid(unsafe_code)]
 #![allow(clippy::disallowed_methods, reason = "acts follow one another in real time")]

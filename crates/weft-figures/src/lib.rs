@@ -3,6 +3,22 @@
 //!
 //! `weft experiment` calls this crate. It never knows the subject of a figure: [`weft_sim::experiment`] reads the
 //! files, and the simulator, or a bench that prints rows, produces the numbers.
+//!
+//! ```
+//! use std::path::Path;
+//! use weft_figures::{Figure, PAPERS, entries, select};
+//!
+//! let files = select(&["stellar-fig9".into()])?;
+//! let figure = Figure::read(&files[0])?;
+//! assert_eq!(figure.paper().map(|paper| paper.title), Some("STELLAR"));
+//! assert!(!figure.experiment.claims.is_empty());
+//! // What was recorded of it when it was last run.
+//! let root = Path::new("../..");
+//! let entry = entries(root)?.into_iter().find(|entry| entry.figure.name == figure.name);
+//! assert!(entry.is_some_and(|entry| entry.recorded.is_some()));
+//! # assert_eq!(PAPERS.len(), 5);
+//! # Ok::<(), anyhow::Error>(())
+//! ```
 #![forbid(unsafe_code)]
 
 mod inventory;

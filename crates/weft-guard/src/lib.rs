@@ -10,6 +10,23 @@
 //!
 //! Servers call it: the route controller, the monitor, the rendezvous of ranks. It never knows the content of a
 //! command.
+//!
+//! ```
+//! use weft_guard::Token;
+//!
+//! # let folder = std::env::temp_dir().join(format!("weft-guard-front-page-{}", std::process::id()));
+//! # std::fs::create_dir_all(&folder)?;
+//! let file = folder.join("token");
+//! let made = Token::create(&file)?;
+//! // The server reads the file, which only its user may read.
+//! let token = Token::read(&file)?;
+//! assert!(token.is(made.reveal()));
+//! assert!(!token.is("0123456789abcdef"));
+//! // Values are logged; the secret is not.
+//! assert_eq!(format!("{token:?}"), "Token(…)");
+//! # std::fs::remove_dir_all(folder)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![deny(unsafe_code)]
 
 mod refusals;

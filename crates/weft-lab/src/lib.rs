@@ -17,6 +17,22 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! What a lab will do is known without one:
+//!
+//! ```
+//! use weft_lab::{Fabric, Flow, LabSpec};
+//!
+//! let fabric = Fabric::new(&LabSpec { spines: 4, ..LabSpec::named("readme") })?;
+//! let flow = Flow { source: 0, destination: 1, protocol: 17, source_port: 0, destination_port: 4791 };
+//! let paths = fabric.paths();
+//! for spine in 0..4 {
+//!     let ports: Vec<u16> = paths.ports_over(&flow, spine, 49_152).take(8).collect();
+//!     assert_eq!(ports.len(), 8);
+//!     assert!(ports.iter().all(|&port| paths.spine_of(&Flow { source_port: port, ..flow }) == Some(spine)));
+//! }
+//! # Ok::<(), weft_lab::LabError>(())
+//! ```
+//!
 //! A lab needs root. It lives outside the process: dropping a lab from [`Lab::up`] removes it, unless [`Lab::keep`]
 //! leaves it to later commands, which find it with [`Lab::open`]. The remains of a crashed process are removed by the
 //! next [`Lab::up`] or by [`Lab::down_all`].

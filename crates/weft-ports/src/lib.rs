@@ -34,6 +34,24 @@
 //! to.flush()?;
 //! # Ok::<(), weft_ports::PortError>(())
 //! ```
+//!
+//! A port is there before its tenant is, and refuses frames until then:
+//!
+//! ```
+//! use weft_ports::{Port, VhostConfig, VhostPort};
+//! use weft_units::Instant;
+//! use weft_vpc::{Staging, Turn};
+//!
+//! # let folder = std::env::temp_dir().join(format!("weft-ports-front-page-{}", std::process::id()));
+//! # std::fs::create_dir_all(&folder)?;
+//! let mut guest = VhostPort::open(&VhostConfig::at(folder.join("guest.sock")))?;
+//! guest.attend(Instant::EPOCH)?;
+//! assert!(!guest.is_up() && guest.take(Instant::EPOCH)?.is_none());
+//! assert!(guest.claim(1500, Turn::Next, Staging::InPlace).is_none());
+//! # drop(guest);
+//! # std::fs::remove_dir_all(folder)?;
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![deny(unsafe_code)]
 
 mod error;

@@ -7,6 +7,23 @@
 //! | bodies without a copy, in both directions | `message.rs`, `memory.rs` |
 //! | collectives, on a separate thread | `group.rs` |
 //! | errors as exceptions | `error.rs` |
+//!
+//! A server and its client in one program; `tests/python.rs` runs it:
+//!
+//! ```python
+//! import threading
+//!
+//! import weft
+//!
+//! with weft.Server("127.0.0.1:0", lambda message: message.body) as server:
+//!     thread = threading.Thread(target=server.serve_forever)
+//!     thread.start()
+//!     with weft.connect(server.address) as channel:
+//!         answer = channel.call(b"hello", timeout=5)
+//!         assert bytes(answer) == b"hello"
+//!     server.stop()
+//!     thread.join()
+//! ```
 
 use pyo3::prelude::*;
 

@@ -81,6 +81,16 @@ fn the_packages_own_tests_pass() {
 }
 
 #[test]
+fn the_front_page_shows_a_program_that_runs() {
+    let page = include_str!("../src/lib.rs").lines().map_while(|line| line.strip_prefix("//!"));
+    let code = page.skip_while(|line| *line != " ```python").skip(1);
+    let code: Vec<_> = code.take_while(|line| *line != " ```").collect();
+    assert!(code.len() > 10, "{code:?}");
+    let lines = code.iter().map(|line| line.strip_prefix(' ').unwrap_or(line));
+    run(&["-c", &lines.collect::<Vec<_>>().join("\n")]);
+}
+
+#[test]
 fn the_examples_are_short_and_speak_with_themselves() {
     for (program, words, want) in [
         ("examples/ping_pong.py", ["4097", "50"], "50 times 4097 bytes there and back"),

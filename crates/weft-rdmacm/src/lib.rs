@@ -4,6 +4,31 @@
 //! [`abi`] has the structures of the programs' headers, `exports` the functions they call. `message` and `manager` are
 //! the protocol between two ends, without sockets and without a clock; `service` has both. `symbols/` lists the
 //! functions and their versions; `cargo xtask verbs` makes the library.
+//!
+//! What a program sees:
+//!
+//! ```
+//! use core::ffi::{CStr, c_char};
+//! use weft_rdmacm::abi::{cm_event, rdma_event_channel};
+//!
+//! unsafe extern "C" {
+//!     safe fn rdma_event_str(event: u32) -> *const c_char;
+//!     safe fn rdma_create_event_channel() -> *mut rdma_event_channel;
+//!     fn rdma_destroy_event_channel(channel: *mut rdma_event_channel);
+//! }
+//! # // The functions of libibverbs.so.1.
+//! # use weft_verbs as _;
+//!
+//! // SAFETY: the function returns a string of the library.
+//! let name = unsafe { CStr::from_ptr(rdma_event_str(cm_event::ESTABLISHED)) };
+//! assert_eq!(name, c"RDMA_CM_EVENT_ESTABLISHED");
+//! let channel = rdma_create_event_channel();
+//! // SAFETY: the channel was just made, and is not used after its end.
+//! unsafe {
+//!     assert!((*channel).fd >= 0);
+//!     rdma_destroy_event_channel(channel);
+//! }
+//! ```
 
 pub mod abi;
 mod address;

@@ -11,6 +11,23 @@
 //!
 //! This crate never reads a clock, opens a socket or starts a thread: time, samples and tables come in as values,
 //! and changes of routes go out as values.
+//!
+//! ```
+//! use weft_route::{Fabric, Flow};
+//!
+//! // Two leaves and two spines, as `weft route tables` reads them.
+//! let text = include_str!("../tests/golden/installed/two-by-two.toml");
+//! let fabric = Fabric::new(toml::from_str(text)?)?;
+//! // The source port decides at which spine the leaf sends the flow.
+//! let path = |port| {
+//!     let flow = Flow::new(([10, 1, 0, 2].into(), port), ([10, 2, 0, 2].into(), 4791), 17);
+//!     fabric.path(&flow.expect("both addresses are IPv4"))
+//! };
+//! let first = path(49_152);
+//! assert!(first.arrives());
+//! assert!((49_153..49_163).any(|port| path(port).links() != first.links()));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 

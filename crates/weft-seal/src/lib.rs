@@ -23,6 +23,45 @@
 //! A packet's number counts the connection's packets over all paths. A receiver remembers the last 65,536 numbers
 //! ([`Seals::open`]), so that 128 paths may differ by that many packets. Keys are replaced
 //! ([`SealConfig::key_lifetime`]): each is derived from the previous one by a one-way function.
+//!
+//! Two ends agree on keys while their connection is set up; a packet that one seals the other opens, once:
+//!
+//! ```
+//! use weft_seal::{OpenError, SealConfig, Seals, Wrap};
+//! use weft_transport::{ConnectionId, Named};
+//! use weft_wire::{DataHeader, Packet, SealedHeader};
+//! # use weft_wire::{SetupHeader, SetupKind, Terms, U4};
+//! # let setup = |kind, local_cid, destination_cid| SetupHeader {
+//! #     kind, version: U4::truncate(1), cc_type: U4::truncate(0), thread_id: 0, reason: 0, local_cid,
+//! #     destination_cid, terms: Some(Terms { receive_port: 4791, token: 1, ..Terms::default() }),
+//! # };
+//! # let at = [1, 2].map(|host| std::net::SocketAddr::from(([192, 0, 2, host], 4791)));
+//! # // What an end adds to a packet of set-up for the other.
+//! # let exchange = |seals: &mut Seals, to, connection, header| {
+//! #     let wrap = seals.wrap(&to, Some(connection), &Packet::Setup(header));
+//! #     let mut bytes = vec![0; wrap.len()];
+//! #     seals.seal(wrap, 0, &mut bytes);
+//! #     bytes
+//! # };
+//! let (a, b) = (ConnectionId(7), ConnectionId(8));
+//! let [mut alice, mut bob] = [1, 2].map(|random| Seals::new(SealConfig::default(), [random; 32]));
+//! # let request = setup(SetupKind::Request, a.0, 0);
+//! let first = exchange(&mut alice, at[1], a, request);
+//! let _ = bob.admit(at[0], &request, &first, Named::New);
+//! # let accept = setup(SetupKind::Accept, b.0, a.0);
+//! let second = exchange(&mut bob, at[0], b, accept);
+//! let _ = alice.admit(at[1], &accept, &second, Named::Connection(a));
+//! assert!(alice.is_sealed(a));
+//!
+//! let packet = Packet::data(DataHeader { destination_cid: b.0, ..DataHeader::default() }, None);
+//! let mut datagram = vec![7; Packet::MAX_LEN + SealedHeader::OVERHEAD];
+//! let wrap = Wrap::Sealed(a);
+//! packet.emit(wrap.inside_mut(0, &mut datagram));
+//! alice.seal(wrap, 0, &mut datagram);
+//! let mut again = datagram.clone();
+//! assert!(bob.open(&mut datagram, 0).is_ok());
+//! assert!(matches!(bob.open(&mut again, 0), Err(OpenError::Replayed { .. })));
+//! ```
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 

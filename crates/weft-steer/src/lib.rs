@@ -13,6 +13,33 @@
 //! | all of it, in a loop | [`Daemon`] |
 //!
 //! `weft-route` decides: this crate passes it the measurements and carries out its orders.
+//!
+//! ```
+//! use weft_route::{Fabric, Installed};
+//! use weft_steer::{Collector, SteerConfig};
+//! use weft_units::Instant;
+//!
+//! let config = SteerConfig::parse(
+//!     r#"
+//!     management = "10.0.0.254"
+//!
+//!     [[router]]
+//!     name = "leaf-0"
+//!     reach = ["ssh", "-oBatchMode=yes", "leaf-0"]
+//!     agent = "10.0.0.1"
+//!     "#,
+//! )?;
+//! assert_eq!(config.listen().to_string(), "10.0.0.254:6343");
+//! // Datagrams are accepted from the agents of the inventory only.
+//! let mut collector = Collector::new(&config.inventory()?);
+//! let fabric = Fabric::new(Installed::default())?;
+//! let mut received = vec![];
+//! collector.take(b"not sFlow", "10.0.0.66".parse()?, Instant::EPOCH, &fabric, &mut received);
+//! collector.take(b"not sFlow", "10.0.0.1".parse()?, Instant::EPOCH, &fabric, &mut received);
+//! let counters = collector.counters();
+//! assert_eq!((counters.refused, counters.malformed, received.len()), (1, 1, 0));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 #![deny(unsafe_code)]
 #![allow(
     clippy::disallowed_methods,

@@ -1,4 +1,17 @@
 //! Helpers for the tests of several crates. This crate never ships.
+//!
+//! ```
+//! use std::process::Command;
+//! use weft_testkit::Server;
+//!
+//! // A server prints its port, and ends with the value.
+//! let mut program = Command::new("sh");
+//! program.args(["-c", "echo listening at 0.0.0.0:4791; exec sleep 60"]);
+//! let mut server = Server::of(program);
+//! assert_eq!(server.at, "127.0.0.1:4791");
+//! assert!(server.child.try_wait()?.is_none(), "it runs");
+//! # Ok::<(), std::io::Error>(())
+//! ```
 
 #[cfg(feature = "certificates")]
 mod certificates;

@@ -2,6 +2,18 @@
 //! 44). Parts that programs never access on Weft's device are opaque.
 //!
 //! `tests/layout.rs` compares the size and offset of every field with the C compiler's.
+//!
+//! ```
+//! use weft_verbs_abi::{ibv_gid, ibv_recv_wr, ibv_sge};
+//!
+//! let mut buffer = [0_u8; 4096];
+//! let mut part = ibv_sge { addr: buffer.as_mut_ptr() as u64, length: 4096, lkey: 7 };
+//! let request = ibv_recv_wr { wr_id: 1, next: core::ptr::null_mut(), sg_list: &raw mut part, num_sge: 1 };
+//! assert_eq!((size_of_val(&request), core::mem::offset_of!(ibv_recv_wr, sg_list)), (32, 16));
+//! // An IPv4 address is a GID that is mapped into IPv6.
+//! let gid = ibv_gid { raw: core::net::Ipv4Addr::new(10, 0, 0, 1).to_ipv6_mapped().octets(), align: [] };
+//! assert_eq!(&gid.raw[10..], [0xff, 0xff, 10, 0, 0, 1]);
+//! ```
 #![no_std]
 #![forbid(unsafe_code)]
 #![allow(non_camel_case_types, reason = "the names are those of verbs.h and its manual pages")]

@@ -2,6 +2,31 @@
 //!
 //! [`weft_verbs_abi`] has the structures of the programs' headers, `exports` the functions they call, [`device`] the
 //! device they find. `symbols/` lists the functions and their versions; `cargo xtask verbs` makes the library.
+//!
+//! What a program sees:
+//!
+//! ```
+//! use core::ffi::{CStr, c_char, c_int};
+//! use weft_verbs_abi::ibv_device;
+//! # use weft_verbs as _;
+//!
+//! unsafe extern "C" {
+//!     fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device;
+//!     fn ibv_get_device_name(device: *mut ibv_device) -> *const c_char;
+//!     fn ibv_free_device_list(list: *mut *mut ibv_device);
+//! }
+//!
+//! let mut count = 0;
+//! // SAFETY: as the manual pages ask; the list has `count` devices and is freed once.
+//! unsafe {
+//!     let list = ibv_get_device_list(&mut count);
+//!     if count > 0 {
+//!         assert_eq!(CStr::from_ptr(ibv_get_device_name(*list)), c"weft0");
+//!     }
+//!     ibv_free_device_list(list);
+//! }
+//! assert!(count <= 1);
+//! ```
 
 mod admin;
 mod attach;

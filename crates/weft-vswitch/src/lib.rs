@@ -7,6 +7,35 @@
 //! the host's threads, to which the kernel steers the packets of its connections (`redirect.rs`); frames and
 //! packets at other threads are handed over (`mailbox.rs`). [`control`] queries and changes a running daemon,
 //! [`config`] is its configuration.
+//!
+//! ```
+//! use weft_vswitch::config::Config;
+//!
+//! let config: Config = toml::from_str(
+//!     r#"
+//!     [host]
+//!     address = "10.1.0.2"
+//!     mtu = 1500
+//!
+//!     [[network]]
+//!     vni = 100
+//!     peers = ["10.2.0.2"]
+//!
+//!     [[port]]
+//!     name = "web"
+//!     vni = 100
+//!     mac = "02:00:00:00:07:01"
+//!     tap = { interface = "eth0", namespace = "web" }
+//!     "#,
+//! )?;
+//! config.check()?;
+//! // The VXLAN port, and what the headers leave of the network's MTU.
+//! assert_eq!(config.host.socket().to_string(), "10.1.0.2:4789");
+//! assert!(config.host.tenant_mtu() < 1500);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! With that, `Daemon::open` and `Daemon::run` serve the ports; it needs `CAP_NET_ADMIN`.
 #![forbid(unsafe_code)]
 
 mod capture;

@@ -8,6 +8,18 @@
 //! | a context: a `weft_xrdma::Node`, its events and memory for the program | `context.rs` |
 //! | handles that cannot dangle | `handle.rs`, `tables.rs` |
 //! | errors and panics as error numbers of C | `failure.rs` |
+//!
+//! `examples/ping_pong.c` is a program in C. A handle that no longer exists gives an error, not a crash:
+//!
+//! ```
+//! use std::ffi::CStr;
+//!
+//! let closed = xrdma::xrdma_close(core::ptr::null_mut());
+//! assert_eq!(closed, -libc::EINVAL);
+//! // SAFETY: the text stays until the thread's next call that fails.
+//! let why = unsafe { CStr::from_ptr(xrdma::xrdma_last_error()) };
+//! assert!(!why.is_empty());
+//! ```
 
 #![allow(non_camel_case_types, reason = "names as C has them")]
 #![allow(

@@ -11,6 +11,31 @@
 //! | the record for `weft stat`, the orders of `weft adm` | `node/show.rs` |
 //!
 //! The library is the one the loader finds: rdma-core's for hardware, ours under `weft run`.
+//!
+//! ```
+//! use weft_xrdma::{Options, Pages};
+//!
+//! // As a person or another language gives them.
+//! let options: Options = "pages=huge spin=50us depth=64".parse()?;
+//! assert_eq!((options.device.pages, options.config.depth), (Pages::Huge, 64));
+//! let error = "dept=64".parse::<Options>().unwrap_err();
+//! assert!(error.to_string().contains("depth"), "{error}");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! With a device (`weft run` has one for every program):
+//!
+//! ```no_run
+//! use weft_xrdma::{Node, Options, Payload};
+//!
+//! let mut node = Node::new(Options::default())?;
+//! let channel = node.connect_and_wait("10.0.0.1:7000".parse()?)?;
+//! let answer = node.call(channel, Payload::Copy(b"hello"), None)?;
+//! assert_eq!(node.context().body(&answer), b"hello");
+//! let now = node.now();
+//! node.context().release(now, answer);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
 
 mod clock;
 mod device;
