@@ -108,7 +108,7 @@ pub enum OpenError {
     Socket(#[from] SocketError),
     /// The operating system gave no random numbers.
     #[error("no random numbers from the operating system: {0}")]
-    Entropy(#[from] rustix::io::Errno),
+    Entropy(#[from] getrandom::Error),
 }
 
 /// Counters of an agent beside those of its engine.
@@ -266,12 +266,8 @@ impl Agent {
 }
 
 /// Returns random bytes from the operating system.
-fn random<const N: usize>() -> Result<[u8; N], rustix::io::Errno> {
+fn random<const N: usize>() -> Result<[u8; N], getrandom::Error> {
     let mut bytes = [0; N];
-    let mut filled = 0;
-    while filled < bytes.len() {
-        filled +=
-            rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())?;
-    }
+    getrandom::fill(&mut bytes)?;
     Ok(bytes)
 }

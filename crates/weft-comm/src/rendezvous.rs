@@ -68,8 +68,7 @@ pub(crate) fn now() -> Instant {
 /// If the kernel has no randomness, which it always has for eight bytes.
 pub(crate) fn random() -> u64 {
     let mut bytes = [0; 8];
-    let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
-    assert_eq!(filled, Ok(bytes.len()), "the kernel gives a few bytes whole");
+    getrandom::fill(&mut bytes).expect("the kernel has randomness");
     u64::from_ne_bytes(bytes)
 }
 

@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
-use std::hint::black_box;
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+
+use subtle::ConstantTimeEq;
 
 /// A secret that a client presents with its commands: 16 to 256 visible ASCII characters.
 #[derive(Clone)]
@@ -94,10 +95,7 @@ impl Token {
     /// Returns an error if the kernel has no randomness.
     pub fn random() -> io::Result<Self> {
         let mut bytes = [0; NEW_BYTES];
-        let filled = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
-        if filled != NEW_BYTES {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
+        getrandom::fill(&mut bytes)?;
         Ok(Self(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
     }
 
@@ -126,7 +124,8 @@ impl Token {
         }
     }
 
-    /// Returns `true` if `shown` equals this token. The time depends only on the length of `shown`.
+    /// Returns `true` if `shown` equals this token. The time depends only on the length of `shown`: of another length
+    /// than the token's, it is refused at once.
     pub fn is(&self, shown: &str) -> bool {
         is_same(self.0.as_bytes(), shown.as_bytes())
     }
@@ -137,10 +136,10 @@ impl Token {
     }
 }
 
-/// Returns `true` if two byte strings are equal. The time does not depend on the position of the difference.
+/// Returns `true` if two byte strings are equal. The time depends on their lengths, not on the position of the
+/// difference.
 pub fn is_same(one: &[u8], other: &[u8]) -> bool {
-    let differ = one.iter().zip(other).fold(0, |sum, (a, b)| black_box(sum | (a ^ b)));
-    one.len() == other.len() && differ == 0
+    one.ct_eq(other).into()
 }
 
 impl PartialEq for Token {

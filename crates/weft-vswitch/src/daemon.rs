@@ -74,7 +74,7 @@ pub enum OpenError {
     },
     /// The operating system gave no random numbers.
     #[error("no random numbers from the operating system: {0}")]
-    Entropy(#[from] rustix::io::Errno),
+    Entropy(#[from] getrandom::Error),
     /// The operating system gave no thread, or no way to wake one.
     #[error("cannot start a thread: {0}")]
     Thread(io::Error),
@@ -199,13 +199,9 @@ const fn in_clear(mode: Mode) -> InClear {
     }
 }
 
-pub(crate) fn random<const N: usize>() -> Result<[u8; N], rustix::io::Errno> {
+pub(crate) fn random<const N: usize>() -> Result<[u8; N], getrandom::Error> {
     let mut bytes = [0; N];
-    let mut filled = 0;
-    while filled < N {
-        filled +=
-            rustix::rand::getrandom(&mut bytes[filled..], rustix::rand::GetRandomFlags::empty())?;
-    }
+    getrandom::fill(&mut bytes)?;
     Ok(bytes)
 }
 

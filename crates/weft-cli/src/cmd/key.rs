@@ -6,9 +6,8 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use clap::Subcommand;
-use rustix::rand::{GetRandomFlags, getrandom};
 use serde_json::json;
 use weft_agent::EncryptionSettings;
 use weft_seal::PrivateKey;
@@ -98,9 +97,7 @@ fn show(file: &Path, private: &PrivateKey, output: Output) -> Result<()> {
 
 fn random() -> Result<[u8; 32]> {
     let mut bytes = [0; 32];
-    let filled = getrandom(&mut bytes, GetRandomFlags::empty());
-    let filled = filled.context("the kernel gives no random bytes")?;
-    ensure!(filled == bytes.len(), "the kernel gave {filled} random bytes of {}", bytes.len());
+    getrandom::fill(&mut bytes).context("the kernel gives no random bytes")?;
     Ok(bytes)
 }
 

@@ -133,8 +133,7 @@ fn now() -> Instant {
 
 fn random_seed() -> Outcome<Seed> {
     let mut bytes = [0; 8];
-    // The kernel returns up to 256 bytes in one call.
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())?;
+    getrandom::fill(&mut bytes).map_err(std::io::Error::from)?;
     Ok(Seed(u64::from_ne_bytes(bytes)))
 }
 

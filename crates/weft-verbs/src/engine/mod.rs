@@ -280,11 +280,8 @@ fn round_trip(set: &TransportConfig, rate: BitRate, mtu: u32) -> Duration {
 /// Returns random bytes from the operating system.
 pub(crate) fn random<const N: usize>() -> Outcome<[u8; N]> {
     let mut bytes = [0; N];
-    let mut filled = 0;
-    while filled < bytes.len() {
-        let flags = rustix::rand::GetRandomFlags::empty();
-        filled += rustix::rand::getrandom(&mut bytes[filled..], flags).map_err(Errno::from)?;
-    }
+    let failed = |error: getrandom::Error| Errno(error.raw_os_error().unwrap_or(libc::EIO));
+    getrandom::fill(&mut bytes).map_err(failed)?;
     Ok(bytes)
 }
 

@@ -304,7 +304,6 @@ fn socket<E: Into<io::Error>>(doing: &str) -> impl FnOnce(E) -> NodeError {
 
 fn random() -> Result<u64, NodeError> {
     let mut bytes = [0; 8];
-    rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty())
-        .map_err(socket("reading randomness"))?;
+    getrandom::fill(&mut bytes).map_err(socket("reading randomness"))?;
     Ok(u64::from_ne_bytes(bytes))
 }
