@@ -20,6 +20,7 @@
 extern crate alloc;
 
 mod bytes;
+mod fnv;
 mod histogram;
 mod parse;
 mod prefetch;
@@ -30,6 +31,7 @@ mod seed;
 mod time;
 
 pub use bytes::ByteCount;
+pub use fnv::{Fnv1a, fnv1a_32};
 pub use histogram::Histogram;
 pub use parse::{ParseUnitError, suggest, unknown_name};
 pub use prefetch::{prefetch, prefetch_all};

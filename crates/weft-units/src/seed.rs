@@ -1,7 +1,7 @@
 //! Seeds that are derived by name. A run has one seed, and each part draws from a child named after it, so a new part
 //! never changes another part's stream.
 
-use crate::Rng;
+use crate::{Fnv1a, Rng};
 
 /// The one number from which all random draws of a run derive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -11,11 +11,8 @@ impl Seed {
     /// Returns the child seed of a named part. A further part does not change it.
     pub fn child(self, part: &str, index: u64) -> Self {
         // FNV-1a over the name, then SplitMix64's finaliser: FNV alone gives neighbouring indices similar seeds.
-        let mut hash = 0xcbf2_9ce4_8422_2325 ^ self.0;
-        for byte in part.bytes().chain(index.to_le_bytes()) {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-        Self(crate::rng::mix(hash))
+        let hash = Fnv1a::seeded(self.0).with(part.bytes()).with(index.to_le_bytes());
+        Self(crate::rng::mix(hash.finish()))
     }
 
     /// Returns a generator that starts from this seed.

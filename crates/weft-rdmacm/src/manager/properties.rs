@@ -3,7 +3,7 @@
 
 use std::net::Ipv4Addr;
 
-use weft_units::Duration;
+use weft_units::{Duration, Fnv1a};
 
 use super::*;
 use crate::inputs::Script;
@@ -79,9 +79,7 @@ fn offer() -> Offer {
 impl Scene {
     fn new(bytes: &[u8]) -> Self {
         // Every input has its own IDs: a fuzzer that changes bytes until a comparison holds learns none of them.
-        let seed = bytes.iter().fold(0xcbf2_9ce4_8422_2325_u64, |sum, &byte| {
-            (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
-        });
+        let seed = Fnv1a::new().with(bytes.iter().copied()).finish();
         let mut ends = [0, 1].map(|end| Manager::new(Seed(seed ^ end)));
         for space in [Space::Connected, Space::Datagram] {
             ends[LISTENER].listen(space, address(1), SERVER, BACKLOG);

@@ -5,6 +5,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
+use weft_units::Fnv1a;
 
 use super::moved::{Barred, Episode};
 use super::{Action, Controller, ControllerConfig, Move, Stage, Stats};
@@ -193,15 +194,11 @@ impl Controller {
 
 /// Returns the FNV-1a hash of the names of all routers and ports, in order.
 fn fingerprint(fabric: &Fabric) -> u64 {
-    let mut hash = 0xcbf2_9ce4_8422_2325u64;
-    let mut add = |text: &str| {
-        for byte in text.bytes().chain([0]) {
-            hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    };
+    let mut hash = Fnv1a::new();
+    let mut add = |text: &str| hash = hash.with(text.bytes().chain([0]));
     for router in &fabric.installed().routers {
         add(&router.name);
         router.ports.iter().for_each(|port| add(&port.name));
     }
-    hash
+    hash.finish()
 }

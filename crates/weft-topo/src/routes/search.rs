@@ -4,6 +4,8 @@ use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
 
+use weft_units::Fnv1a;
+
 use crate::failure::Failures;
 use crate::graph::{LinkId, NodeId, Topology, narrow};
 
@@ -107,9 +109,7 @@ impl Sets {
 
     fn intern(&mut self, switch: u32, links: &[LinkId]) -> u32 {
         // The fingerprint is FNV-1a; a set whose fingerprint is taken gets the next free one.
-        let mut fingerprint = links.iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, link| {
-            (hash ^ u64::from(link.0)).wrapping_mul(0x0100_0000_01b3)
-        });
+        let mut fingerprint = Fnv1a::new().with(links.iter().map(|link| link.0)).finish();
         let known = &mut self.known[switch as usize];
         while let Some(&start) = known.get(&fingerprint) {
             let stored = start as usize;

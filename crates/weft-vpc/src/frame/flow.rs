@@ -2,6 +2,8 @@
 
 use core::net::IpAddr;
 
+use weft_units::Fnv1a;
+
 use super::{Frame, Transport};
 
 impl Frame {
@@ -9,12 +11,8 @@ impl Frame {
     /// direction, and seldom for two flows. Fragments are hashed without ports, which only the first has.
     pub fn flow_hash(&self) -> u32 {
         // FNV-1a: a frame hashes few bytes, and an attacker gains nothing by a collision.
-        let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-        let mut mix = |bytes: &[u8]| {
-            for &byte in bytes {
-                hash = (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-            }
-        };
+        let mut hash = Fnv1a::new();
+        let mut mix = |bytes: &[u8]| hash = hash.with(bytes.iter().copied());
         if let Some(ip) = self.ip() {
             for address in [ip.source, ip.destination] {
                 match address {
@@ -35,7 +33,7 @@ impl Frame {
             mix(&self.source.0);
             mix(&self.destination.0);
         }
-        scatter(hash)
+        scatter(hash.finish())
     }
 }
 

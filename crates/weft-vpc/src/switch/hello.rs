@@ -15,10 +15,7 @@ pub(super) mod opcode {
 /// Returns the service number of a vNIC in a request for a connection, the FNV-1a hash of its address. With it a
 /// host finds the thread that has the port before the [`Hello`] comes.
 pub(super) fn service_of(address: MacAddr) -> u32 {
-    address
-        .0
-        .iter()
-        .fold(0x811c_9dc5, |hash: u32, &byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+    weft_units::fnv1a_32(address.0)
 }
 
 /// The names of a pair of vNICs.
