@@ -25,7 +25,7 @@ impl Fnv1a {
     /// several and gives another hash than its bytes.
     #[must_use]
     pub fn with<T: Into<u64>>(self, items: impl IntoIterator<Item = T>) -> Self {
-        let step = |hash, item: T| (hash ^ item.into()).wrapping_mul(Self::PRIME);
+        let step = |hash: u64, item: T| (hash ^ item.into()).wrapping_mul(Self::PRIME);
         Self(items.into_iter().fold(self.0, step))
     }
 
