@@ -95,7 +95,7 @@ struct Bench {
 
 impl Bench {
     /// Measures one variant on its own fabric, so that its queues are empty.
-        fn measure_variant(&self, name: &str, choose: Option<Choose<'_>>) -> Outcome<()> {
+    fn measure_variant(&self, name: &str, choose: Option<Choose<'_>>) -> Outcome<()> {
         let lab = self.lab()?;
         let table = choose.map(|choose| table(&lab, choose)).transpose()?;
         let before = lab.counters()?;

@@ -42,7 +42,7 @@ enum Kind {
     Allocated(Layout),
 }
 
-// SAFETY: it is memory of the process, and nobody else has a reference to it.
+// SAFETY: it is memory of the process, and no other reference to it exists.
 unsafe impl Send for Mapping {}
 
 impl Mapping {

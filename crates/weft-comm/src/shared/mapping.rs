@@ -60,7 +60,7 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: it is this mapping, and nobody has a reference into it any more.
+        // SAFETY: it is this mapping, and no reference into it is left.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
     }
 }

@@ -62,7 +62,7 @@ enum State {
 }
 
 impl TapPort {
-    /// Creates the interface, or opens it if it is there already and nobody else has it.
+    /// Creates the interface, or opens it if it exists and no other process uses it.
     ///
     /// # Errors
     /// `BadName`; `Io` with what was refused: no such namespace, no privilege, interface in use.

@@ -159,7 +159,7 @@ extern "C" fn on_bus_error(_signal: c_int, info: *mut siginfo_t, _context: *mut 
             return;
         }
     }
-    // Not ours: whoever handled it before does, when the instruction is tried again.
+    // Not ours: the previous handler gets it, when the instruction is retried.
     // SAFETY: `install` has filled `PREVIOUS` before this handler could run.
     unsafe {
         libc::sigaction(libc::SIGBUS, (&raw const PREVIOUS).cast(), ptr::null_mut());

@@ -246,7 +246,7 @@ unsafe fn send(
     let act = || {
         with(|tables| {
             let (context, id): (_, ChannelId) = tables.channel(channel.addr())?;
-            // SAFETY: as the caller says.
+            // SAFETY: as the caller promises.
             let body = unsafe { payload(context, data, len, flags) }?;
             Ok(context.send(id, how, body)?.cast_signed())
         })

@@ -29,7 +29,7 @@ unsafe fn text<'a>(text: *const c_char, what: &str) -> Outcome<&'a str> {
     if text.is_null() {
         return Err(Failure::argument(format!("{what} is null")));
     }
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller promises.
     let text = unsafe { CStr::from_ptr(text) }.to_str();
     text.map_err(|_| Failure::argument(format!("{what} is not UTF-8")))
 }
@@ -39,7 +39,7 @@ unsafe fn text<'a>(text: *const c_char, what: &str) -> Outcome<&'a str> {
 /// # Safety
 /// `place` is null or has room for a result, and nothing else uses it.
 unsafe fn room<'a, T>(place: *mut T, what: &str) -> Outcome<&'a mut core::mem::MaybeUninit<T>> {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller promises.
     let place = unsafe { place.cast::<core::mem::MaybeUninit<T>>().as_mut() };
     place.ok_or_else(|| Failure::argument(format!("{what} is null: there is nowhere to put it")))
 }
@@ -67,10 +67,10 @@ fn milliseconds(timeout: c_int) -> Option<Duration> {
 /// # Safety
 /// `place` is null or has room for `size` bytes.
 unsafe fn copy_known<T: Copy>(value: &T, place: *mut T, size: usize) -> Outcome<()> {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller promises.
     let _ = unsafe { room(place, "the state") }?;
     let size = size.min(size_of::<T>());
-    // SAFETY: as the caller says, and the value has at least as many.
+    // SAFETY: as the caller promises, and the value has at least as many.
     unsafe { core::ptr::copy_nonoverlapping((&raw const *value).cast::<u8>(), place.cast(), size) };
     Ok(())
 }
