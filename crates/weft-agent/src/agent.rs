@@ -163,9 +163,9 @@ impl Agent {
             Seed(u64::from_le_bytes(random()?)),
             Secret::new(random()?),
         )?;
-        let endpoint = if config.share_paths { endpoint.sharing_ports(1) } else { endpoint };
+        let endpoint = if config.share_paths { endpoint.with_shared_ports(1) } else { endpoint };
         let seals = Seals::new(config.encryption.clone(), random()?);
-        let endpoint = if seals.is_on() { endpoint.keeping_forgotten() } else { endpoint };
+        let endpoint = if seals.is_on() { endpoint.with_ended() } else { endpoint };
         let clock = Clock;
         Ok(Self {
             endpoint,
@@ -231,7 +231,7 @@ impl Agent {
 
     /// Removes the keys of closed connections and logs those of new ones.
     pub(crate) fn keep_keys(&mut self) {
-        while let Some(forgotten) = self.endpoint.poll_forgotten() {
+        while let Some(forgotten) = self.endpoint.poll_ended() {
             self.seals.forget(forgotten);
         }
         if let Some(log) = &mut self.key_log {

@@ -221,7 +221,7 @@ impl Application for Ends {
             Event::Connected { connection } | Event::Accepted { connection, .. } => {
                 self.ready.push(connection);
             }
-            Event::Sent { .. } => self.sent += 1,
+            Event::Acked { .. } => self.sent += 1,
             Event::Closed { .. } => self.closed += 1,
             _ => {}
         }

@@ -45,7 +45,7 @@
 //!                 let message = Message { token: 0, opcode: 0, tag: 0, length };
 //!                 endpoint.submit(now, connection, message).expect("it is connected");
 //!             }
-//!             Event::Sent { .. } | Event::Delivered { .. } => self.done = true,
+//!             Event::Acked { .. } | Event::Delivered { .. } => self.done = true,
 //!             _ => {}
 //!         }
 //!     }

@@ -7,7 +7,7 @@ use weft_transport::{
     Arrival, ConnectionId, Departure, Endpoint, Event, Payload, Placement, Verdict,
 };
 use weft_units::{Duration, Instant};
-use weft_wire::{Content, Packet, SetupKind};
+use weft_wire::{Packet, SealedContent, SetupKind};
 
 use crate::Agent;
 use crate::udp::Received;
@@ -131,7 +131,7 @@ impl Agent {
             match &Packet::parse(datagram) {
                 Ok((Packet::Setup(header), rest)) if header.kind == SetupKind::Reset => {
                     self.counters.datagrams_received += 1;
-                    let named = self.endpoint.named(now, &arrival, header);
+                    let named = self.endpoint.classify_setup(now, &arrival, header);
                     let admission = self.seals.admit(from, header, rest, named);
                     let _ = self.endpoint.handle_admission(now, &arrival, header, admission);
                 }
@@ -216,8 +216,8 @@ fn ingest(
     datagram: &mut [u8],
 ) -> bool {
     let inside = match seals.open(datagram, 0) {
-        Ok((inside, Content::Packet)) => inside,
-        Ok((_, Content::Frame)) => return false,
+        Ok((inside, SealedContent::Packet)) => inside,
+        Ok((_, SealedContent::Frame)) => return false,
         Err(error) => return drop_unopened(endpoint, arrival, error),
     };
     // By reference: a packet moved right after it was parsed stalls on its own stores.
@@ -227,7 +227,7 @@ fn ingest(
         return false;
     }
     if let Packet::Setup(header) = packet {
-        let named = endpoint.named(now, arrival, header);
+        let named = endpoint.classify_setup(now, arrival, header);
         let admission = seals.admit(arrival.from, header, payload, named);
         let _ = endpoint.handle_admission(now, arrival, header, admission);
         return true;
@@ -248,7 +248,7 @@ fn ingest(
 #[cold]
 fn drop_unopened(endpoint: &mut Endpoint, arrival: &Arrival, error: OpenError) -> bool {
     if let OpenError::UnknownKey { connection, iv } = error {
-        endpoint.handle_unopened(arrival.from, connection, iv);
+        endpoint.handle_unknown_encrypted(arrival.from, connection, iv);
     }
     !matches!(error, OpenError::Header(_) | OpenError::TooShort { .. })
 }

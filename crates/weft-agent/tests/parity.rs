@@ -59,7 +59,7 @@ fn said(event: Event) -> Said {
     match event {
         Event::Connected { .. } => Said::Connected,
         Event::Accepted { service, .. } => Said::Accepted { service },
-        Event::Sent { .. } => Said::Sent,
+        Event::Acked { .. } => Said::Sent,
         Event::Delivered { message, length, .. } => Said::Delivered { message, length },
         Event::PathDown { path, .. } => Said::PathDown(path.0),
         Event::PathUp { path, .. } => Said::PathUp(path.0),
@@ -95,7 +95,7 @@ impl Workload for Script {
                     self.left += 1;
                 }
             }
-            Notice::Sent { .. } => self.left -= 1,
+            Notice::Acknowledged { .. } => self.left -= 1,
             _ => {}
         }
     }

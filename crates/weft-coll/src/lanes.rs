@@ -24,7 +24,7 @@ pub struct Lanes {
 
 /// An event for the group.
 #[derive(Debug)]
-pub enum Heard {
+pub enum GroupEvent {
     /// A message for [`Group::handle_message`](crate::Group::handle_message).
     Message {
         /// The sending rank.
@@ -79,20 +79,20 @@ impl Lanes {
     }
 
     /// Returns `true` if every long message was delivered, so that no memory is lent.
-    pub fn is_settled(&self) -> bool {
+    pub fn is_idle(&self) -> bool {
         self.lent.is_empty()
     }
 
     /// Handles an event of a channel and returns an event for the group, if there is one.
-    pub fn take_in<V: Verbs>(
+    pub fn ingest<V: Verbs>(
         &mut self,
         now: Instant,
         context: &mut Context<V>,
         event: Event,
-    ) -> Option<Heard> {
+    ) -> Option<GroupEvent> {
         match event {
             Event::Message { channel, message } => match self.ranks.get(&channel) {
-                Some(&from) => Some(Heard::Message { from, message }),
+                Some(&from) => Some(GroupEvent::Message { from, message }),
                 None => {
                     context.release(now, message);
                     None
@@ -115,9 +115,9 @@ impl Lanes {
                 match reason {
                     // Messages on other lanes may still be in flight.
                     CloseReason::ByPeer | CloseReason::Finished => {
-                        self.peers[rank].is_empty().then_some(Heard::Left { rank })
+                        self.peers[rank].is_empty().then_some(GroupEvent::Left { rank })
                     }
-                    why => Some(Heard::Gone { rank, why }),
+                    why => Some(GroupEvent::Gone { rank, why }),
                 }
             }
             _ => None,

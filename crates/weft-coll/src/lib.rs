@@ -86,6 +86,6 @@ pub use call::{Call, CallError, Op};
 pub use error::Error;
 pub use group::{Channel, Config, Event, Group, Share};
 pub use head::{HEAD, Head, HeadError};
-pub use lanes::{Heard, Lanes, MessageLink};
+pub use lanes::{GroupEvent, Lanes, MessageLink};
 pub use link::{Link, LinkError};
 pub use weft_plan::collective::{Collective, DataType, Layout};

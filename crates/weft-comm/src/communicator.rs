@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 
 use rustix::event::{PollFd, PollFlags};
 use weft_coll::{
-    Call, CallError, Collective, Error, Event, Group, HEAD, Heard, Lanes, MessageLink, Share,
+    Call, CallError, Collective, Error, Event, Group, GroupEvent, HEAD, Lanes, MessageLink, Share,
 };
 use weft_units::{Duration, Instant};
 use weft_xrdma::Node;
@@ -161,7 +161,7 @@ impl<B: AsMut<[u8]>> Communicator<B> {
         self.connect_all(addresses, group, until)?;
         if self.options.channels != crate::Channels::Net {
             let config = self.options.config(self.ranks())?;
-            let longest = (config.piece + HEAD).max(1024);
+            let longest = (config.max_body + HEAD).max(1024);
             let size = [self.rank(), self.ranks()];
             let (number, rate) = (secret::memory_number(group), self.options.shm_rate);
             self.shared = Some(Shared::open(number, size, longest, rate, until)?);
@@ -298,12 +298,12 @@ impl<B: AsMut<[u8]>> Communicator<B> {
                 self.take_hello(channel, message);
                 return None;
             }
-            let from = self.lanes.take_in(
+            let from = self.lanes.ingest(
                 now,
                 self.node.context(),
                 weft_msg::Event::Message { channel, message },
             );
-            if let Some(Heard::Message { from, message }) = from {
+            if let Some(GroupEvent::Message { from, message }) = from {
                 let Self { node, lanes, group, shared, .. } = self;
                 let net = MessageLink { context: node.context(), lanes, now };
                 let mut link = HostLink { net, shared: shared.as_mut() };
@@ -311,9 +311,9 @@ impl<B: AsMut<[u8]>> Communicator<B> {
             }
             return None;
         }
-        match self.lanes.take_in(now, self.node.context(), event) {
-            Some(Heard::Left { rank }) => Some(rank),
-            Some(Heard::Gone { rank, why }) => {
+        match self.lanes.ingest(now, self.node.context(), event) {
+            Some(GroupEvent::Left { rank }) => Some(rank),
+            Some(GroupEvent::Gone { rank, why }) => {
                 self.group.peer_gone(rank, why.to_string());
                 None
             }

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-use weft_guard::is_same;
+use weft_guard::constant_time_eq;
 use weft_msg::{ChannelId, Payload};
 use weft_units::{Duration, Instant};
 use weft_xrdma::{Event, Message, Ticket};
@@ -42,7 +42,7 @@ fn hello(group: u64, rank: usize) -> [u8; HELLO] {
 fn read_hello(bytes: &[u8], group: u64) -> Option<usize> {
     let bytes: &[u8; HELLO] = bytes.try_into().ok()?;
     let number = u32::from_le_bytes(bytes[16..].try_into().expect("four bytes"));
-    let ours = bytes[..8] == NAME && is_same(&bytes[8..16], &group.to_le_bytes());
+    let ours = bytes[..8] == NAME && constant_time_eq(&bytes[8..16], &group.to_le_bytes());
     ours.then(|| usize::try_from(number).expect("a word"))
 }
 

@@ -169,7 +169,7 @@ impl Options {
         }
         config.algorithm = self.algorithm;
         // Elements of every type fit whole.
-        config.piece = usize::try_from(self.piece.0 / 8 * 8).expect("16 MiB at most");
+        config.max_body = usize::try_from(self.piece.0 / 8 * 8).expect("16 MiB at most");
         Ok(config)
     }
 

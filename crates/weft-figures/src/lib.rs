@@ -34,7 +34,7 @@ mod tally;
 pub use inventory::{Figure, PAPERS, Paper, files, find_folder, select, stem};
 pub use markdown::pages;
 pub use page::{page, text};
-pub use results::{Entry, Made, RESULTS, Recorded, Results, entries};
+pub use results::{Entry, Provenance, RESULTS, Recorded, Results, entries};
 pub use run::Runner;
 pub use tables::{claims, rows};
 pub use tally::Tally;

@@ -60,7 +60,7 @@ fn counts(entries: &[Entry]) -> String {
             own.len(),
             count(Verdict::Reproduced),
             count(Verdict::Differs),
-            count(Verdict::CannotBeHad),
+            count(Verdict::NotReproducible),
         );
     }
     text

@@ -5,7 +5,7 @@ use weft_sim::experiment::{Experiment, Outcome, Source, Verdict};
 
 use crate::plot::plot;
 use crate::tables::{claims, label, rows};
-use crate::{Entry, Made};
+use crate::{Entry, Provenance};
 
 /// Returns a figure as text; `render` formats a table.
 pub fn text(entry: &Entry, render: impl Fn(&Table) -> String) -> String {
@@ -46,7 +46,7 @@ pub fn page(entries: &[Entry], command: &str) -> Report {
         facts: vec![
             ("reproduced".into(), count(Verdict::Reproduced)),
             ("differ".into(), count(Verdict::Differs)),
-            ("cannot be had here".into(), count(Verdict::CannotBeHad)),
+            ("cannot be had here".into(), count(Verdict::NotReproducible)),
             ("claims that hold".into(), format!("{holding} of {}", claims_of(entries).count())),
             ("of the others, explained".into(), known.to_string()),
             ("version".into(), env!("CARGO_PKG_VERSION").into()),
@@ -96,7 +96,7 @@ fn about(entry: &Entry) -> String {
 }
 
 /// Returns date, machine and command.
-pub(crate) fn made_by(made: &Made) -> String {
+pub(crate) fn made_by(made: &Provenance) -> String {
     let machine =
         if made.machine.is_empty() { String::new() } else { format!(", {}", made.machine) };
     format!("{}{machine}, by `{}`", made.on, made.command)

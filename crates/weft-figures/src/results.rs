@@ -22,7 +22,7 @@ pub struct Results(BTreeMap<String, Recorded>);
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Recorded {
     /// The origin of the result.
-    pub made: Made,
+    pub made: Provenance,
     /// The result as text, for a figure that was published before its rows were recorded.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub published: String,
@@ -33,7 +33,7 @@ pub struct Recorded {
 
 /// The origin of a result: date, command and machine.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Made {
+pub struct Provenance {
     /// The command.
     pub command: String,
     /// The date.
@@ -126,7 +126,7 @@ impl Entry {
         let experiment = &figure.experiment;
         let rows = recorded.as_ref().map(|recorded| recorded.rows.clone());
         let rows = rows.filter(|rows| !rows.is_empty());
-        let evaluate = || rows.map(|rows| experiment.judge_related(rows)).transpose();
+        let evaluate = || rows.map(|rows| experiment.evaluate_related(rows)).transpose();
         let findings = evaluate().with_context(|| figure.name.clone())?;
         let verdict = match (&findings, &recorded) {
             // Its claims held at the time of publication.

@@ -14,7 +14,7 @@ use weft_sim::{Scenario, run_all};
 use weft_units::Seed;
 
 use crate::machine;
-use crate::{Figure, Made, Recorded};
+use crate::{Figure, Provenance, Recorded};
 
 /// The environment variable with the file to which benches append their rows.
 const ROWS: &str = "WEFT_BENCH_JSON";
@@ -51,7 +51,7 @@ impl Runner {
             Source::Simulated => self.simulate(figure, progress)?,
             Source::Bench(bench) => self.measure(figure, bench)?,
         };
-        let made = Made {
+        let made = Provenance {
             command: format!("weft experiment run {}", figure.name),
             on: machine::today(),
             commit: machine::commit(&root_of(&figure.file)),
@@ -87,7 +87,7 @@ impl Runner {
             let values = reports.iter().map(serde_json::to_value);
             rows.push(experiment.measure(point, &values.collect::<Result<Vec<Value>, _>>()?)?);
         }
-        Ok(experiment.judge(rows)?)
+        Ok(experiment.evaluate(rows)?)
     }
 
     fn measure(&mut self, figure: &Figure, bench: &Bench) -> Result<Findings> {
@@ -100,7 +100,7 @@ impl Runner {
             rows.iter().filter(|row| row["figure"] == figure.name.as_str()).cloned().collect();
         ensure!(!own.is_empty(), "`{}` printed no row of {}", bench.command, figure.name);
         let experiment = &figure.experiment;
-        Ok(experiment.judge(experiment.measure_rows(&own)?)?)
+        Ok(experiment.evaluate(experiment.measure_rows(&own)?)?)
     }
 }
 

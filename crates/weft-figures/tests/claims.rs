@@ -37,7 +37,7 @@ fn rows(figure: &Figure) -> Vec<Row> {
             let bench = BENCHES.iter().find(|(name, _)| *name == figure.name);
             let (_, measure) = bench.unwrap_or_else(|| panic!("{}: no bench here", figure.name));
             let rows = experiment.measure_rows(&measure()).unwrap();
-            experiment.judge(rows).unwrap().rows
+            experiment.evaluate(rows).unwrap().rows
         }
         Source::Missing(_) => panic!("{} cannot be reproduced here", figure.name),
     }
@@ -57,7 +57,7 @@ fn check(entry: &Entry, part: Experiment) {
     let name = &entry.figure.name;
     let figure = Figure { experiment: part, ..entry.figure.clone() };
     let rows = rows(&figure);
-    let findings = figure.experiment.judge_related(rows.clone()).unwrap();
+    let findings = figure.experiment.evaluate_related(rows.clone()).unwrap();
     let broken: Vec<&Outcome> = findings.claims.iter().filter(|claim| !claim.as_stated()).collect();
     assert!(broken.is_empty(), "{name}: {broken:#?}");
     let published = entry.recorded.as_ref().map(|recorded| whole.rows_in_tests(&recorded.rows));

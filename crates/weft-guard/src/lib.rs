@@ -39,7 +39,7 @@ use std::net::IpAddr;
 
 pub use refusals::{Refusals, Refused};
 pub use tls_files::TlsFiles;
-pub use token::{Token, TokenError, is_same};
+pub use token::{Token, TokenError, constant_time_eq};
 
 /// Returns `true` if other hosts can reach a socket that listens on this address.
 ///

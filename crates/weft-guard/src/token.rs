@@ -127,7 +127,7 @@ impl Token {
     /// Returns `true` if `shown` equals this token. The time depends only on the length of `shown`: of another length
     /// than the token's, it is refused at once.
     pub fn is(&self, shown: &str) -> bool {
-        is_same(self.0.as_bytes(), shown.as_bytes())
+        constant_time_eq(self.0.as_bytes(), shown.as_bytes())
     }
 
     /// Returns the secret, to send it to a peer or to pass it to a child process.
@@ -138,7 +138,7 @@ impl Token {
 
 /// Returns `true` if two byte strings are equal. The time depends on their lengths, not on the position of the
 /// difference.
-pub fn is_same(one: &[u8], other: &[u8]) -> bool {
+pub fn constant_time_eq(one: &[u8], other: &[u8]) -> bool {
     one.ct_eq(other).into()
 }
 

@@ -123,7 +123,7 @@ impl Lab {
     ///
     /// # Errors
     /// Returns `Io` if the state cannot be written.
-    pub fn keep(&mut self) -> Result<(), LabError> {
+    pub fn detach(&mut self) -> Result<(), LabError> {
         self.state.owner = None;
         self.state.save()?;
         self.owned = false;

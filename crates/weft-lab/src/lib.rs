@@ -33,7 +33,7 @@
 //! # Ok::<(), weft_lab::LabError>(())
 //! ```
 //!
-//! A lab needs root. It lives outside the process: dropping a lab from [`Lab::up`] removes it, unless [`Lab::keep`]
+//! A lab needs root. It lives outside the process: dropping a lab from [`Lab::up`] removes it, unless [`Lab::detach`]
 //! leaves it to later commands, which find it with [`Lab::open`]. The remains of a crashed process are removed by the
 //! next [`Lab::up`] or by [`Lab::down_all`].
 //!

@@ -2,10 +2,10 @@
 
 use weft_rnic::Status;
 use weft_units::Duration;
-use weft_wire::{Call, ParseError};
+use weft_wire::{CallRole, ParseError};
 
 use crate::memory::Block;
-use crate::verbs::{Refused, Slice};
+use crate::verbs::{DeviceError, Slice};
 use crate::window::WindowError;
 use crate::{ChannelId, Decomposition};
 
@@ -14,7 +14,7 @@ use crate::{ChannelId, Decomposition};
 #[must_use = "its memory stays in use until it is released"]
 pub struct Message {
     /// The message's role: request, response, or neither.
-    pub call: Call,
+    pub call: CallRole,
     pub(crate) block: Block,
     pub(crate) body: Slice,
 }
@@ -123,7 +123,7 @@ pub enum CloseReason {
     CloseTimedOut,
     /// The device detected that the peer is unreachable.
     #[error("the peer is gone: {0:?}")]
-    PeerGone(Status),
+    PeerUnreachable(Status),
     /// The stream that carried the channel broke.
     #[error("the stream that carried the channel broke")]
     StreamBroken,
@@ -132,7 +132,7 @@ pub enum CloseReason {
     Protocol(ProtocolError),
     /// The device refused a work request.
     #[error("the device refused: {0}")]
-    Device(Refused),
+    Device(DeviceError),
 }
 
 /// A violation of the protocol by the peer.
@@ -198,7 +198,7 @@ pub enum SendError {
     },
     /// The memory cache is exhausted.
     #[error(transparent)]
-    Memory(#[from] Refused),
+    Memory(#[from] DeviceError),
     /// No request with this number waits for a response.
     #[error("request {id} is not there to be answered")]
     NoRequest {

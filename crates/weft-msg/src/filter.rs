@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::str::FromStr;
 
 use weft_units::{Duration, Rng};
-use weft_wire::Call;
+use weft_wire::CallRole;
 
 /// The direction of the messages that a rule applies to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,13 +55,13 @@ pub enum CallKind {
 #[error(
     "{0:?} is no filter rule; one is: (in|out) (drop|corrupt|delay TIME) [N/M] [requests|responses]"
 )]
-pub struct NoRule(String);
+pub struct RuleError(String);
 
 impl FromStr for Rule {
-    type Err = NoRule;
+    type Err = RuleError;
 
-    fn from_str(text: &str) -> Result<Self, NoRule> {
-        parse(text).ok_or_else(|| NoRule(text.into()))
+    fn from_str(text: &str) -> Result<Self, RuleError> {
+        parse(text).ok_or_else(|| RuleError(text.into()))
     }
 }
 
@@ -104,14 +104,14 @@ impl Filter {
     pub(crate) fn verdict(
         &mut self,
         direction: Direction,
-        call: Call,
+        call: CallRole,
         rng: &mut Rng,
     ) -> Option<Fault> {
         let strikes = |rule: &&Rule| {
             let wanted = match rule.only {
                 None => true,
-                Some(CallKind::Requests) => matches!(call, Call::Request(_)),
-                Some(CallKind::Responses) => matches!(call, Call::Response(_)),
+                Some(CallKind::Requests) => matches!(call, CallRole::Request(_)),
+                Some(CallKind::Responses) => matches!(call, CallRole::Response(_)),
             };
             let (of, all) = rule.chance;
             rule.direction == direction && wanted && rng.chance(of.into(), all.into())
@@ -156,8 +156,8 @@ mod tests {
         let mut count = |direction, call| {
             (0..4000).filter(|_| filter.verdict(direction, call, &mut rng).is_some()).count()
         };
-        assert!((900..1100).contains(&count(Direction::Out, Call::Request(1))));
-        assert_eq!(count(Direction::Out, Call::Response(1)), 0);
-        assert_eq!(count(Direction::In, Call::Request(1)), 0);
+        assert!((900..1100).contains(&count(Direction::Out, CallRole::Request(1))));
+        assert_eq!(count(Direction::Out, CallRole::Response(1)), 0);
+        assert_eq!(count(Direction::In, CallRole::Request(1)), 0);
     }
 }

@@ -15,13 +15,13 @@ pub struct Note {
     /// The channel and its peer; `None` for an event of the context.
     pub channel: Option<(ChannelId, Ipv6Addr)>,
     /// The event.
-    pub what: Noted,
+    pub what: NoteKind,
 }
 
 /// The kind of a recorded event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Noted {
+pub enum NoteKind {
     /// The channel opened.
     Opened,
     /// The channel ended.
@@ -50,7 +50,8 @@ impl Journal {
     const SLOW_EVERY: Duration = Duration::from_secs(1);
 
     pub(crate) fn note(&mut self, note: Note) {
-        let is_slow = |what: Noted| matches!(what, Noted::SlowCall(_) | Noted::SlowPoll(_));
+        let is_slow =
+            |what: NoteKind| matches!(what, NoteKind::SlowCall(_) | NoteKind::SlowPoll(_));
         let lately = |of: &&Note| note.at.since(of.at) < Self::SLOW_EVERY;
         let mut before = self.notes.iter().rev().take_while(lately);
         if is_slow(note.what) && before.any(|of| is_slow(of.what) && of.channel == note.channel) {
@@ -85,11 +86,11 @@ mod tests {
     fn the_last_notes_are_kept_with_their_numbers_and_slow_ones_do_not_push_them_out() {
         let mut journal = Journal::default();
         let at = |millis: u64| Instant::from_nanos(millis * 1_000_000);
-        let opened = |millis: u64| Note { at: at(millis), channel: None, what: Noted::Opened };
+        let opened = |millis: u64| Note { at: at(millis), channel: None, what: NoteKind::Opened };
         let slow = |millis: u64| Note {
             at: at(millis),
             channel: None,
-            what: Noted::SlowPoll(Duration::from_millis(20)),
+            what: NoteKind::SlowPoll(Duration::from_millis(20)),
         };
         for millis in 0..2500 {
             journal.note(slow(millis));

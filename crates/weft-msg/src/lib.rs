@@ -33,7 +33,7 @@
 //! #         accept: true,
 //! #         max_connections: 16,
 //! #     };
-//! #     let device = Device::new(Limits::default(), endpoint, seed, Secret::repeatable(seed));
+//! #     let device = Device::new(Limits::default(), endpoint, seed, Secret::from_seed(seed));
 //! #     Rnic::new(device.unwrap(), at).unwrap()
 //! # }
 //! # fn carry(hosts: &mut [Context<Rnic>; 2], this: usize, from: SocketAddr, now: Instant) {
@@ -101,14 +101,14 @@ pub use channel::Carrier;
 pub use config::{Config, ConfigError, Parameter};
 pub use context::{ChannelId, Context, OfferError, Payload, SwitchError};
 pub use event::{CloseReason, Event, Message, ProtocolError, SendError, Slow};
-pub use filter::{CallKind, Direction, Fault, NoRule, Rule};
-pub use journal::{Journal, Note, Noted};
+pub use filter::{CallKind, Direction, Fault, Rule, RuleError};
+pub use journal::{Journal, Note, NoteKind};
 pub use memory::Block;
 pub use rnic::Rnic;
 pub use stats::{ChannelState, ChannelStats, ChannelStatus, ContextStats};
 pub use trace::Decomposition;
 pub use verbs::{
-    Completion, Qp, QpSizes, Refused, Region, Registrar, Slice, Verbs, Work, rnr_retry,
+    Completion, DeviceError, Qp, QpSizes, Region, Registrar, Slice, Verbs, Work, rnr_retry,
 };
-pub use weft_wire::Call;
+pub use weft_wire::CallRole;
 pub use window::WindowError;

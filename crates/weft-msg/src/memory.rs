@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use slotmap::SlotMap;
 use weft_units::{Duration, Instant};
 
-use crate::verbs::{Refused, Region, Registrar, Slice};
+use crate::verbs::{DeviceError, Region, Registrar, Slice};
 
 slotmap::new_key_type! { struct RegionKey; }
 
@@ -112,7 +112,7 @@ impl MemoryCache {
         &mut self,
         verbs: &mut impl Registrar,
         len: u32,
-    ) -> Result<Block, Refused> {
+    ) -> Result<Block, DeviceError> {
         let class = self.classes.iter().position(|class| class.len >= len);
         let partial = class.and_then(|class| self.classes[class].partial.first().copied());
         let key = match partial {
@@ -135,7 +135,7 @@ impl MemoryCache {
         verbs: &mut impl Registrar,
         class: Option<usize>,
         len: u32,
-    ) -> Result<RegionKey, Refused> {
+    ) -> Result<RegionKey, DeviceError> {
         let (bytes, blocks) = match class {
             Some(class) => {
                 let len = u64::from(self.classes[class].len);
@@ -146,7 +146,7 @@ impl MemoryCache {
         };
         if self.reserved + bytes > self.limits.total {
             let why = "the memory cache is at its limit (memory_limit)";
-            return Err(Refused { doing: "registering memory", why, code: 0 });
+            return Err(DeviceError { doing: "registering memory", why, code: 0 });
         }
         let region = verbs.allocate(bytes)?;
         self.reserved += bytes;

@@ -15,7 +15,7 @@ use weft_units::Instant;
 use weft_wire::{AtomicOperation, ChannelOffer, Packet, RdmaHeader};
 
 use crate::verbs::{
-    Completion, Qp, QpSizes, Refused, Region, Registrar, Slice, Verbs, Work, rnr_retry,
+    Completion, DeviceError, Qp, QpSizes, Region, Registrar, Slice, Verbs, Work, rnr_retry,
 };
 
 /// The distance of regions' addresses, with gaps of the same size: an access beyond a region's end fails.
@@ -186,14 +186,14 @@ impl Memory for Arena {
     }
 }
 
-fn refused(doing: &'static str) -> impl Fn(VerbsError) -> Refused {
+fn refused(doing: &'static str) -> impl Fn(VerbsError) -> DeviceError {
     move |error| {
         let why = match error {
             VerbsError::TooMany { .. } => "the device holds as many as it may",
             VerbsError::OverLimit { .. } => "more than the device or the queue can do",
             _ => "the device does not take it in this state",
         };
-        Refused { doing, why, code: 0 }
+        DeviceError { doing, why, code: 0 }
     }
 }
 
@@ -202,10 +202,11 @@ const fn sge(slice: Slice) -> Sge {
 }
 
 impl Registrar for Rnic {
-    fn allocate(&mut self, len: u64) -> Result<Region, Refused> {
+    fn allocate(&mut self, len: u64) -> Result<Region, DeviceError> {
         let doing = "registering memory";
         let bytes = usize::try_from(len).ok().filter(|_| len <= REGION_STRIDE / 2);
-        let bytes = bytes.ok_or(Refused { doing, why: "longer than a region may be", code: 0 })?;
+        let bytes =
+            bytes.ok_or(DeviceError { doing, why: "longer than a region may be", code: 0 })?;
         self.memory.count += 1;
         let address = self.memory.count * REGION_STRIDE;
         let access = Access::LOCAL_WRITE | Access::REMOTE_READ;
@@ -231,7 +232,7 @@ impl Verbs for Rnic {
         }
     }
 
-    fn create_qp(&mut self, now: Instant, sizes: QpSizes) -> Result<Qp, Refused> {
+    fn create_qp(&mut self, now: Instant, sizes: QpSizes) -> Result<Qp, DeviceError> {
         let request = QueuePairRequest {
             domain: self.domain,
             service: Service::ReliableConnected,
@@ -256,7 +257,7 @@ impl Verbs for Rnic {
         qp: Qp,
         psn: u32,
         peer: &ChannelOffer,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), DeviceError> {
         let to_receive = Attributes {
             state: Some(State::ReadyToReceive),
             destination: Some(SocketAddr::new(peer.gid.to_canonical(), self.at.port())),
@@ -282,7 +283,7 @@ impl Verbs for Rnic {
         })
     }
 
-    fn reset_qp(&mut self, now: Instant, qp: Qp) -> Result<(), Refused> {
+    fn reset_qp(&mut self, now: Instant, qp: Qp) -> Result<(), DeviceError> {
         let to_reset = Attributes { state: Some(State::Reset), ..Attributes::default() };
         let qp = QueuePairNumber(qp.0);
         let reset = self.device.modify_qp(now, qp, &to_reset);
@@ -295,7 +296,7 @@ impl Verbs for Rnic {
         let _ = self.device.destroy_qp(now, QueuePairNumber(qp.0));
     }
 
-    fn create_shared_receives(&mut self, requests: u32) -> Result<(), Refused> {
+    fn create_shared_receives(&mut self, requests: u32) -> Result<(), DeviceError> {
         let srq = self.device.create_srq(self.domain, requests, 1);
         self.srq = Some(srq.map_err(refused("making a shared receive queue"))?);
         Ok(())
@@ -308,15 +309,15 @@ impl Verbs for Rnic {
         }
     }
 
-    fn post_shared_receive(&mut self, wr_id: u64, to: Slice) -> Result<(), Refused> {
+    fn post_shared_receive(&mut self, wr_id: u64, to: Slice) -> Result<(), DeviceError> {
         let doing = "posting a receive request";
-        let none = Refused { doing, why: "there is no shared queue", code: 0 };
+        let none = DeviceError { doing, why: "there is no shared queue", code: 0 };
         let request = ReceiveRequest { wr_id, sges: &[sge(to)] };
         let posted = self.device.post_srq_receive(self.srq.ok_or(none)?, &request);
         posted.map_err(refused(doing))
     }
 
-    fn post_receive(&mut self, qp: Qp, wr_id: u64, to: Slice) -> Result<(), Refused> {
+    fn post_receive(&mut self, qp: Qp, wr_id: u64, to: Slice) -> Result<(), DeviceError> {
         let request = ReceiveRequest { wr_id, sges: &[sge(to)] };
         let posted = self.device.post_receive(QueuePairNumber(qp.0), &request);
         posted.map_err(refused("posting a receive request"))
@@ -329,7 +330,7 @@ impl Verbs for Rnic {
         wr_id: u64,
         work: Work<'_>,
         signaled: bool,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), DeviceError> {
         let (operation, sges) = match work {
             Work::Send { from, immediate } => {
                 let from: Vec<Sge> = from.iter().copied().map(sge).collect();
@@ -370,7 +371,7 @@ impl Verbs for Rnic {
 }
 
 impl Rnic {
-    fn initialise(&mut self, now: Instant, qp: QueuePairNumber) -> Result<(), Refused> {
+    fn initialise(&mut self, now: Instant, qp: QueuePairNumber) -> Result<(), DeviceError> {
         let to_init = Attributes {
             state: Some(State::Init),
             pkey_index: Some(0),

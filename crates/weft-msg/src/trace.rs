@@ -1,7 +1,7 @@
 //! The decomposition of a call's duration (X-RDMA, section VI.A, method I), from T2 - T1 - Toff.
 
 use weft_units::{Duration, Instant};
-use weft_wire::Trace;
+use weft_wire::TraceExtension;
 
 /// The components of one traced call's duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ impl ClockOffset {
     pub(crate) fn decompose(
         &mut self,
         sent: Instant,
-        answer: &Trace,
+        answer: &TraceExtension,
         now: Instant,
     ) -> Decomposition {
         let (t1, t2) = (i128::from(sent.as_nanos()), i128::from(answer.received_at));
@@ -85,7 +85,8 @@ mod tests {
     ) -> Decomposition {
         let t2 = t1 + out;
         let by_peer = |time: u64| time.checked_add_signed(ahead).unwrap();
-        let answer = Trace { id: 1, received_at: by_peer(t2), sent_at: by_peer(t2 + peer) };
+        let answer =
+            TraceExtension { id: 1, received_at: by_peer(t2), sent_at: by_peer(t2 + peer) };
         clock.decompose(Instant::from_nanos(t1), &answer, Instant::from_nanos(t2 + peer + back))
     }
 
@@ -112,7 +113,7 @@ mod tests {
     fn stamps_that_make_no_sense_give_times_that_add_up() {
         let mut clock = ClockOffset::default();
         for (received_at, sent_at) in [(0, u64::MAX), (u64::MAX, 0), (u64::MAX, u64::MAX)] {
-            let answer = Trace { id: 1, received_at, sent_at };
+            let answer = TraceExtension { id: 1, received_at, sent_at };
             let (sent, now) = (Instant::from_nanos(5_000), Instant::from_nanos(9_000));
             let time = clock.decompose(sent, &answer, now);
             assert_eq!((time.request + time.peer + time.response).as_nanos(), 4_000);

@@ -92,7 +92,7 @@ pub struct Completion {
 /// An error of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{doing}: {why}{}", Code(*.code))]
-pub struct Refused {
+pub struct DeviceError {
     /// The operation, in the user's terms.
     pub doing: &'static str,
     /// The device's reason.
@@ -119,7 +119,7 @@ pub trait Registrar {
     ///
     /// # Errors
     /// The host or the device has no memory left.
-    fn allocate(&mut self, len: u64) -> Result<Region, Refused>;
+    fn allocate(&mut self, len: u64) -> Result<Region, DeviceError>;
 
     /// Frees memory that [`allocate`](Self::allocate) returned.
     fn free(&mut self, region: Region);
@@ -135,7 +135,7 @@ pub trait Verbs: Registrar {
     ///
     /// # Errors
     /// The device has no resources left.
-    fn create_qp(&mut self, now: Instant, sizes: QpSizes) -> Result<Qp, Refused>;
+    fn create_qp(&mut self, now: Instant, sizes: QpSizes) -> Result<Qp, DeviceError>;
 
     /// Connects a queue pair: it can receive and send, starting with `psn`.
     ///
@@ -147,14 +147,14 @@ pub trait Verbs: Registrar {
         qp: Qp,
         psn: u32,
         peer: &ChannelOffer,
-    ) -> Result<(), Refused>;
+    ) -> Result<(), DeviceError>;
 
     /// Resets a queue pair to the state after [`create_qp`](Self::create_qp); its requests are discarded
     /// without completion.
     ///
     /// # Errors
     /// The device refuses; the caller must destroy it.
-    fn reset_qp(&mut self, now: Instant, qp: Qp) -> Result<(), Refused>;
+    fn reset_qp(&mut self, now: Instant, qp: Qp) -> Result<(), DeviceError>;
 
     /// Destroys a queue pair; its requests are discarded without completion.
     fn destroy_qp(&mut self, now: Instant, qp: Qp);
@@ -163,7 +163,7 @@ pub trait Verbs: Registrar {
     ///
     /// # Errors
     /// The device has no resources left.
-    fn create_shared_receives(&mut self, requests: u32) -> Result<(), Refused>;
+    fn create_shared_receives(&mut self, requests: u32) -> Result<(), DeviceError>;
 
     /// Destroys the shared receive queue after the queue pairs that use it; its requests are discarded.
     fn destroy_shared_receives(&mut self);
@@ -172,13 +172,13 @@ pub trait Verbs: Registrar {
     ///
     /// # Errors
     /// The queue is full.
-    fn post_shared_receive(&mut self, wr_id: u64, to: Slice) -> Result<(), Refused>;
+    fn post_shared_receive(&mut self, wr_id: u64, to: Slice) -> Result<(), DeviceError>;
 
     /// Posts a receive request.
     ///
     /// # Errors
     /// The queue is full, or the queue pair is in the error state.
-    fn post_receive(&mut self, qp: Qp, wr_id: u64, to: Slice) -> Result<(), Refused>;
+    fn post_receive(&mut self, qp: Qp, wr_id: u64, to: Slice) -> Result<(), DeviceError>;
 
     /// Posts a send request.
     ///
@@ -191,7 +191,7 @@ pub trait Verbs: Registrar {
         wr_id: u64,
         work: Work<'_>,
         signaled: bool,
-    ) -> Result<(), Refused>;
+    ) -> Result<(), DeviceError>;
 
     /// Returns the next completion.
     fn poll(&mut self) -> Option<Completion>;

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use crate::cluster::{Cluster, ServerId};
 use crate::ports::Flow;
-use crate::ring::Hop;
+use crate::ring::Transfer;
 
 /// A queue pair: one flow between two NICs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub struct QueuePair {
 /// If the cluster has no network, or a transfer names a server or rail that it does not have.
 pub fn queue_pairs(
     cluster: &Cluster,
-    hops: &[Hop],
+    hops: &[Transfer],
     per_connection: usize,
 ) -> (Vec<QueuePair>, Vec<Flow>) {
     let network = cluster.network().expect("only a network has queue pairs");
@@ -38,7 +38,7 @@ pub fn queue_pairs(
     hops.sort_unstable();
     hops.dedup();
     let (mut pairs, mut flows) = (Vec::new(), Vec::new());
-    for Hop { from, to } in hops.into_iter().filter(|hop| hop.from != hop.to) {
+    for Transfer { from, to } in hops.into_iter().filter(|hop| hop.from != hop.to) {
         let ports = network.topology.ports(nic(from));
         for number in 0..per_connection {
             let nic_port = number % ports.len();
@@ -51,10 +51,10 @@ pub fn queue_pairs(
 
 /// Returns a transfer from every server to every other on each rail: an all-to-all that changes rails only
 /// inside servers.
-pub fn all_to_all(order: &[ServerId], rails: usize) -> Vec<Hop> {
+pub fn all_to_all(order: &[ServerId], rails: usize) -> Vec<Transfer> {
     let pairs = order.iter().flat_map(|&a| order.iter().map(move |&b| (a, b)));
     let apart = pairs.filter(|(a, b)| a != b);
     apart
-        .flat_map(|(a, b)| (0..rails).map(move |rail| Hop { from: (a, rail), to: (b, rail) }))
+        .flat_map(|(a, b)| (0..rails).map(move |rail| Transfer { from: (a, rail), to: (b, rail) }))
         .collect()
 }

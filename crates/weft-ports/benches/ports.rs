@@ -124,7 +124,7 @@ fn sent_by_guest(len: usize, trusted: bool) {
         // The first retransmission shows that the guest keeps its buffers.
         assert!(guest.send(&frame));
         let sent = port.take(Instant::EPOCH).expect("a sound queue").expect("it was sent");
-        port.read(sent.token, 0, &mut [0; 20], Reading::Again).expect("it is there");
+        port.read(sent.token, 0, &mut [0; 20], Reading::Retransmission).expect("it is there");
         port.release(sent.token);
         port.flush().expect("a sound queue");
         assert_eq!(port.custody(), Custody::Guest);
@@ -186,7 +186,7 @@ fn sent_by_dpdk() {
         let mut fds = [PollFd::from_borrowed_fd(port.fd(), PollFlags::IN)];
         let a_second = Timespec { tv_sec: 1, tv_nsec: 0 };
         let _ = poll(&mut fds, Some(&a_second));
-        port.attend(Instant::EPOCH).expect("a sound front end");
+        port.service(Instant::EPOCH).expect("a sound front end");
         loop {
             let mut held = vec![];
             take_batch(&mut port, &mut packet, &mut held);

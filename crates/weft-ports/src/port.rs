@@ -16,11 +16,11 @@ pub const HEADER_LEN: u32 = 12;
 pub const MAX_FRAME: u32 = HEADER_LEN + 18 + 65_535;
 
 /// Number of bytes of a taken frame, header included, that are copied and cannot change: those that a
-/// switch reads ([`weft_vpc::Frame::LOOK_AHEAD`]). Later bytes may still be in a guest's memory, where
+/// switch reads ([`weft_vpc::Frame::MIN_PARSE_BYTES`]). Later bytes may still be in a guest's memory, where
 /// the guest may write at any time.
 pub const HEAD_LEN: u32 = HEADER_LEN + 256;
 
-const _: () = assert!(HEAD_LEN as usize == HEADER_LEN as usize + weft_vpc::Frame::LOOK_AHEAD);
+const _: () = assert!(HEAD_LEN as usize == HEADER_LEN as usize + weft_vpc::Frame::MIN_PARSE_BYTES);
 
 /// A frame that the tenant sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub struct Sent {
 
 /// A tenant's interface. One thread drives it:
 ///
-/// 1. it waits until [`fd`](Self::fd) is readable (level-triggered), then calls [`attend`](Self::attend);
+/// 1. it waits until [`fd`](Self::fd) is readable (level-triggered), then calls [`service`](Self::attend);
 /// 2. it [`take`](Self::take)s frames until there is none or until it wants no more, [`read`](Self::read)s
 ///    them for each transmission, and [`release`](Self::release)s each once;
 /// 3. it [`claim`](Self::claim)s a buffer when the first packet of a frame for the tenant arrives,
@@ -44,7 +44,7 @@ pub struct Sent {
 /// No action of the tenant makes a port panic, block or harm another port. Errors are reports for the log:
 /// the port has already counted them and continues, or waits until its tenant reconnects.
 pub trait Port: Debug + Send {
-    /// Returns a descriptor that is readable when there is work for [`attend`](Self::attend) or a
+    /// Returns a descriptor that is readable when there is work for [`service`](Self::attend) or a
     /// frame to [`take`](Self::take). It stays the same for the port's lifetime.
     fn fd(&self) -> BorrowedFd<'_>;
 
@@ -54,7 +54,7 @@ pub trait Port: Debug + Send {
     ///
     /// # Errors
     /// Errors for the operator.
-    fn attend(&mut self, now: Instant) -> Result<(), PortError>;
+    fn service(&mut self, now: Instant) -> Result<(), PortError>;
 
     /// Returns `true` if a tenant is connected, so that [`claim`](Self::claim)ed frames could reach
     /// it.
@@ -94,7 +94,7 @@ pub trait Port: Debug + Send {
 
     /// Claims a buffer for a frame of `len` bytes, header included. Returns `None` if the tenant has no room or
     /// is not connected; then decline the packet, so that it is retransmitted. A frame that is
-    /// [`Early`](Turn::Early) must leave room for a frame of any length. A frame that is
+    /// [`OutOfOrder`](Turn::OutOfOrder) must leave room for a frame of any length. A frame that is
     /// [`Private`](Staging::Private) is not written to the tenant's memory before [`complete`](Self::complete).
     fn claim(&mut self, len: u32, turn: Turn, staging: Staging) -> Option<Slot>;
 
@@ -125,7 +125,7 @@ pub trait Port: Debug + Send {
     /// Returns all buffers to the tenant, for example before an upgrade, so that the next program
     /// finds the interface intact. Taken frames stay readable from copies; claimed buffers are
     /// lost.
-    fn settle(&mut self);
+    fn return_buffers(&mut self);
 
     /// Returns the counters since the port was opened.
     fn counters(&self) -> PortCounters;

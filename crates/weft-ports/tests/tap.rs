@@ -183,17 +183,17 @@ fn an_interface_that_is_down_keeps_what_was_completed_and_one_that_is_gone_says_
     let frame =
         [[0; 12].as_slice(), &[0xff; 6], &[2, 0, 0, 0, 9, 1], &[0x88, 0xb5], &[1; 46]].concat();
     let len = u32::try_from(frame.len()).unwrap();
-    let slot = port.claim(len, Turn::Early, Staging::InPlace).unwrap();
+    let slot = port.claim(len, Turn::OutOfOrder, Staging::InPlace).unwrap();
     port.place(slot, 0, &frame).unwrap();
     port.complete(slot);
     port.flush().unwrap();
     assert!(!port.is_up());
     assert_eq!(
-        (port.claim(len, Turn::Early, Staging::InPlace), port.holdings().waiting),
+        (port.claim(len, Turn::OutOfOrder, Staging::InPlace), port.holdings().waiting),
         (None, 1)
     );
     pair.spaces[1].ip(&["link", "set", "eth0", "up"]);
-    port.attend(second(2)).unwrap();
+    port.service(second(2)).unwrap();
     assert!(port.is_up());
     assert_eq!((port.holdings().waiting, port.counters().received_frames), (0, 1));
 
@@ -201,7 +201,7 @@ fn an_interface_that_is_down_keeps_what_was_completed_and_one_that_is_gone_says_
     let gone = (0..100).find_map(|_| port.take(second(3)).err()).unwrap().to_string();
     assert!(gone.contains("eth0") && gone.contains("add it again"), "{gone}");
     assert_eq!(port.take(second(4)).unwrap(), None);
-    assert_eq!(port.claim(len, Turn::Early, Staging::InPlace), None);
+    assert_eq!(port.claim(len, Turn::OutOfOrder, Staging::InPlace), None);
 }
 
 #[test]

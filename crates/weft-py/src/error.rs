@@ -3,7 +3,7 @@
 use pyo3::exceptions::PyBufferError;
 use pyo3::prelude::*;
 use weft_comm::CommError;
-use weft_msg::{CloseReason, ConfigError, Refused, SendError};
+use weft_msg::{CloseReason, ConfigError, DeviceError, SendError};
 use weft_xrdma::NodeError;
 
 /// Returns an exception of `weft.errors`.
@@ -77,7 +77,7 @@ impl Raise for SendError {
     }
 }
 
-impl Raise for Refused {
+impl Raise for DeviceError {
     fn class(&self) -> &'static str {
         "OutOfMemory"
     }

@@ -61,7 +61,7 @@ pub(crate) fn convert(
             Happened::Channel(Heard::Open { channel }) => plain("open", number(channel), 0),
             Happened::Channel(Heard::Message { channel, message }) => {
                 let of = |(of, id, _): &(ChannelId, u64, _)| {
-                    *of == channel && message.call == weft_msg::Call::Response(*id)
+                    *of == channel && message.call == weft_msg::CallRole::Response(*id)
                 };
                 let trace = traces.iter().position(of).map(|at| traces.swap_remove(at).2);
                 let message =

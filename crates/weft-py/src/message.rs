@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use weft_msg::{Call, ChannelId, Decomposition, Message as Received};
+use weft_msg::{CallRole, ChannelId, Decomposition, Message as Received};
 
 use crate::error::in_use;
 use crate::shared::Shared;
@@ -20,7 +20,7 @@ pub(crate) struct Message {
     shared: Arc<Shared>,
     channel: ChannelId,
     received: Mutex<Option<Received>>,
-    call: Call,
+    call: CallRole,
     address: usize,
     len: usize,
     trace: Option<Decomposition>,
@@ -62,9 +62,9 @@ impl Message {
     #[getter]
     fn kind(&self) -> &'static str {
         match self.call {
-            Call::OneWay => "one-way",
-            Call::Request(_) => "request",
-            Call::Response(_) => "response",
+            CallRole::OneWay => "one-way",
+            CallRole::Request(_) => "request",
+            CallRole::Response(_) => "response",
         }
     }
 
@@ -72,8 +72,8 @@ impl Message {
     #[getter]
     fn number(&self) -> u64 {
         match self.call {
-            Call::OneWay => 0,
-            Call::Request(id) | Call::Response(id) => id,
+            CallRole::OneWay => 0,
+            CallRole::Request(id) | CallRole::Response(id) => id,
         }
     }
 
@@ -135,7 +135,7 @@ impl Message {
 
 impl Drop for Message {
     fn drop(&mut self) {
-        if let Call::Request(request) = self.call {
+        if let CallRole::Request(request) = self.call {
             self.shared.drop_request(self.channel, request);
         }
         if let Some(received) = self.take() {

@@ -145,7 +145,7 @@ impl State {
         let events: Vec<_> = core::iter::from_fn(|| self.node.poll_event()).collect();
         for event in &events {
             if let weft_xrdma::Event::Channel(channel_event) = event {
-                self.lending.take_in(channel_event);
+                self.lending.ingest(channel_event);
             }
         }
         events

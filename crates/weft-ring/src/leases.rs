@@ -167,7 +167,7 @@ impl<M: LeaseMemory> Borrower<M> {
     }
 
     /// Calls `each` with every lease given since the last call, and its number.
-    pub fn hear(&mut self, mut each: impl FnMut(u64, Terms)) {
+    pub fn take_leases(&mut self, mut each: impl FnMut(u64, Terms)) {
         let given = self.table.word(GIVEN).load(Ordering::Acquire);
         if given == self.seen {
             return;
@@ -239,7 +239,7 @@ mod tests {
 
     fn heard(borrower: &mut Borrower) -> Vec<(u64, Terms)> {
         let mut heard = Vec::new();
-        borrower.hear(|number, terms| heard.push((number, terms)));
+        borrower.take_leases(|number, terms| heard.push((number, terms)));
         heard
     }
 

@@ -51,7 +51,7 @@ impl Lane {
 }
 
 /// Bytes of the longest message: a request with the maximum number of pieces or of inline data.
-pub const LONGEST_MESSAGE: usize = 2 << 10;
+pub const MAX_MESSAGE: usize = 2 << 10;
 
 /// Bytes of a message's length.
 const LENGTH: u32 = 4;
@@ -156,7 +156,7 @@ impl Consumer {
         let mut len = [0; LENGTH as usize];
         self.lane.read(memory, self.head, &mut len);
         let len = u32::from_ne_bytes(len);
-        if len as usize > LONGEST_MESSAGE || len > used - LENGTH {
+        if len as usize > MAX_MESSAGE || len > used - LENGTH {
             return Err(Corrupt);
         }
         message.resize(len as usize, 0);
@@ -192,7 +192,7 @@ mod tests {
             let (mut model, mut message) = (VecDeque::new(), Vec::new());
             for step in 0..if cfg!(miri) { 300 } else { 4_000 } {
                 if rng.below(5) < 3 {
-                    let len = usize::try_from(rng.below(LONGEST_MESSAGE as u64 + 1)).unwrap();
+                    let len = usize::try_from(rng.below(MAX_MESSAGE as u64 + 1)).unwrap();
                     let bytes = vec![u8::try_from(step % 251).unwrap(); len];
                     if producer.push(&heap.memory, &bytes).unwrap() {
                         model.push_back(bytes);
@@ -230,7 +230,7 @@ mod tests {
             assert_eq!(consumer.pop(&heap.memory, &mut message), Err(Corrupt), "{claimed}");
         }
         tail.store(100, Ordering::Release);
-        for len in [97, u32::MAX, u32::try_from(LONGEST_MESSAGE).unwrap() + 1] {
+        for len in [97, u32::MAX, u32::try_from(MAX_MESSAGE).unwrap() + 1] {
             LANE.write(&heap.memory, 0, &len.to_ne_bytes());
             assert_eq!(consumer.pop(&heap.memory, &mut message), Err(Corrupt), "{len}");
         }

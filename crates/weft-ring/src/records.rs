@@ -25,7 +25,7 @@ pub(crate) const FULL: usize = 128;
 pub const RING_BYTES: usize = RECORDS + RECORDS_BYTES;
 
 /// Bytes of the longest record.
-pub const LONGEST: usize = 1 << 16;
+pub const MAX_RECORD: usize = 1 << 16;
 
 /// Alignment of records, bytes: a cache line, so that the polled record and the one written next to
 /// it never share one.
@@ -47,7 +47,7 @@ pub trait RecordMemory: Memory + Clone {
     /// Bytes of records.
     const CAPACITY: u64 = CAPACITY;
     /// Bytes of the longest record.
-    const LONGEST: usize = LONGEST;
+    const LONGEST: usize = MAX_RECORD;
 }
 
 impl RecordMemory for Mapped {}
@@ -187,7 +187,7 @@ impl<M: RecordMemory> Writer<M> {
 
     /// Returns `true` if the reader must be woken to see the records written before.
     pub fn reader_sleeps(&self) -> bool {
-        signal::is_asked::<M>(self.memory.word(ASLEEP))
+        signal::is_armed::<M>(self.memory.word(ASLEEP))
     }
 }
 
@@ -330,7 +330,7 @@ mod tests {
 
     fn read(reader: &mut Reader) -> Option<Vec<u8>> {
         let record = reader.peek().unwrap()?;
-        let mut out = vec![0; LONGEST];
+        let mut out = vec![0; MAX_RECORD];
         let len = record.copy_to(&mut out);
         reader.pass(record.len());
         Some(out[4..len].to_vec())
@@ -342,7 +342,8 @@ mod tests {
         let mut waiting = std::collections::VecDeque::new();
         let mut written = 0;
         for step in 0..steps(20_000) {
-            let (number, len) = (u8::try_from(step % 251).unwrap(), 8 + step * 56 % (LONGEST - 8));
+            let (number, len) =
+                (u8::try_from(step % 251).unwrap(), 8 + step * 56 % (MAX_RECORD - 8));
             if write(&mut ring.writer, number, len) {
                 written += len;
                 waiting.push_back(vec![number; len - 4]);
@@ -400,12 +401,12 @@ mod tests {
     #[test]
     fn a_writer_waits_while_it_has_no_room() {
         let Ring { mut writer, mut reader, heap } = ring();
-        assert!(write(&mut writer, 1, LONGEST));
+        assert!(write(&mut writer, 1, MAX_RECORD));
         assert!(!reader.writer_waits(), "it has room");
-        while write(&mut writer, 1, LONGEST) {}
+        while write(&mut writer, 1, MAX_RECORD) {}
         read(&mut reader).unwrap();
         assert!(reader.writer_waits());
-        assert!(write(&mut writer, 1, LONGEST));
+        assert!(write(&mut writer, 1, MAX_RECORD));
         assert!(!reader.writer_waits());
         drop(heap);
     }
@@ -421,7 +422,7 @@ mod tests {
 
     #[test]
     fn nonsense_from_the_other_end_is_refused() {
-        for size in [4, 65, u32::try_from(LONGEST).unwrap() + 64, 1 << 31, SKIP] {
+        for size in [4, 65, u32::try_from(MAX_RECORD).unwrap() + 64, 1 << 31, SKIP] {
             let mut ring = ring();
             size_word(&ring.reader.memory, 0).store(size, Ordering::Relaxed);
             assert_eq!(ring.reader.peek().map(drop), Err(Broken), "{size}");

@@ -8,7 +8,7 @@ use crate::memory::{Memory, Word};
 
 /// Requests a signal. Earlier work comes without one: check for it after this call.
 #[inline]
-pub fn ask<M: Memory>(flag: &M::Word) {
+pub fn arm<M: Memory>(flag: &M::Word) {
     flag.store(1, Ordering::Relaxed);
     // The flag is visible before the check for work.
     M::fence(Ordering::SeqCst);
@@ -17,7 +17,7 @@ pub fn ask<M: Memory>(flag: &M::Word) {
 /// Returns `true` if a signal is requested for work added before this call. Clears the flag, so
 /// that one signal is given.
 #[inline]
-pub fn is_asked<M: Memory>(flag: &M::Word) -> bool {
+pub fn is_armed<M: Memory>(flag: &M::Word) -> bool {
     // The work is visible before the flag is read.
     M::fence(Ordering::SeqCst);
     flag.load(Ordering::Relaxed) != 0 && flag.swap(0, Ordering::SeqCst) != 0

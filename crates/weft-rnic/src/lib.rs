@@ -68,7 +68,7 @@
 //!         accept: true,
 //!         max_connections: 16,
 //!     };
-//!     let mut device = Device::new(Limits::default(), config, seed, Secret::repeatable(seed))?;
+//!     let mut device = Device::new(Limits::default(), config, seed, Secret::from_seed(seed))?;
 //!     let context = device.open()?;
 //!     let (domain, cq) = (device.allocate_domain(context)?, device.create_cq(context, 16)?);
 //!     let access = Access::LOCAL_WRITE | Access::REMOTE_WRITE;

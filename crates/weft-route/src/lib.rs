@@ -49,14 +49,14 @@ mod telemetry;
 
 pub use alarm::{Alarm, AlarmRules, Alarms, Change, Level};
 pub use controller::{
-    Action, Announced, Carried, Controller, ControllerConfig, Event, Job, JobError, JobFlow, Move,
-    Pair, Stage, State, StateError, Stats, What,
+    Action, Announced, Carried, Controller, ControllerConfig, Event, EventKind, Job, JobError,
+    JobFlow, Move, Pair, Stage, State, StateError, Stats,
 };
 pub use fabric::{End, Explanation, Fabric, HostId, LinkId, RouterId};
 pub use flow::{Flow, FlowError, FlowRef};
 pub use installed::{Installed, InstalledError, Prefix};
 pub use loads::Loads;
 pub use moves::{Decision, MoveRules, NoMove, decide};
-pub use path::{LONGEST, Outcome, Path, Start};
+pub use path::{MAX_PATH_LINKS, Outcome, Path, Start};
 pub use suspects::{Sample, Suspect, SuspectRules, Suspects};
-pub use telemetry::{Doubt, PortReport, Telemetry, Window};
+pub use telemetry::{PortReport, Telemetry, TelemetryError, Window};

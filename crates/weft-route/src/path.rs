@@ -7,12 +7,12 @@ use crate::flow::FlowRef;
 
 /// Maximum number of links of a path: a packet that has crossed this many is in a loop. The deepest fabric (four tiers
 /// of switches) needs nine.
-pub const LONGEST: usize = 24;
+pub const MAX_PATH_LINKS: usize = 24;
 
 /// The path of a flow.
 #[derive(Clone, Copy)]
 pub struct Path {
-    links: [LinkId; LONGEST],
+    links: [LinkId; MAX_PATH_LINKS],
     len: u8,
     /// The end of the path.
     pub outcome: Outcome,
@@ -52,7 +52,7 @@ pub enum Outcome {
 
 impl Path {
     pub(crate) const EMPTY: Self =
-        Self { links: [LinkId(0); LONGEST], len: 0, outcome: Outcome::UnknownSource };
+        Self { links: [LinkId(0); MAX_PATH_LINKS], len: 0, outcome: Outcome::UnknownSource };
 
     /// Returns the links in order, the host's first. If the path breaks off, the last link is the one that could not be
     /// crossed.

@@ -15,7 +15,7 @@ use weft_units::{Duration, Instant};
 use crate::fabric::{End, Fabric, LinkId};
 use crate::flow::Flow;
 use crate::path::Start;
-use crate::telemetry::Doubt;
+use crate::telemetry::TelemetryError;
 
 /// Sampled packets of one flow.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,15 +102,15 @@ impl Suspects {
     ///
     /// # Errors
     /// Returns a [`Doubt`] if the sample is not counted.
-    pub fn record(&mut self, sample: Sample, fabric: &Fabric) -> Result<(), Doubt> {
+    pub fn record(&mut self, sample: Sample, fabric: &Fabric) -> Result<(), TelemetryError> {
         let Sample { link, input, flow, bytes, packets, rate, .. } = sample;
         if link.index() >= fabric.links() || input.is_some_and(|it| it.index() >= fabric.links()) {
-            return Err(Doubt::NoSuchLink(link.0));
+            return Err(TelemetryError::NoSuchLink(link.0));
         }
         if bytes == 0 || rate == 0 || packets == 0 {
-            return Err(Doubt::Empty { bytes, rate });
+            return Err(TelemetryError::Empty { bytes, rate });
         }
-        let Some(start) = start(fabric, link, input) else { return Err(Doubt::OffPath) };
+        let Some(start) = start(fabric, link, input) else { return Err(TelemetryError::OffPath) };
         let index = sample.at.as_nanos() / self.window.as_nanos().max(1);
         let flows = self.ports.entry(link).or_default();
         if let Some(tally) = flows.get_mut(&(flow.dst(), flow)).filter(|tally| tally.input == input)
@@ -121,10 +121,10 @@ impl Suspects {
         // A path is followed once per flow and port; when tables change, the tallies are discarded.
         let path = fabric.path_from(start, &flow);
         if !path.links().contains(&link) {
-            return Err(Doubt::OffPath);
+            return Err(TelemetryError::OffPath);
         }
         if flows.len() >= self.rules.most_flows {
-            return Err(Doubt::TooManyFlows(self.rules.most_flows));
+            return Err(TelemetryError::TooManyFlows(self.rules.most_flows));
         }
         let mut tally = Tally { input, seen: VecDeque::new() };
         tally.add(index, packets, u64::from(bytes) * u64::from(rate), self.rules.of_windows);
@@ -326,7 +326,7 @@ mod tests {
             let bytes = packets * 1000;
             suspects.record(Sample { at, link, input, flow, bytes, packets, rate: 1000 }, &fabric)
         };
-        assert_eq!(sample(other, 1, 1), Err(Doubt::OffPath));
+        assert_eq!(sample(other, 1, 1), Err(TelemetryError::OffPath));
         for (flow, seconds, packets) in
             [(first, 1, 100), (first, 11, 100), (same, 1, 50), (same, 2, 500)]
         {

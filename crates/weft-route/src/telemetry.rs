@@ -27,7 +27,7 @@ pub struct PortReport {
 /// The reason why a report or sample is ignored.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Doubt {
+pub enum TelemetryError {
     /// The fabric has no such link.
     #[error("link {0} is not of this fabric")]
     NoSuchLink(u32),
@@ -80,7 +80,7 @@ pub enum Doubt {
     TooManyFlows(usize),
 }
 
-impl Doubt {
+impl TelemetryError {
     /// Returns the kind of doubt, as a word.
     pub const fn kind(&self) -> &'static str {
         match self {
@@ -168,7 +168,7 @@ impl Telemetry {
     /// # Errors
     /// Returns a [`Doubt`] if the report is not counted. The next report is compared with it all the same, unless it
     /// is older than the last.
-    pub fn record(&mut self, report: PortReport, rate: BitRate) -> Result<(), Doubt> {
+    pub fn record(&mut self, report: PortReport, rate: BitRate) -> Result<(), TelemetryError> {
         let now = (report.at.as_nanos(), report.bytes, report.marks);
         let Some(history) = self.ports.get_mut(&report.link) else {
             self.ports.insert(report.link, History { last: now, windows: VecDeque::new() });
@@ -176,26 +176,26 @@ impl Telemetry {
         };
         let (at, bytes, marks) = history.last;
         if now.0 == at {
-            return Err(Doubt::Repeated);
+            return Err(TelemetryError::Repeated);
         }
         if now.0 < at {
-            return Err(Doubt::OutOfOrder(Duration::from_nanos(at - now.0)));
+            return Err(TelemetryError::OutOfOrder(Duration::from_nanos(at - now.0)));
         }
         history.last = now;
         let (Some(bytes), Some(marks)) = (now.1.checked_sub(bytes), now.2.checked_sub(marks))
         else {
-            return Err(Doubt::Reset);
+            return Err(TelemetryError::Reset);
         };
         let span = Duration::from_nanos(now.0 - at);
         let ByteCount(most) = rate.bytes_in(span + TIMESTAMP_TOLERANCE + span / 50);
         if bytes > most {
-            return Err(Doubt::TooManyBytes { bytes, span, most });
+            return Err(TelemetryError::TooManyBytes { bytes, span, most });
         }
         if marks > bytes / MIN_PACKET_BYTES {
-            return Err(Doubt::TooManyMarks { marks, bytes });
+            return Err(TelemetryError::TooManyMarks { marks, bytes });
         }
         if span > self.window + self.window / 2 {
-            return Err(Doubt::Missing(span));
+            return Err(TelemetryError::Missing(span));
         }
         let index = (at + span.as_nanos() / 2) / self.window.as_nanos();
         if history.windows.back().is_none_or(|last| last.index != index) {
@@ -252,7 +252,7 @@ mod tests {
         seconds: u64,
         bytes: u64,
         marks: u64,
-    ) -> Result<(), Doubt> {
+    ) -> Result<(), TelemetryError> {
         let at = Instant::EPOCH + Duration::from_secs(seconds);
         let rate = BitRate::gbps(100).unwrap();
         telemetry.record(PortReport { link: LINK, at, bytes, marks }, rate)
@@ -276,14 +276,17 @@ mod tests {
         report(&mut telemetry, 0, 0, 0).unwrap();
         // 100 Gb/s is 12.5 GB per second.
         let lie = report(&mut telemetry, 10, 200_000_000_000, 0).unwrap_err();
-        assert!(matches!(lie, Doubt::TooManyBytes { .. }), "{lie}");
-        assert_eq!(report(&mut telemetry, 10, 1, 0), Err(Doubt::Repeated));
-        assert_eq!(report(&mut telemetry, 9, 1, 0), Err(Doubt::OutOfOrder(Duration::from_secs(1))));
-        assert_eq!(report(&mut telemetry, 20, 1, 0), Err(Doubt::Reset));
+        assert!(matches!(lie, TelemetryError::TooManyBytes { .. }), "{lie}");
+        assert_eq!(report(&mut telemetry, 10, 1, 0), Err(TelemetryError::Repeated));
+        assert_eq!(
+            report(&mut telemetry, 9, 1, 0),
+            Err(TelemetryError::OutOfOrder(Duration::from_secs(1)))
+        );
+        assert_eq!(report(&mut telemetry, 20, 1, 0), Err(TelemetryError::Reset));
         let lie = report(&mut telemetry, 30, 6401, 101).unwrap_err();
-        assert_eq!(lie, Doubt::TooManyMarks { marks: 101, bytes: 6400 });
+        assert_eq!(lie, TelemetryError::TooManyMarks { marks: 101, bytes: 6400 });
         let gap = report(&mut telemetry, 50, 7000, 101).unwrap_err();
-        assert_eq!(gap, Doubt::Missing(Duration::from_secs(20)));
+        assert_eq!(gap, TelemetryError::Missing(Duration::from_secs(20)));
         assert!((0..6).all(|index| telemetry.window(LINK, index).is_none()));
         report(&mut telemetry, 60, 8000, 101).unwrap();
         assert_eq!(telemetry.window(LINK, 5).unwrap().bytes, 1000);

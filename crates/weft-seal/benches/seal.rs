@@ -11,8 +11,10 @@ use std::time::Instant;
 use aes_gcm::aead::{AeadInPlace, KeyInit};
 use aes_gcm::{Aes128Gcm, Nonce};
 use weft_seal::{SealConfig, Seals, Wrap};
-use weft_transport::{ConnectionId, Named};
-use weft_wire::{Cipher, DataHeader, Packet, SealedHeader, SetupHeader, SetupKind, Terms, U4};
+use weft_transport::{ConnectionId, SetupClass};
+use weft_wire::{
+    Cipher, DataHeader, Packet, SealedHeader, SetupHeader, SetupKind, SetupParameters, U4,
+};
 
 const ROUNDS: u32 = 9;
 const PACKETS: u32 = 5_000;
@@ -40,7 +42,7 @@ fn at(end: usize) -> SocketAddr {
 }
 
 fn setup(kind: SetupKind, from: usize) -> SetupHeader {
-    let terms = Terms { receive_port: 4791, token: 1, ..Terms::default() };
+    let terms = SetupParameters { receive_port: 4791, token: 1, ..SetupParameters::default() };
     let destination_cid = if kind == SetupKind::Accept { IDS[1 - from] } else { 0 };
     SetupHeader {
         kind,
@@ -70,9 +72,9 @@ fn pair(cipher: Cipher) -> [Seals; 2] {
     let [initiator, responder] = &mut ends;
     let (request, accept) = (setup(SetupKind::Request, 0), setup(SetupKind::Accept, 1));
     let first = extension(initiator, 0, &request);
-    let _ = responder.admit(at(0), &request, &first, Named::New);
+    let _ = responder.admit(at(0), &request, &first, SetupClass::New);
     let second = extension(responder, 1, &accept);
-    let named = Named::Connection(ConnectionId(IDS[0]));
+    let named = SetupClass::Connection(ConnectionId(IDS[0]));
     let _ = initiator.admit(at(1), &accept, &second, named);
     assert!(initiator.is_sealed(ConnectionId(IDS[0])), "both ends have keys");
     ends

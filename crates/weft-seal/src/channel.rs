@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use weft_transport::ConnectionId;
-use weft_wire::{Cipher, Content, SealedHeader, U4};
+use weft_wire::{Cipher, SealedContent, SealedHeader, U4};
 
 use crate::exchange::Agreed;
 use crate::key::Key;
@@ -81,7 +81,7 @@ impl Channel {
     #[inline]
     pub(crate) fn seal(
         &mut self,
-        content: Content,
+        content: SealedContent,
         clear: usize,
         packet: &mut [u8],
         epoch: u32,

@@ -9,14 +9,14 @@ use core::fmt;
 use snow::params::{CipherChoice, DHChoice, HashChoice, NoiseParams};
 use snow::resolvers::{CryptoResolver, DefaultResolver};
 use snow::{Builder, HandshakeState};
-use weft_wire::{Cipher, ExchangeHeader, SetupHeader, Terms};
+use weft_wire::{Cipher, ExchangeHeader, SetupHeader, SetupParameters};
 
 use crate::entropy::Entropy;
 use crate::key::Secret;
 use crate::{PresharedKey, PrivateKey, PublicKey};
 
 /// Bytes of a set-up header and its terms.
-const SETUP_LEN: usize = SetupHeader::LEN + Terms::LEN;
+const SETUP_LEN: usize = SetupHeader::LEN + SetupParameters::LEN;
 
 /// Maximum bytes of a Noise message of this pattern without its payload: an ephemeral key, an
 /// identity with its tag, and the payload's tag.
@@ -132,7 +132,7 @@ impl Responder {
 /// retransmitted: the load and the token.
 fn bound_bytes(header: &SetupHeader) -> [u8; SETUP_LEN] {
     let mut bytes = [0; SETUP_LEN];
-    let terms = header.terms.map(|terms| Terms { token: 0, ..terms });
+    let terms = header.terms.map(|terms| SetupParameters { token: 0, ..terms });
     SetupHeader { reason: 0, terms, ..*header }.emit(&mut bytes);
     bytes
 }

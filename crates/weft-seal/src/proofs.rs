@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use weft_transport::ConnectionId;
-use weft_wire::{Cipher, Content, SealedHeader};
+use weft_wire::{Cipher, SealedContent, SealedHeader};
 
 use crate::PublicKey;
 use crate::channel::Channel;
@@ -122,7 +122,7 @@ fn channel(remote: u32, secrets: [u8; 2]) -> Channel {
 
 fn send(channel: &mut Channel, epoch: u32) -> Vec<u8> {
     let mut packet = vec![0; SealedHeader::OVERHEAD];
-    channel.seal(Content::Packet, 0, &mut packet, epoch);
+    channel.seal(SealedContent::Packet, 0, &mut packet, epoch);
     packet
 }
 

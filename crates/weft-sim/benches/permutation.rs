@@ -107,11 +107,11 @@ fn report(hosts: u32, world: &World, spent: u64) {
     let network = &world.network;
     let hops = network.fabric.packet_hops();
     let finished = &network.traffic.finished;
-    let times = finished.iter().map(|flow| flow.sent.since(flow.submitted).as_micros_f64());
+    let times = finished.iter().map(|flow| flow.acknowledged.since(flow.submitted).as_micros_f64());
     let fct = Distribution::of(&mut times.collect::<Vec<_>>());
     let stats = network.hosts.iter().map(|host| host.endpoint.stats());
     let (sent, resent) = stats.fold((0, 0), |(sent, resent), stats| {
-        let again = stats.repeats();
+        let again = stats.retransmissions();
         (sent + stats.data_sent, resent + again)
     });
     println!(

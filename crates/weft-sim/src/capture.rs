@@ -113,8 +113,8 @@ impl Seen {
         let PacketSlot { source, source_port, payload_len, integrity, ref packet } = self.slot;
         let headers = u16::try_from(packet.len()).expect("headers are short");
         let datagram = Datagram {
-            from: nic::address_on(source, source_port),
-            to: self.to,
+            source: nic::address_on(source, source_port),
+            destination: self.to,
             ecn: if self.marked { Ecn::CongestionExperienced } else { Ecn::Capable0 },
             hop_limit: HOP_LIMIT.saturating_sub(self.switches),
             payload_len: headers + payload_len,

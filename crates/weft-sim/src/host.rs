@@ -72,10 +72,10 @@ impl Origin {
     fn endpoint(&self) -> Result<Endpoint, ConfigError> {
         let seed = self.seed.child("engine", self.restarts);
         let endpoint =
-            Endpoint::new(endpoint_config(&self.transport), seed, Secret::repeatable(seed))?;
-        let endpoint = if self.shares_ports { endpoint.sharing_ports(1) } else { endpoint };
+            Endpoint::new(endpoint_config(&self.transport), seed, Secret::from_seed(seed))?;
+        let endpoint = if self.shares_ports { endpoint.with_shared_ports(1) } else { endpoint };
         let is_sealed = matches!(self.stack, Some(StackConfig::Sealed(_)));
-        Ok(if is_sealed { endpoint.keeping_forgotten() } else { endpoint })
+        Ok(if is_sealed { endpoint.with_ended() } else { endpoint })
     }
 
     fn stack(&self) -> Result<Option<Box<Stack>>, ConfigError> {

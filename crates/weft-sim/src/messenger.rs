@@ -62,7 +62,7 @@ impl Messenger {
         shares_ports: bool,
         seed: Seed,
     ) -> Result<Self, ConfigError> {
-        let device = Device::new(Limits::default(), endpoint, seed, Secret::repeatable(seed))?;
+        let device = Device::new(Limits::default(), endpoint, seed, Secret::from_seed(seed))?;
         let device = if shares_ports { device.sharing_ports() } else { device };
         let rnic = Rnic::new(device, nic::address(host)).expect("a device that nobody uses yet");
         let secret = u128::from(seed.child("tokens", 0).rng().next_u64()).to_be_bytes();

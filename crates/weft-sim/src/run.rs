@@ -10,7 +10,7 @@ use weft_units::Seed;
 use crate::capture::Capture;
 use crate::fabric::Loss;
 use crate::fault::{FaultError, Plan, Scheduler};
-use crate::measure::{FlowReport, Goodput, PfcReport, PortReport, Yardstick};
+use crate::measure::{FlowReport, Goodput, IdealTimeParameters, PfcReport, PortReport};
 use crate::overlay::Vtep;
 use crate::pcie::PcieReport;
 use crate::report::{
@@ -20,7 +20,7 @@ use crate::report::{
 use crate::scenario::{Scenario, ScenarioError};
 use crate::time::{SimSpan, SimTime};
 use crate::traffic::{FinishedFlow, Traffic};
-use crate::workload::{Recipe, Setting, Workload, WorkloadConfig, WorkloadError};
+use crate::workload::{Setting, Workload, WorkloadBuilder, WorkloadConfig, WorkloadError};
 use crate::world::{BuildError, Network, World};
 
 /// The error of a scenario that cannot be run.
@@ -180,7 +180,7 @@ impl Outcome<'_> {
     pub fn report(self, scenario: &Scenario, seed: Seed) -> Result<Report, RunError> {
         let routes = Routes::compute(self.topology, &weft_topo::Failures::none())?;
         let bins: Vec<u64> = scenario.measure.size_bins.iter().map(|bin| bin.0).collect();
-        let yardstick = Yardstick {
+        let yardstick = IdealTimeParameters {
             topology: self.topology,
             routes: &routes,
             mtu: self.mtu,
@@ -290,7 +290,7 @@ fn engine_counters(network: &Network) -> Stats {
 fn workload_reports(
     scenario: &Scenario,
     outcome: &Outcome<'_>,
-    yardstick: &Yardstick<'_>,
+    yardstick: &IdealTimeParameters<'_>,
 ) -> Vec<WorkloadReport> {
     let traffic = outcome.traffic;
     let warm_up = SimSpan::from(scenario.measure.warm_up).as_micros_f64();
@@ -315,7 +315,7 @@ fn workload_reports(
         .collect()
 }
 
-fn line(flow: &FinishedFlow, yardstick: &Yardstick<'_>) -> FlowLine {
+fn line(flow: &FinishedFlow, yardstick: &IdealTimeParameters<'_>) -> FlowLine {
     let micros = |time: SimTime| time.since(SimTime::EPOCH).as_micros_f64();
     FlowLine {
         workload: flow.workload,
@@ -325,7 +325,7 @@ fn line(flow: &FinishedFlow, yardstick: &Yardstick<'_>) -> FlowLine {
         bytes: flow.length,
         start_us: micros(flow.submitted),
         delivered_us: micros(flow.delivered),
-        acknowledged_us: micros(flow.sent),
+        acknowledged_us: micros(flow.acknowledged),
         slowdown: yardstick.slowdown(flow),
     }
 }

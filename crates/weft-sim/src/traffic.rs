@@ -43,7 +43,7 @@ pub struct MessageRecord {
     /// The time at which the whole message, and everything before it, was placed.
     pub delivered: Option<SimTime>,
     /// The time at which its sender learned of the delivery.
-    pub sent: Option<SimTime>,
+    pub acknowledged: Option<SimTime>,
 }
 
 /// A message that was delivered and acknowledged.
@@ -64,7 +64,7 @@ pub struct FinishedFlow {
     /// The time of delivery.
     pub delivered: SimTime,
     /// The time at which the sender learned of the delivery.
-    pub sent: SimTime,
+    pub acknowledged: SimTime,
 }
 
 /// A notification for a workload.
@@ -76,7 +76,7 @@ pub enum Notice {
         order: Order,
     },
     /// The sender of a message knows that it was delivered.
-    Sent {
+    Acknowledged {
         /// The request.
         order: Order,
     },
@@ -199,8 +199,13 @@ impl Traffic {
             self.recorded.resize(index + 1, 0);
         }
         self.recorded[index] += u64::from(order.recorded);
-        let record =
-            Some(MessageRecord { order, workload, submitted: now, delivered: None, sent: None });
+        let record = Some(MessageRecord {
+            order,
+            workload,
+            submitted: now,
+            delivered: None,
+            acknowledged: None,
+        });
         let id = self.free.pop().unwrap_or_else(|| {
             let id = u32::try_from(self.messages.len()).expect("fewer than 2^32 messages at once");
             self.messages.push(None);
@@ -301,13 +306,13 @@ impl Traffic {
         let number = u32::try_from(token).map_err(|_| contradiction)?;
         let slot = self.messages.get_mut(number as usize).ok_or(contradiction)?;
         let record = slot.as_mut().ok_or(contradiction)?;
-        if record.order.channel != id || record.sent.is_some() {
+        if record.order.channel != id || record.acknowledged.is_some() {
             return Err(contradiction);
         }
         if record.delivered.is_none() {
             return Err(Contradiction::SentBeforeDelivered { channel: id });
         }
-        record.sent = Some(now);
+        record.acknowledged = Some(now);
         let record = *record;
         self.finish(MessageId(number));
         Ok(record)
@@ -316,7 +321,7 @@ impl Traffic {
     /// Removes a message that is delivered and acknowledged, and records it if that was requested.
     fn finish(&mut self, message: MessageId) {
         let Some(record) = self.messages[message.0 as usize] else { return };
-        let (Some(delivered), Some(sent)) = (record.delivered, record.sent) else { return };
+        let (Some(delivered), Some(sent)) = (record.delivered, record.acknowledged) else { return };
         let MessageRecord { order, workload, submitted, .. } = record;
         self.messages[message.0 as usize] = None;
         self.free.push(message);
@@ -332,7 +337,7 @@ impl Traffic {
                 length: order.length,
                 submitted,
                 delivered,
-                sent,
+                acknowledged: sent,
             });
         }
     }

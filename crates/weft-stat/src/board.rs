@@ -11,14 +11,14 @@ use weft_units::{Duration, Instant};
 
 use crate::folder::{Folder, LockedFile};
 use crate::layout::{
-    DIRECTORY, HEADER_WORDS, HEARTBEAT, LIFE, Life, MAGIC, SEQUENCE, TABLES, VERSION,
+    DIRECTORY, HEADER_WORDS, HEARTBEAT, LIFE, MAGIC, ProgramState, SEQUENCE, TABLES, VERSION,
 };
 use crate::records::Record;
 
 /// A status file of this program. Dropping the value removes the file; [`Folder::sweep`] removes those of killed
 /// programs.
 #[derive(Debug)]
-pub struct Board {
+pub struct StatusWriter {
     held: LockedFile,
     map: Map,
     draft: Draft,
@@ -64,7 +64,7 @@ impl Draft {
 /// Initial size in words, enough for a few channels; it doubles when needed.
 const INITIAL_WORDS: usize = 1 << 12;
 
-impl Board {
+impl StatusWriter {
     /// Creates an empty file in a folder, named after this process and ending in `suffix`.
     ///
     /// # Errors
@@ -99,7 +99,7 @@ impl Board {
 
     /// Sets the program's state, for example before and after it sleeps.
     #[inline]
-    pub fn live(&self, life: Life) {
+    pub fn live(&self, life: ProgramState) {
         self.map.store(LIFE, life as u64);
     }
 
@@ -125,10 +125,10 @@ impl Board {
     }
 }
 
-impl Drop for Board {
+impl Drop for StatusWriter {
     fn drop(&mut self) {
         if self.pid == std::process::id() {
-            self.live(Life::Ended);
+            self.live(ProgramState::Ended);
             self.held.remove();
         }
     }
@@ -172,13 +172,13 @@ impl Drop for Map {
 
 /// A schedule of a file's updates: at most ten per second, and at most a thousandth of the program's time.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Pace {
+pub struct UpdateSchedule {
     due: Instant,
 }
 
-impl Pace {
+impl UpdateSchedule {
     /// Minimum time between two updates.
-    pub const EVERY: Duration = Duration::from_millis(100);
+    pub const MIN_INTERVAL: Duration = Duration::from_millis(100);
     /// Minimum time between two updates, as a multiple of the duration of the last one.
     const MIN_INTERVAL_RATIO: u64 = 1000;
 
@@ -189,7 +189,7 @@ impl Pace {
 
     /// Schedules the next update after one that took from `began` to `ended`.
     pub fn wrote(&mut self, began: Instant, ended: Instant) {
-        self.due = ended + Self::EVERY.max(ended.since(began) * Self::MIN_INTERVAL_RATIO);
+        self.due = ended + Self::MIN_INTERVAL.max(ended.since(began) * Self::MIN_INTERVAL_RATIO);
     }
 }
 

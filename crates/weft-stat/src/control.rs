@@ -29,7 +29,7 @@ pub(crate) mod properties;
 /// A request to a node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Ask {
+pub enum Request {
     /// Returns all parameters.
     List,
     /// Changes a parameter.
@@ -111,7 +111,7 @@ impl Control {
     }
 
     /// Answers pending requests with the results of `answer`.
-    pub fn serve(&self, mut answer: impl FnMut(Ask) -> Result<Vec<Setting>, String>) {
+    pub fn serve(&self, mut answer: impl FnMut(Request) -> Result<Vec<Setting>, String>) {
         let mut bytes = vec![0; MAX_DATAGRAM];
         for _ in 0..MAX_REQUESTS {
             let Ok(received) = receive(&self.socket, &mut bytes) else { return };
@@ -193,7 +193,7 @@ impl Drop for Control {
 ///
 /// # Errors
 /// Returns an error if the node refuses, does not answer, or does not exist.
-pub fn ask(path: &Path, request: &Ask) -> Result<Vec<Setting>, ControlError> {
+pub fn ask(path: &Path, request: &Request) -> Result<Vec<Setting>, ControlError> {
     let failed = |error| ControlError::Io { path: path.to_owned(), error };
     let own = ReplySocket::new(path).map_err(failed)?;
     own.socket.set_read_timeout(Some(ANSWER_TIMEOUT)).map_err(failed)?;
@@ -244,18 +244,18 @@ impl Drop for ReplySocket {
     }
 }
 
-fn write_request(request: &Ask) -> String {
+fn write_request(request: &Request) -> String {
     match request {
-        Ask::List => "list\n".to_owned(),
-        Ask::Set { name, value } => format!("set\n{name}\n{value}\n"),
+        Request::List => "list\n".to_owned(),
+        Request::Set { name, value } => format!("set\n{name}\n{value}\n"),
     }
 }
 
-fn read_request(text: &str) -> Option<Ask> {
+fn read_request(text: &str) -> Option<Request> {
     let lines: Vec<&str> = text.lines().collect();
     match lines.as_slice() {
-        ["list"] => Some(Ask::List),
-        ["set", name, value] => Some(Ask::Set { name: (*name).into(), value: (*value).into() }),
+        ["list"] => Some(Request::List),
+        ["set", name, value] => Some(Request::Set { name: (*name).into(), value: (*value).into() }),
         _ => None,
     }
 }

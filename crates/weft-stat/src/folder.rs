@@ -51,7 +51,7 @@ pub struct Folder(PathBuf);
 
 /// A status file in a folder.
 #[derive(Debug)]
-pub struct Found {
+pub struct StatusFile {
     /// The file name without its ending: `PID-NUMBER`.
     pub name: String,
     /// The path.
@@ -62,7 +62,7 @@ pub struct Found {
     pub file: File,
 }
 
-impl Found {
+impl StatusFile {
     /// Reads the content.
     ///
     /// # Errors
@@ -181,13 +181,13 @@ impl Folder {
     ///
     /// # Errors
     /// Returns an error if the folder cannot be read.
-    pub fn scan(&self) -> Result<Vec<Found>, FolderError> {
+    pub fn scan(&self) -> Result<Vec<StatusFile>, FolderError> {
         let entries = match fs::read_dir(&self.0) {
             Ok(entries) => entries,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             Err(error) => return Err(FolderError::Io { path: self.0.clone(), error }),
         };
-        let mut found: Vec<Found> =
+        let mut found: Vec<StatusFile> =
             entries.flatten().filter_map(|entry| find(&entry.path())).collect();
         found.sort_by(|one, other| one.path.cmp(&other.path));
         Ok(found)
@@ -213,7 +213,7 @@ fn is_abandoned(name: &OsStr) -> bool {
     process.is_some_and(|process| !Path::new(&format!("/proc/{process}")).exists())
 }
 
-fn find(path: &Path) -> Option<Found> {
+fn find(path: &Path) -> Option<StatusFile> {
     let ending = path.extension()?.to_str()?;
     if !SUFFIXES.contains(&ending) {
         return None;
@@ -226,10 +226,10 @@ fn find(path: &Path) -> Option<Found> {
     // The program holds the lock as long as it lives; the kernel releases it in every case.
     let is_dead = flock(&file, FlockOperation::NonBlockingLockShared).is_ok();
     let name = path.file_stem()?.to_str()?.to_owned();
-    Some(Found { name, path: path.to_owned(), is_dead, file })
+    Some(StatusFile { name, path: path.to_owned(), is_dead, file })
 }
 
-impl Found {
+impl StatusFile {
     /// Removes the file and the socket beside it.
     pub fn clear(&self) {
         let _ = fs::remove_file(&self.path);

@@ -73,7 +73,7 @@ pub const HEADER_WORDS: usize = DIRECTORY + 3 * TABLES.len();
 /// The state of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Life {
+pub enum ProgramState {
     /// The program runs; the heartbeat shows whether it still services the node.
     Running,
     /// The program sleeps until an event.
@@ -82,7 +82,7 @@ pub enum Life {
     Ended,
 }
 
-impl Life {
+impl ProgramState {
     pub(crate) const fn of(word: u64) -> Self {
         match word {
             1 => Self::Asleep,

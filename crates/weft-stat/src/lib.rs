@@ -1,5 +1,5 @@
 //! Status files of running programs in shared memory: their channels, connections, paths and latest events. A program
-//! writes its state at most ten times a second ([`Board`]); readers take a consistent copy without involving the
+//! writes its state at most ten times a second ([`StatusWriter`]); readers take a consistent copy without involving the
 //! program ([`Snapshot`]; compare X-RDMA's XR-Stat, section VI.B).
 //!
 //! | what | where |
@@ -51,11 +51,11 @@ pub mod properties {
     pub use crate::control::properties::orders;
 }
 
-pub use board::{Board, Draft, Pace};
-pub use control::{Ask, Control, ControlError, Setting, ask};
+pub use board::{Draft, StatusWriter, UpdateSchedule};
+pub use control::{Control, ControlError, Request, Setting, ask};
 pub use field::{Field, FieldRow, LayoutError};
-pub use folder::{Folder, FolderError, Found, OFF, VARIABLE};
-pub use layout::{DIRECTORY, HEADER, HEADER_WORDS, Life, MAGIC, TABLES, TableRow, VERSION};
+pub use folder::{Folder, FolderError, OFF, StatusFile, VARIABLE};
+pub use layout::{DIRECTORY, HEADER, HEADER_WORDS, MAGIC, ProgramState, TABLES, TableRow, VERSION};
 pub use records::{
     Carrier, ChannelRecord, ChannelState, ConnectionRecord, ContextRecord, DeviceRecord, EventKind,
     EventRecord, Kind, PathRecord, ProgramRecord, Record,

@@ -9,7 +9,7 @@ use weft_ring::{Mapped, sequence};
 use crate::board::Draft;
 use crate::field::LayoutError;
 use crate::layout::{
-    DIRECTORY, HEADER_WORDS, HEARTBEAT, LIFE, Life, MAGIC, SEQUENCE, TABLES, VERSION,
+    DIRECTORY, HEADER_WORDS, HEARTBEAT, LIFE, MAGIC, ProgramState, SEQUENCE, TABLES, VERSION,
 };
 use crate::records::{
     ChannelRecord, ConnectionRecord, ContextRecord, DeviceRecord, EventRecord, PathRecord,
@@ -22,7 +22,7 @@ pub struct Snapshot {
     /// The time at which the program last serviced the node, ns since boot.
     pub heartbeat: u64,
     /// The state of the program.
-    pub life: Life,
+    pub life: ProgramState,
     /// The program.
     pub program: ProgramRecord,
     /// The context, in a node's file.
@@ -106,7 +106,7 @@ impl Snapshot {
         let got = 0;
         Ok(Self {
             heartbeat: words[HEARTBEAT],
-            life: Life::of(words[LIFE]),
+            life: ProgramState::of(words[LIFE]),
             program: program.ok_or(LayoutError::NotOne { table: ProgramRecord::NAME, got })?,
             context: optional::<ContextRecord>(&words)?,
             device: optional::<DeviceRecord>(&words)?,

@@ -8,9 +8,9 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use weft_stat::{
-    Address, Ask, Board, ChannelRecord, ConnectionRecord, ContextRecord, Control, ControlError,
-    EventKind, EventRecord, Folder, FolderError, LayoutError, Life, PathRecord, ProgramRecord,
-    Setting, Snapshot, Text, ask,
+    Address, ChannelRecord, ConnectionRecord, ContextRecord, Control, ControlError, EventKind,
+    EventRecord, Folder, FolderError, LayoutError, PathRecord, ProgramRecord, ProgramState,
+    Request, Setting, Snapshot, StatusWriter, Text, ask,
 };
 use weft_units::{Seed, suggest};
 
@@ -60,7 +60,7 @@ fn snapshot(channels: u64) -> Snapshot {
     let happened = Text::new("the peer is gone: RetryExceeded — grüße");
     Snapshot {
         heartbeat: 12,
-        life: Life::Asleep,
+        life: ProgramState::Asleep,
         program,
         context: Some(ContextRecord { memory_used: 3, ..ContextRecord::default() }),
         device: None,
@@ -82,7 +82,7 @@ fn what_a_program_puts_up_is_read_until_it_ends() {
     for channels in [0, 1, 300] {
         let written = snapshot(channels);
         let board = put_up(&scratch.0, &written);
-        board.live(Life::Asleep);
+        board.live(ProgramState::Asleep);
         board.beat(weft_units::Instant::from_nanos(12));
         let found = scratch.0.scan().unwrap();
         assert_eq!(found.len(), 1);
@@ -91,7 +91,7 @@ fn what_a_program_puts_up_is_read_until_it_ends() {
         drop(board);
         assert!(scratch.files().is_empty());
         // A reader that has the file open sees that the program ended in order.
-        assert_eq!(found[0].read().unwrap().life, Life::Ended);
+        assert_eq!(found[0].read().unwrap().life, ProgramState::Ended);
     }
 }
 
@@ -100,7 +100,7 @@ fn a_reader_never_sees_half_of_a_change() {
     let scratch = Scratch::new("torn");
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        let mut board = Board::create(&scratch.0, "node").unwrap();
+        let mut board = StatusWriter::create(&scratch.0, "node").unwrap();
         board.publish(|draft| snapshot(1).draft(draft)).unwrap();
         let over = &over;
         scope.spawn(move || {
@@ -247,19 +247,21 @@ fn a_node_is_asked_and_answers() {
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
                 control.serve(|request| match request {
-                    Ask::List => Ok(vec![]),
-                    Ask::Set { name, value } if suggest(&name, known) == Some(name.as_str()) => {
+                    Request::List => Ok(vec![]),
+                    Request::Set { name, value }
+                        if suggest(&name, known) == Some(name.as_str()) =>
+                    {
                         let about = "what it does".into();
                         Ok(vec![Setting { name, value, online: true, about }])
                     }
-                    Ask::Set { name, .. } => Err(format!("no parameter {name:?}")),
+                    Request::Set { name, .. } => Err(format!("no parameter {name:?}")),
                 });
                 std::thread::yield_now();
             }
         });
-        assert_eq!(ask(&path, &Ask::List).unwrap(), vec![]);
+        assert_eq!(ask(&path, &Request::List).unwrap(), vec![]);
         let set = |name: &str, value: &str| {
-            ask(&path, &Ask::Set { name: name.into(), value: value.into() })
+            ask(&path, &Request::Set { name: name.into(), value: value.into() })
         };
         let [done] = set("keepalive", "5ms").unwrap().try_into().unwrap();
         assert_eq!(
@@ -274,7 +276,7 @@ fn a_node_is_asked_and_answers() {
         over.store(true, Ordering::Relaxed);
     });
     drop(control);
-    assert!(matches!(ask(&path, &Ask::List), Err(ControlError::Io { .. })));
+    assert!(matches!(ask(&path, &Request::List), Err(ControlError::Io { .. })));
     assert!(scratch.files().is_empty());
 }
 
@@ -283,7 +285,7 @@ fn a_node_is_asked_and_answers() {
 #[ignore = "the test of other users' requests starts it"]
 fn another_user_asks() {
     let path = std::env::var_os("WEFT_STAT_TEST_CONTROL").expect("the other test sets the path");
-    let request = Ask::Set { name: "keepalive".into(), value: "1s".into() };
+    let request = Request::Set { name: "keepalive".into(), value: "1s".into() };
     match ask(path.as_ref(), &request) {
         Err(ControlError::Refused(why)) => println!("refused: {why}"),
         other => println!("{other:?}"),

@@ -32,7 +32,7 @@ mod counted;
 
 /// An item of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum CollectedItem {
     /// A port's counters.
     Report(PortReport),
     /// A packet of a flow.
@@ -106,7 +106,7 @@ impl Collector {
         source: IpAddr,
         now: Instant,
         fabric: &Fabric,
-        received: &mut Vec<Heard>,
+        received: &mut Vec<CollectedItem>,
     ) {
         // A socket of both families shows IPv4 sources as mapped IPv6 addresses.
         let source = source.to_canonical();
@@ -137,12 +137,13 @@ impl Collector {
         for sample in datagram.samples {
             let parsed = match sample {
                 Ok(Sample::Flow(flow)) => {
-                    received.extend(self.flow(router, &flow, now, fabric).map(Heard::Sample));
+                    received
+                        .extend(self.flow(router, &flow, now, fabric).map(CollectedItem::Sample));
                     Ok(())
                 }
                 Ok(Sample::Counters(counters)) => self
                     .report(router, &counters, now, fabric)
-                    .map(|report| received.extend(report.map(Heard::Report))),
+                    .map(|report| received.extend(report.map(CollectedItem::Report))),
                 Ok(Sample::Other { .. }) => Ok(()),
                 Err(error) => Err(error),
             };

@@ -9,7 +9,7 @@
 //! | tables read | [`Inventory::read_tables`] |
 //! | the right to steer | [`Lease`] |
 //! | moves applied | [`RouterEntry::plan`], [`RouterEntry::carry_out`], [`RouterEntry::await_change`] |
-//! | jobs announced | [`Door`] |
+//! | jobs announced | [`Handle`] |
 //! | all of it, in a loop | [`Daemon`] |
 //!
 //! `weft-route` decides: this crate passes it the measurements and carries out its orders.
@@ -59,11 +59,11 @@ mod reach;
 mod tables;
 
 pub use apply::{Change, PROTOCOL, Plan, Refusal};
-pub use collect::{Collector, CollectorCounters, Heard};
+pub use collect::{CollectedItem, Collector, CollectorCounters};
 pub use config::SteerConfig;
 pub use daemon::{
-    Announcement, AskError, Daemon, Door, JobView, LinkView, MoveView, NodeView, Picture,
-    PlannedJob, RefusedView,
+    Announcement, Daemon, Handle, JobView, LinkView, MoveView, NodeView, PlannedJob, RefusedView,
+    RequestError, View,
 };
 pub use error::SteerError;
 pub use inventory::{Inventory, Method, PortEntry, RouterEntry};

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use common::{PORT, UDP, address, is_missing, lab, no_flow_labels, read};
 use socket2::{Domain, SockAddr, Socket, Type};
 use weft_lab::{Direction, Impairment, Lab, Routing};
-use weft_route::{AlarmRules, ControllerConfig, Event, Fabric, Flow, LinkId, Stage, What};
+use weft_route::{AlarmRules, ControllerConfig, Event, EventKind, Fabric, Flow, LinkId, Stage};
 use weft_steer::agent::{Agent, AgentPlan, Watched};
 use weft_steer::{Daemon, Inventory, SteerConfig};
 use weft_units::ByteCount;
@@ -124,7 +124,7 @@ fn words(event: &Event) -> String {
     format!("{what:?} {router} {port}: {text}")
 }
 
-fn has(daemon: &Daemon, what: What) -> bool {
+fn has(daemon: &Daemon, what: EventKind) -> bool {
     daemon.events().iter().any(|event| event.what == what)
 }
 
@@ -183,11 +183,11 @@ fn a_collision_is_seen_explained_moved_and_gone() {
             let after = turn_until(daemon, began, what, is_so);
             println!("{:6.2} s  {what}", after.as_secs_f64());
         };
-        until(&mut daemon, "first alarm", &|it| has(it, What::Alarm));
-        until(&mut daemon, "explained, and a move decided", &|it| has(it, What::Move));
-        until(&mut daemon, "moved: the kernel has it", &|it| has(it, What::Applied));
+        until(&mut daemon, "first alarm", &|it| has(it, EventKind::Alarm));
+        until(&mut daemon, "explained, and a move decided", &|it| has(it, EventKind::Move));
+        until(&mut daemon, "moved: the kernel has it", &|it| has(it, EventKind::Applied));
         until(&mut daemon, "no alarm any more", &|it| it.controller().alarms().is_empty());
-        until(&mut daemon, "the move has helped, and is kept", &|it| has(it, What::Kept));
+        until(&mut daemon, "the move has helped, and is kept", &|it| has(it, EventKind::Kept));
         daemon.events().iter().for_each(|event| println!("          {}", words(event)));
         let kept = |daemon: &Daemon| daemon.controller().moves().next().cloned().unwrap();
         let it = kept(&daemon);

@@ -29,6 +29,6 @@ pub use openmetrics::samples;
 pub use server::Server;
 pub use skip::{HASH_SEED, can_run, lab_is_missing, skip, skip_on_this_machine};
 pub use verbs_library::{link_verbs, load_verbs, program_on};
-pub use xrdma_library::lay_out_xrdma;
+pub use xrdma_library::install_xrdma;
 // The JSON values that rows are made of.
 pub use serde_json::{Value, json};

@@ -8,7 +8,7 @@ use std::process::Command;
 ///
 /// # Panics
 /// Panics if the installation fails.
-pub fn lay_out_xrdma(folder: PathBuf) -> PathBuf {
+pub fn install_xrdma(folder: PathBuf) -> PathBuf {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
     let test = std::env::current_exe().expect("a test has a path");
     let mut lay_out = Command::new(env!("CARGO"));

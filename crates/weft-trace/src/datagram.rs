@@ -12,9 +12,9 @@ const UDP_LEN: u16 = UdpHeader::LEN as u16;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Datagram {
     /// Source address and port.
-    pub from: SocketAddr,
+    pub source: SocketAddr,
     /// Destination address and port, of the same family as `from`.
-    pub to: SocketAddr,
+    pub destination: SocketAddr,
     /// The ECN field of the IP header.
     pub ecn: Ecn,
     /// TTL (IPv4) or hop limit (IPv6).
@@ -35,7 +35,7 @@ impl Datagram {
     /// datagram can carry.
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let payload_len = UDP_LEN + self.payload_len;
-        let ip_len = match (self.from.ip(), self.to.ip()) {
+        let ip_len = match (self.source.ip(), self.destination.ip()) {
             (IpAddr::V4(source), IpAddr::V4(destination)) => {
                 let header = Ipv4Header {
                     dscp: U6::truncate(0),
@@ -70,8 +70,8 @@ impl Datagram {
             }
         };
         let udp = UdpHeader {
-            source_port: self.from.port(),
-            destination_port: self.to.port(),
+            source_port: self.source.port(),
+            destination_port: self.destination.port(),
             payload_len: self.payload_len,
             checksum: 0,
         };
@@ -93,7 +93,13 @@ mod tests {
 
     fn datagram(from: &str, to: &str) -> Datagram {
         let (from, to) = (from.parse().unwrap(), to.parse().unwrap());
-        Datagram { from, to, ecn: Ecn::CongestionExperienced, hop_limit: 61, payload_len: 3 }
+        Datagram {
+            source: from,
+            destination: to,
+            ecn: Ecn::CongestionExperienced,
+            hop_limit: 61,
+            payload_len: 3,
+        }
     }
 
     #[test]

@@ -1,7 +1,9 @@
 //! Tests of the dissector, which tshark runs over a packet of each kind. Without tshark the tests print
 //! that and pass; the set-up of `make test` installs it.
 
-use weft_wire::{Cipher, Content, PACKET_TYPES, SealedHeader, U4, U24, VxlanHeader, VxlanNext};
+use weft_wire::{
+    Cipher, PACKET_TYPES, SealedContent, SealedHeader, U4, U24, VxlanHeader, VxlanNext,
+};
 
 mod packets;
 mod shark;
@@ -33,7 +35,7 @@ fn overlay_payloads() -> Vec<Vec<u8>> {
         version: U4::truncate(1),
         cipher: Cipher::Aes256Gcm,
         key: 3,
-        content: Content::Frame,
+        content: SealedContent::Frame,
         iv: 0x1122_3344,
         spi: 0x0200_0007,
     };

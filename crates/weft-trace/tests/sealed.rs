@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use ring::aead::{AES_128_GCM, AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
-use weft_wire::{Cipher, Content, SealedHeader, U4, U24, VxlanHeader, VxlanNext};
+use weft_wire::{Cipher, SealedContent, SealedHeader, U4, U24, VxlanHeader, VxlanNext};
 
 mod packets;
 mod session;
@@ -36,7 +36,7 @@ impl Key {
     }
 
     /// Encrypts `text` as packet number `iv` and returns the packet, which begins with the unencrypted bytes `clear`.
-    fn seal(&self, clear: &[u8], content: Content, iv: u64, text: &[u8]) -> Vec<u8> {
+    fn seal(&self, clear: &[u8], content: SealedContent, iv: u64, text: &[u8]) -> Vec<u8> {
         let iv_bytes = iv.to_be_bytes();
         let header = SealedHeader {
             version: U4::truncate(1),
@@ -151,7 +151,8 @@ fn what_is_inside_reads_exactly_as_in_the_clear() {
     let expected_lines = lines.replace("Weft\t", "Weft\tsealed ");
     for cipher in [Cipher::Aes128Gcm, Cipher::Aes256Gcm] {
         let key = Key { cipher, number: 200 };
-        let sealed = (0..).zip(&clear).map(|(iv, text)| key.seal(&[], Content::Packet, iv, text));
+        let sealed =
+            (0..).zip(&clear).map(|(iv, text)| key.seal(&[], SealedContent::Packet, iv, text));
         let name = format!("inside-{}", cipher.number());
         let file = File::new(&name, &capture(&sealed.collect::<Vec<_>>(), PORTS));
         let (_keys, option) = with_keys(&format!("keys-{}", cipher.number()), &key.line());
@@ -183,9 +184,9 @@ fn numbers_are_completed_whatever_comes_first_and_whatever_is_forged() {
         wraps + (1 << 32) - 9,
     ];
     let mut packets: Vec<_> =
-        ivs.map(|iv| key.seal(&[], Content::Packet, iv, &data_packet())).into();
+        ivs.map(|iv| key.seal(&[], SealedContent::Packet, iv, &data_packet())).into();
     // A forged packet whose number is far ahead.
-    let mut forged = key.seal(&[], Content::Packet, wraps + 3_000_000_000, &data_packet());
+    let mut forged = key.seal(&[], SealedContent::Packet, wraps + 3_000_000_000, &data_packet());
     *forged.last_mut().unwrap() ^= 1;
     packets.insert(2, forged);
     let file = File::new("numbers", &capture(&packets, PORTS));
@@ -212,9 +213,9 @@ fn the_overlay_is_decrypted_with_its_header_authenticated() {
         &[2, 0, 0, 0, 0, 0xa, 10, 0, 0, 1, 0, 0, 0, 0, 0, 0, 10, 0, 0, 2],
     ];
     let mut packets = vec![
-        key.seal(&vxlan, Content::Packet, 0, &data_packet()),
-        key.seal(&vxlan, Content::Frame, 1, &arp.concat()),
-        key.seal(&vxlan, Content::Frame, 2, &arp.concat()),
+        key.seal(&vxlan, SealedContent::Packet, 0, &data_packet()),
+        key.seal(&vxlan, SealedContent::Frame, 1, &arp.concat()),
+        key.seal(&vxlan, SealedContent::Frame, 2, &arp.concat()),
     ];
     packets[2][5] ^= 1;
     let file = File::new("sealed-overlay", &capture(&packets, [VxlanHeader::PORT; 2]));
@@ -226,7 +227,7 @@ fn the_overlay_is_decrypted_with_its_header_authenticated() {
 #[test]
 fn what_is_cut_short_or_no_file_of_keys_is_no_error_of_the_dissector() {
     let key = Key { cipher: Cipher::Aes128Gcm, number: 0 };
-    let whole = key.seal(&[], Content::Packet, 0, &data_packet());
+    let whole = key.seal(&[], SealedContent::Packet, 0, &data_packet());
     let short = (0..whole.len()).map(|len| whole[..len].to_vec()).collect::<Vec<_>>();
     let at: [std::net::SocketAddr; 2] =
         ["10.0.0.1:49152", "10.0.0.2:4791"].map(|at| at.parse().unwrap());

@@ -25,7 +25,7 @@ fn endpoint(config: &TransportConfig, seed: u64) -> Endpoint {
         accept: true,
         max_connections: 16,
     };
-    Endpoint::new(config, Seed(seed), Secret::repeatable(Seed(seed)))
+    Endpoint::new(config, Seed(seed), Secret::from_seed(Seed(seed)))
         .expect("the profiles are valid")
 }
 
@@ -76,7 +76,7 @@ fn transfer(config: &TransportConfig) -> (u64, u64, f64) {
             }
         }
         while let Some(event) = a.poll_event() {
-            left -= u64::from(matches!(event, Event::Sent { .. }));
+            left -= u64::from(matches!(event, Event::Acked { .. }));
         }
         while b.poll_event().is_some() {}
     }

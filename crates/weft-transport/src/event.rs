@@ -53,7 +53,7 @@ pub enum Event {
         service: u32,
     },
     /// Every packet of a submitted message has been placed by the peer's owner and acknowledged.
-    Sent {
+    Acked {
         /// The connection.
         connection: ConnectionId,
         /// The token the message was submitted with.

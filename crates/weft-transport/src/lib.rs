@@ -39,7 +39,7 @@
 //! };
 //! let at: [SocketAddr; 2] = ["10.0.0.1:4791".parse()?, "10.0.0.2:4791".parse()?];
 //! // An owner on a real network takes the seed and the secret from the operating system.
-//! let endpoint = |seed| Endpoint::new(config.clone(), seed, Secret::repeatable(seed));
+//! let endpoint = |seed| Endpoint::new(config.clone(), seed, Secret::from_seed(seed));
 //! let mut ends = [endpoint(Seed(1))?, endpoint(Seed(2))?];
 //! let mut now = Instant::EPOCH;
 //! let mut sent = false;
@@ -69,7 +69,7 @@
 //!             let message = Message { token: 7, opcode: 0, tag: 0, length: 1_000_000 };
 //!             ends[0].submit(now, connection, message)?;
 //!         }
-//!         Some(Event::Sent { connection, token: 7 }) => {
+//!         Some(Event::Acked { connection, token: 7 }) => {
 //!             assert_eq!(connection, id);
 //!             sent = true;
 //!         }
@@ -105,11 +105,11 @@ mod tests;
 
 pub use config::{ConfigError, RecoveryConfig, Retransmission, SettingsTable, TransportConfig};
 pub use congestion::{DcqcnConfig, TimelyConfig};
-pub use connection::{Flow, Step};
-pub use direct::{Acknowledged, Direct, DirectConfig, LinkId, Outgoing};
+pub use connection::{ConnectionStats, PrefetchStage};
+pub use direct::{Acknowledgement, Direct, DirectConfig, LinkId, Outgoing};
 pub use endpoint::{
-    Admission, Arrival, ConnectionId, Departure, Endpoint, EndpointConfig, Forgotten, Message,
-    Named, Payload, Peer, Secret, SetupFault, ThreadBits, Transmit,
+    Admission, Arrival, ConnectionId, Departure, EndedConnection, Endpoint, EndpointConfig,
+    Message, Payload, Peer, Secret, SetupClass, SetupFault, ThreadBits, Transmit,
 };
 pub use error::{ConnectError, PlacedError, SubmitError};
 pub use event::{CloseReason, DropReason, Event, Placement, Verdict};

@@ -27,7 +27,7 @@ pub struct Stats {
     /// Number of packets accepted that carried a congestion mark.
     pub ecn_marks: u64,
     /// Number of congestion marks that peers reported on packets of this endpoint.
-    pub ecn_marks_heard: u64,
+    pub ecn_marks_reported: u64,
     /// Number of NACKs received; each reports a packet that arrived too early.
     pub nacks_received: u64,
     /// Number of packets for which the owner had no room; the peer retransmits them.
@@ -62,7 +62,7 @@ impl Stats {
     }
 
     /// Returns the number of data packets retransmitted, for any reason.
-    pub fn repeats(&self) -> u64 {
+    pub fn retransmissions(&self) -> u64 {
         self.fast_retransmits + self.timeout_retransmits + self.tail_loss_probes
     }
 
@@ -85,7 +85,7 @@ impl AddAssign<&Self> for Stats {
             tail_loss_probes,
             spurious_retransmits,
             ecn_marks,
-            ecn_marks_heard,
+            ecn_marks_reported: ecn_marks_heard,
             nacks_received,
             declined,
             shed,
@@ -108,7 +108,7 @@ impl AddAssign<&Self> for Stats {
         self.tail_loss_probes += tail_loss_probes;
         self.spurious_retransmits += spurious_retransmits;
         self.ecn_marks += ecn_marks;
-        self.ecn_marks_heard += ecn_marks_heard;
+        self.ecn_marks_reported += ecn_marks_heard;
         self.nacks_received += nacks_received;
         self.declined += declined;
         self.shed += shed;
@@ -132,11 +132,11 @@ mod tests {
 
     #[test]
     fn the_counters_of_two_ends_add_up_reason_by_reason() {
-        let mut one = Stats { data_sent: 3, ecn_marks_heard: 1, ..Stats::default() };
+        let mut one = Stats { data_sent: 3, ecn_marks_reported: 1, ..Stats::default() };
         one.drop_packet(DropReason::Duplicate);
         let mut both = Stats { data_sent: 4, paths_up: 5, ..one.clone() };
         both += &one;
-        assert_eq!((both.data_sent, both.ecn_marks_heard, both.paths_up), (7, 2, 5));
+        assert_eq!((both.data_sent, both.ecn_marks_reported, both.paths_up), (7, 2, 5));
         assert_eq!(both.dropped_for(DropReason::Duplicate), 2);
         assert_eq!(both.dropped_for(DropReason::StaleAck), 0);
     }

@@ -16,11 +16,11 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Number of buckets. The first one holds durations shorter than [`Self::LEAST`] nanoseconds, the last one all that
+    /// Number of buckets. The first one holds durations shorter than [`Self::MIN_NANOS`] nanoseconds, the last one all that
     /// exceed the other buckets.
     pub const BUCKETS: usize = 44;
     /// The upper end of the first bucket, in nanoseconds.
-    pub const LEAST: u64 = 1 << Self::LEAST_BITS;
+    pub const MIN_NANOS: u64 = 1 << Self::LEAST_BITS;
     const LEAST_BITS: u32 = 10;
 
     /// Adds a duration to its bucket and to the sum.
@@ -44,7 +44,7 @@ impl Histogram {
     #[inline]
     fn bucket(took: Duration) -> usize {
         let nanos = took.as_nanos();
-        if nanos < Self::LEAST {
+        if nanos < Self::MIN_NANOS {
             return 0;
         }
         let doublings = nanos.ilog2() - Self::LEAST_BITS;
@@ -58,9 +58,9 @@ impl Histogram {
             return None;
         }
         if bucket == 0 {
-            return Some(Duration::from_nanos(Self::LEAST));
+            return Some(Duration::from_nanos(Self::MIN_NANOS));
         }
-        let start = Self::LEAST << ((bucket - 1) / 2);
+        let start = Self::MIN_NANOS << ((bucket - 1) / 2);
         let whole = bucket.is_multiple_of(2);
         Some(Duration::from_nanos(if whole { 2 * start } else { start + start / 2 }))
     }

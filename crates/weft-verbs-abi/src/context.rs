@@ -11,30 +11,30 @@ use super::{
 };
 
 /// A function that inline code of verbs.h never calls, or that Weft's device lacks: programs get `EOPNOTSUPP`.
-pub type absent = *const c_void;
+pub type Unsupported = *const c_void;
 
 /// The functions that inline code of verbs.h calls. The others exist for programs from before 2006.
 #[repr(C)]
 #[derive(Debug)]
 #[allow(missing_docs, reason = "each is the function of that name with `ibv_` before it")]
 pub struct ibv_context_ops {
-    pub _compat_before_alloc_mw: [absent; 7],
+    pub _compat_before_alloc_mw: [Unsupported; 7],
     pub alloc_mw: Option<unsafe extern "C" fn(*mut ibv_pd, u32) -> *mut ibv_mw>,
     pub bind_mw: Option<unsafe extern "C" fn(*mut ibv_qp, *mut ibv_mw, *mut ibv_mw_bind) -> c_int>,
     pub dealloc_mw: Option<unsafe extern "C" fn(*mut ibv_mw) -> c_int>,
-    pub _compat_create_cq: absent,
+    pub _compat_create_cq: Unsupported,
     pub poll_cq: Option<unsafe extern "C" fn(*mut ibv_cq, c_int, *mut ibv_wc) -> c_int>,
     pub req_notify_cq: Option<unsafe extern "C" fn(*mut ibv_cq, c_int) -> c_int>,
-    pub _compat_before_post_srq_recv: [absent; 7],
+    pub _compat_before_post_srq_recv: [Unsupported; 7],
     pub post_srq_recv: Option<
         unsafe extern "C" fn(*mut ibv_srq, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int,
     >,
-    pub _compat_before_post_send: [absent; 4],
+    pub _compat_before_post_send: [Unsupported; 4],
     pub post_send:
         Option<unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> c_int>,
     pub post_recv:
         Option<unsafe extern "C" fn(*mut ibv_qp, *mut ibv_recv_wr, *mut *mut ibv_recv_wr) -> c_int>,
-    pub _compat_after_post_recv: [absent; 5],
+    pub _compat_after_post_recv: [Unsupported; 5],
 }
 
 /// An opened device.
@@ -63,7 +63,7 @@ pub struct verbs_context {
         Option<unsafe extern "C" fn(*mut ibv_context, u8, *mut ibv_port_attr, usize) -> c_int>,
     pub advise_mr:
         Option<unsafe extern "C" fn(*mut ibv_pd, c_uint, u32, *mut ibv_sge, u32) -> c_int>,
-    pub _after_advise_mr: [absent; 23],
+    pub _after_advise_mr: [Unsupported; 23],
     pub create_cq_ex:
         Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_cq_init_attr_ex) -> *mut ibv_cq_ex>,
     pub priv_: *mut c_void,
@@ -75,13 +75,13 @@ pub struct verbs_context {
             usize,
         ) -> c_int,
     >,
-    pub _after_query_device_ex: [absent; 5],
+    pub _after_query_device_ex: [Unsupported; 5],
     pub create_qp_ex:
         Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_qp_init_attr_ex) -> *mut ibv_qp>,
     pub get_srq_num: Option<unsafe extern "C" fn(*mut ibv_srq, *mut u32) -> c_int>,
     pub create_srq_ex:
         Option<unsafe extern "C" fn(*mut ibv_context, *mut ibv_srq_init_attr_ex) -> *mut ibv_srq>,
-    pub _after_create_srq_ex: [absent; 2],
+    pub _after_create_srq_ex: [Unsupported; 2],
     pub _abi_placeholder3: u64,
     /// Size of this structure in bytes, by which programs detect the available functions.
     pub sz: usize,

@@ -140,7 +140,7 @@ fn main() {
             let config = AclConfig { name: name.into(), default: Action::Deny, rules };
             let (build, mut acl) = timed(|| Acl::new(&config, &Sets::new()).expect("good rules"));
             let ns = nanoseconds(200_000, |index| {
-                black_box(acl.judge(Direction::Ingress, black_box(&frames[index])));
+                black_box(acl.evaluate(Direction::Ingress, black_box(&frames[index])));
             });
             let decided =
                 frames.iter().filter(|frame| acl.explain(Direction::Ingress, frame).rule.is_some());
@@ -168,7 +168,7 @@ fn main() {
             bytes.iter().map(|bytes| Frame::parse(bytes, bytes.len()).expect("a frame")).collect();
         let mut judge = |index: usize| {
             let verdict =
-                groups.judge(Direction::Ingress, &frames[index], &bytes[index], Time::EPOCH);
+                groups.evaluate(Direction::Ingress, &frames[index], &bytes[index], Time::EPOCH);
             assert!(black_box(verdict).is_ok(), "everything may come");
         };
         (0..count).for_each(&mut judge);

@@ -146,7 +146,7 @@ impl Acl {
     }
 
     /// Returns the decision on a frame and counts it for the rule that made it.
-    pub fn judge(&mut self, direction: Direction, frame: &Frame) -> Decision {
+    pub fn evaluate(&mut self, direction: Direction, frame: &Frame) -> Decision {
         let decision = self.decide(direction, frame);
         decision.rule.into_iter().for_each(|rule| self.hit(rule));
         decision

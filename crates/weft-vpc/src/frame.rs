@@ -129,10 +129,10 @@ pub enum FrameError {
 impl Frame {
     /// Number of bytes that [`parse`](Self::parse) needs of a longer frame: an IPv6 packet with
     /// tags and some extension headers fits. Headers that do not fit are refused as `Truncated`.
-    pub const LOOK_AHEAD: usize = 256;
+    pub const MIN_PARSE_BYTES: usize = 256;
 
     /// Parses a frame of `len` bytes. `first` holds its first bytes: all, or at least
-    /// [`LOOK_AHEAD`](Self::LOOK_AHEAD) of them.
+    /// [`MIN_PARSE_BYTES`](Self::MIN_PARSE_BYTES) of them.
     ///
     /// # Errors
     /// Every [`FrameError`]: the frame contradicts itself, and the caller drops it.

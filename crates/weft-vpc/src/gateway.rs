@@ -22,7 +22,7 @@ pub enum Hop {
 
 /// Forwards a frame for the gateway to the machine `to`: rewrites `ethernet`, the frame's beginning with the whole
 /// IP header. Any other frame stays unchanged.
-pub fn pass_on(ethernet: &mut [u8], to: MacAddr) {
+pub fn forward(ethernet: &mut [u8], to: MacAddr) {
     let Some((header, packet)) = ethernet.split_first_chunk_mut::<{ EthernetHeader::LEN }>() else {
         return;
     };
@@ -66,7 +66,7 @@ mod tests {
         frames.map(|(ethertype, packet)| {
             let before = between(ALICE, GATEWAY, ethertype, &packet);
             let mut after = before.clone();
-            pass_on(&mut after, BOB);
+            forward(&mut after, BOB);
             (before, after)
         })
     }
@@ -92,13 +92,13 @@ mod tests {
         let [v4, v6] = syn();
         for bytes in [v4, v6, between(BOB, MacAddr::BROADCAST, EtherType::ARP, &[0; 28])] {
             let mut after = bytes.clone();
-            pass_on(&mut after, ALICE);
+            forward(&mut after, ALICE);
             assert_eq!(after, bytes);
         }
         // A truncated frame causes no panic.
         let whole = between(BOB, GATEWAY, EtherType::IPV4, &[0x45; 20]);
         for len in 0..whole.len() {
-            pass_on(&mut whole[..len].to_vec(), ALICE);
+            forward(&mut whole[..len].to_vec(), ALICE);
         }
     }
 }

@@ -141,11 +141,11 @@ impl SecurityGroups {
     }
 
     /// Decides on a frame and counts it. `bytes` are the frame's, at least
-    /// [`LOOK_AHEAD`](Frame::LOOK_AHEAD) of them. Returns the reason that it passes.
+    /// [`MIN_PARSE_BYTES`](Frame::MIN_PARSE_BYTES) of them. Returns the reason that it passes.
     ///
     /// # Errors
     /// The reason that it is denied; the caller drops the frame.
-    pub fn judge(
+    pub fn evaluate(
         &mut self,
         direction: Direction,
         frame: &Frame,

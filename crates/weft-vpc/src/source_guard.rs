@@ -22,7 +22,7 @@ impl SourceGuard {
     }
 
     /// Returns `true` if the tenant may send the frame. `bytes` are the frame's, at least
-    /// [`LOOK_AHEAD`](Frame::LOOK_AHEAD) of them.
+    /// [`MIN_PARSE_BYTES`](Frame::MIN_PARSE_BYTES) of them.
     ///
     /// Besides its own addresses it may use the unspecified one, to request an address (DHCP) or to probe for a
     /// duplicate (RFC 4862; RFC 5227), and the link-local one derived from its Ethernet address. A tenant with

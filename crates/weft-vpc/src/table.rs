@@ -88,7 +88,7 @@ impl<P: Copy + Eq> Table<P> {
 
     /// Learns from a frame that came from `place`: its sender's place, and the address that the sender
     /// announces by ARP or neighbour discovery. `bytes` are the frame's, at least
-    /// [`LOOK_AHEAD`](Frame::LOOK_AHEAD) of them.
+    /// [`MIN_PARSE_BYTES`](Frame::MIN_PARSE_BYTES) of them.
     pub fn learn(&mut self, frame: &Frame, bytes: &[u8], place: P, now: Instant) {
         self.learn_place(frame.source, place, now);
         let Self { config, counters, neighbours, .. } = self;

@@ -163,14 +163,14 @@ fn measure(lab: &mut Lab, what: &str, share_paths: bool, rounds: usize) -> (usiz
             hosts.send(ids[0]);
         }
         hosts.run_for(Duration::from_millis(15));
-        let before = hosts.agents[0].endpoint().stats().repeats();
+        let before = hosts.agents[0].endpoint().stats().retransmissions();
         for &id in &ids[1..] {
             let took = hosts.send(id);
             late += usize::from(took > LATE);
             longest = longest.max(took);
             hosts.run_for(Duration::from_millis(2));
         }
-        retransmits += hosts.agents[0].endpoint().stats().repeats() - before;
+        retransmits += hosts.agents[0].endpoint().stats().retransmissions() - before;
         set(lab, what, false);
     }
     (late, retransmits, longest)

@@ -15,7 +15,7 @@ use common::bulk::Bulk;
 use common::{Site, TENANT, Way, machine};
 use weft_testkit::{figure_row, json};
 use weft_units::Seed;
-use weft_vswitch::control::{Answer, Request, ask};
+use weft_vswitch::control::{Answer, Request, send_request};
 
 /// Numbers of packets in a row on the same path.
 const GRANULARITIES: [u16; 7] = [1, 2, 5, 10, 20, 50, 100];
@@ -102,7 +102,8 @@ fn incast(seconds: u64) {
         for _ in 0..seconds {
             let loss = format!("{:.2}%", rng.unit() * 2.0).parse().expect("a percentage");
             let request = Request::Lose { port: TENANT.into(), loss };
-            let answer = ask(&site.trial.control(1), &request).expect("the daemon answers");
+            let answer =
+                send_request(&site.trial.control(1), &request).expect("the daemon answers");
             assert_eq!(answer, Answer::Done);
             thread::sleep(Duration::from_secs(1));
         }

@@ -29,7 +29,7 @@ impl Capture {
     pub(crate) fn create(file: &Path, port: &str) -> io::Result<Self> {
         let out = OpenOptions::new().write(true).create_new(true).open(file)?;
         let mut writer = Writer::new(BufWriter::new(out), "weft vpc")?;
-        let snap = u32::try_from(Frame::LOOK_AHEAD).expect("a few bytes");
+        let snap = u32::try_from(Frame::MIN_PARSE_BYTES).expect("a few bytes");
         let interface = writer.interface(port, LinkType::Ethernet, snap)?;
         writer.flush()?;
         Ok(Self { file: file.into(), writer, interface, arriving: BTreeMap::new() })

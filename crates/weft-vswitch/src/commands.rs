@@ -23,7 +23,7 @@ impl Daemon {
     /// # Errors
     /// The network's number has more than 24 bits, or a gateway is no address.
     pub fn set_network(&mut self, network: Network) -> Result<(), OpenError> {
-        let (vni, carriage) = (network.vni()?, network.carriage());
+        let (vni, carriage) = (network.vni()?, network.switch_config());
         let peers: Vec<_> = network.peers.iter().map(|&peer| self.config.host.peer(peer)).collect();
         let gateways = network.gateways()?;
         let before = self.config.networks.iter().find(|known| known.vni == network.vni);
@@ -214,7 +214,7 @@ impl Daemon {
     ///
     /// # Errors
     /// There is no such port.
-    pub fn lose(&mut self, name: &str, loss: Loss) -> Result<(), OpenError> {
+    pub fn inject_loss(&mut self, name: &str, loss: Loss) -> Result<(), OpenError> {
         let (id, thread) = self.port_named(name)?;
         let seed = Seed(u64::from_le_bytes(random()?));
         self.pool.run_on(thread, move |worker| worker.ports.lose(id, loss, seed))?;

@@ -378,7 +378,7 @@ impl Network {
     }
 
     /// Returns the network's configuration in the switch.
-    pub fn carriage(&self) -> NetworkConfig {
+    pub fn switch_config(&self) -> NetworkConfig {
         NetworkConfig { reliable: self.reliable, in_order: self.in_order }
     }
 }

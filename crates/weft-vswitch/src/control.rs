@@ -132,10 +132,10 @@ impl Request {
             Self::SetNetwork { network } => daemon.set_network(network),
             Self::Peer { vni, peer, remove } => daemon.change_peer(vni, peer, remove),
             Self::SetRoute { route } => daemon.set_route(route),
-            Self::ForgetRoute { vni, destination } => daemon.forget_route(vni, destination),
+            Self::ForgetRoute { vni, destination } => daemon.remove_route(vni, destination),
             Self::Limit { port, ingress, egress } => daemon.limit_port(&port, ingress, egress),
             Self::Reload { config } => daemon.reload(&config),
-            Self::Lose { port, loss } => daemon.lose(&port, loss),
+            Self::Lose { port, loss } => daemon.inject_loss(&port, loss),
             Self::Capture { port, file } => daemon.capture(&port, file.as_deref()),
             Self::Acl { port, acl } => daemon.set_acl(&port, acl),
         };
@@ -266,7 +266,7 @@ impl Drop for Control {
 
 /// The reason that a request to a daemon got no answer.
 #[derive(Debug, thiserror::Error)]
-pub enum AskError {
+pub enum RequestError {
     /// No process listens on the socket.
     #[error("no daemon at {} (start one: `weft vpc serve`, or name its --control)", socket.display())]
     NoDaemon {
@@ -302,20 +302,20 @@ pub enum AskError {
 /// Sends a request to the daemon at `socket` and returns its answer.
 ///
 /// # Errors
-/// See [`AskError`].
-pub fn ask(socket: &Path, request: &Request) -> Result<Answer, AskError> {
+/// See [`RequestError`].
+pub fn send_request(socket: &Path, request: &Request) -> Result<Answer, RequestError> {
     let mut line = serde_json::to_vec(request).expect("a request has no map with other keys");
     line.push(b'\n');
     connection::check_length(line.len())?;
-    let no_daemon = |cause| AskError::NoDaemon { socket: socket.into(), cause };
-    let ended = |cause| AskError::Ended { socket: socket.into(), cause };
+    let no_daemon = |cause| RequestError::NoDaemon { socket: socket.into(), cause };
+    let ended = |cause| RequestError::Ended { socket: socket.into(), cause };
     let mut stream = UnixStream::connect(socket).map_err(no_daemon)?;
     stream.write_all(&line).map_err(ended)?;
     let mut answer = String::new();
     if BufReader::new(stream).read_line(&mut answer).map_err(ended)? == 0 {
         return Err(ended(io::ErrorKind::UnexpectedEof.into()));
     }
-    let malformed = |cause| AskError::Malformed { socket: socket.into(), cause };
+    let malformed = |cause| RequestError::Malformed { socket: socket.into(), cause };
     serde_json::from_str(&answer).map_err(malformed)
 }
 

@@ -43,14 +43,14 @@ impl Waker {
     }
 
     fn wake(&self) {
-        if signal::is_asked::<Mapped>(&self.asleep) {
+        if signal::is_armed::<Mapped>(&self.asleep) {
             let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
         }
     }
 
     /// Announces sleep: later calls to `wake` are seen; earlier messages are in the mailbox.
     pub(crate) fn begin_sleep(&self) {
-        signal::ask::<Mapped>(&self.asleep);
+        signal::arm::<Mapped>(&self.asleep);
     }
 
     pub(crate) fn end_sleep(&self) {

@@ -50,7 +50,7 @@ impl Daemon {
     ///
     /// # Errors
     /// There is no such row.
-    pub fn forget_route(&mut self, number: u32, destination: Destination) -> Result<(), OpenError> {
+    pub fn remove_route(&mut self, number: u32, destination: Destination) -> Result<(), OpenError> {
         let about = (number, destination);
         let Some(route) = self.routes.get(&about) else {
             let why = format!("network {number} has no route to {destination}");

@@ -200,7 +200,7 @@ impl Tenants for Ports {
     fn complete(&mut self, port: PortId, slot: Slot) {
         if let Some(len) = self.captures.get_mut(&port).and_then(|capture| capture.end_frame(slot))
         {
-            let mut head = [0; VirtioNetHeader::LEN + Frame::LOOK_AHEAD];
+            let mut head = [0; VirtioNetHeader::LEN + Frame::MIN_PARSE_BYTES];
             let known = self.peek(port, slot, &mut head);
             self.record(port, Direction::In, &head[..known], len);
         }

@@ -8,10 +8,10 @@ use weft_agent::udp::Outbox;
 use weft_seal::{OpenError, Seals, Wrap};
 use weft_transport::{Arrival, ConnectionId};
 use weft_units::Instant;
-use weft_vpc::gateway::pass_on;
+use weft_vpc::gateway::forward;
 use weft_vpc::{Frame, Leaving, Plain, Reading, Switch, Tenants, Vni};
 use weft_wire::{
-    Content, Packet, SetupHeader, SetupKind, U24, VirtioNetHeader, VxlanHeader, VxlanNext,
+    Packet, SealedContent, SetupHeader, SetupKind, U24, VirtioNetHeader, VxlanHeader, VxlanNext,
 };
 
 /// Length of the part of a datagram that is authenticated but not encrypted, bytes: it names the network.
@@ -29,7 +29,7 @@ struct Way {
     path: u16,
     vxlan: VxlanHeader,
     wrap: Wrap,
-    content: Content,
+    content: SealedContent,
 }
 
 /// Writes a datagram into the outbox: the VXLAN header, then `len` bytes that `fill` writes.
@@ -44,8 +44,8 @@ fn push(link: &mut Link<'_>, way: &Way, len: usize, fill: impl FnOnce(&mut [u8])
         let inside = way.wrap.inside(CLEAR, out.len());
         fill(&mut out[inside]);
         match way.content {
-            Content::Packet => seals.seal(way.wrap, CLEAR, out),
-            Content::Frame => seals.seal_frame(way.wrap, CLEAR, out),
+            SealedContent::Packet => seals.seal(way.wrap, CLEAR, out),
+            SealedContent::Frame => seals.seal_frame(way.wrap, CLEAR, out),
         }
     });
 }
@@ -83,7 +83,7 @@ pub(crate) fn push_packet(link: &mut Link<'_>, leaving: &Leaving<'_>, tenants: &
         path: departure.path.0,
         vxlan: header(leaving.vni, VxlanNext::Weft),
         wrap: link.seals.wrap(&departure.to, departure.connection, leaving.packet),
-        content: Content::Packet,
+        content: SealedContent::Packet,
     };
     push(link, &way, len, |out| {
         leaving.packet.emit(out);
@@ -115,7 +115,8 @@ impl Ends<'_> {
             }
             Ok((vxlan, inside)) => {
                 let (vni, connection) = (vni_of(&vxlan), connection_in(inside));
-                let leaves = |connection| self.switch.leave_datagram(arrival, connection, datagram);
+                let leaves =
+                    |connection| self.switch.redirect_datagram(arrival, connection, datagram);
                 if !connection.is_some_and(leaves) {
                     self.ingest_payload(now, arrival, (vni, connection), datagram, tenants);
                 }
@@ -135,8 +136,8 @@ impl Ends<'_> {
         tenants: &mut impl Tenants,
     ) {
         let inside = match self.seals.open(datagram, CLEAR) {
-            Ok((inside, Content::Packet)) => inside,
-            Ok((ethernet, Content::Frame)) => {
+            Ok((inside, SealedContent::Packet)) => inside,
+            Ok((ethernet, SealedContent::Frame)) => {
                 let connection = connection.expect("it was opened with its keys");
                 return self.switch.handle_sealed(now, connection, vni, ethernet, tenants);
             }
@@ -149,7 +150,7 @@ impl Ends<'_> {
         // stores.
         match &Packet::parse(inside) {
             Ok((packet @ Packet::Setup(header), rest)) => {
-                if !self.switch.leave_packet(arrival, vni, packet, rest) {
+                if !self.switch.redirect_packet(arrival, vni, packet, rest) {
                     self.admit(now, arrival, header, rest);
                 }
             }
@@ -213,7 +214,7 @@ impl PlainSender {
         if let (Some(next), Some(ethernet)) =
             (plain.next, self.frame.get_mut(VirtioNetHeader::LEN..))
         {
-            pass_on(ethernet, next);
+            forward(ethernet, next);
         }
         if self.lay_out(plain, link).is_none() {
             counters.unsendable += 1;
@@ -237,7 +238,7 @@ fn push_plain(plain: &Plain, path: u16, ethernet: &[u8], link: &mut Link<'_>) {
     let Some(wrap) = wrap else { return };
     for &to in &plain.to {
         let next = if plain.under.is_some() { VxlanNext::Weft } else { VxlanNext::Frame };
-        let (vxlan, content) = (header(plain.vni, next), Content::Frame);
+        let (vxlan, content) = (header(plain.vni, next), SealedContent::Frame);
         let theirs = plain.under.map(|keys| keys.peer_thread);
         let way = Way { to, theirs, path, vxlan, wrap, content };
         push(link, &way, ethernet.len(), |out| out.copy_from_slice(ethernet));
@@ -256,7 +257,7 @@ mod tests {
     use weft_transport::{Secret, TransportConfig};
     use weft_units::Seed;
     use weft_vpc::{InClear, SwitchConfig};
-    use weft_wire::{SealedHeader, Terms, U4};
+    use weft_wire::{SealedHeader, SetupParameters, U4};
 
     use super::*;
     use crate::tenants::Ports;
@@ -292,7 +293,7 @@ mod tests {
         let mut ends = Ends { switch: &mut switch, seals: &mut seals, counters: &mut counters };
         for host in 0..=255 {
             // A request, and a packet under unknown keys.
-            let terms = Terms { receive_port: 4789, ..Terms::default() };
+            let terms = SetupParameters { receive_port: 4789, ..SetupParameters::default() };
             let request = SetupHeader {
                 kind: SetupKind::Request,
                 version: U4::truncate(1),

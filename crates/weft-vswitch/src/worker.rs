@@ -297,7 +297,7 @@ impl Worker {
 
     /// Takes at most `most` frames that one tenant sent, and returns their number.
     fn poll_frames_of(&mut self, now: Instant, id: PortId, most: usize) -> usize {
-        let mut head = [0; VirtioNetHeader::LEN + Frame::LOOK_AHEAD];
+        let mut head = [0; VirtioNetHeader::LEN + Frame::MIN_PARSE_BYTES];
         for taken in 0..most {
             let Some(sent) = self.ports.with(id, |port| port.take(now)) else {
                 self.poller.set_idle(id);
@@ -316,7 +316,7 @@ impl Worker {
     /// Services the ports whose descriptors are readable, if there are many ports.
     fn service_ready(&mut self, now: Instant) {
         for id in self.poller.poll() {
-            self.ports.with(id, |port| port.attend(now));
+            self.ports.with(id, |port| port.service(now));
         }
     }
 
@@ -363,7 +363,7 @@ impl Worker {
 
     fn service(&mut self, now: Instant) {
         for &id in self.poller.ports() {
-            self.ports.with(id, |port| port.attend(now));
+            self.ports.with(id, |port| port.service(now));
         }
     }
 
@@ -398,7 +398,7 @@ impl Worker {
         self.mailbox.waker.end_sleep();
         let now = self.clock.now();
         for (id, _) in self.ports.ids().into_iter().zip(ready?).filter(|(_, ready)| *ready) {
-            self.ports.with(id, |port| port.attend(now));
+            self.ports.with(id, |port| port.service(now));
         }
         Ok(())
     }
@@ -407,7 +407,7 @@ impl Worker {
 impl Drop for Worker {
     fn drop(&mut self) {
         for (_, port) in self.ports.iter_mut() {
-            port.settle();
+            port.return_buffers();
         }
     }
 }

@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType, socket_with}
 use weft_seal::PrivateKey;
 use weft_vswitch::Status;
 use weft_vswitch::config::Encryption;
-use weft_vswitch::control::{Answer, Request, ask};
+use weft_vswitch::control::{Answer, Request, send_request};
 use weft_vswitch::trial::{Trial, TrialConfig};
 use weft_wire::{U24, VxlanHeader, VxlanNext};
 
@@ -39,7 +39,7 @@ fn restart(trial: &mut Trial, host: usize, encryption: Encryption) {
 }
 
 fn status(trial: &Trial, host: usize) -> Status {
-    match ask(&trial.control(host), &Request::Status).unwrap() {
+    match send_request(&trial.control(host), &Request::Status).unwrap() {
         Answer::Status(status) => *status,
         other => panic!("{other:?}"),
     }
@@ -184,13 +184,13 @@ fn hosts_are_known_by_their_keys() {
     std::fs::write(&peers, public.concat()).unwrap();
     for host in 0..2 {
         let reload = Request::Reload { config: Box::new(trial.config(host).clone()) };
-        assert_eq!(ask(&trial.control(host), &reload).unwrap(), Answer::Done);
+        assert_eq!(send_request(&trial.control(host), &reload).unwrap(), Answer::Done);
     }
     assert!(is_received(&trial, LIMIT), "{:?}", status(&trial, 0));
     // The connections of hosts that are removed from the file are closed.
     std::fs::write(&peers, &public[1]).unwrap();
     let reload = Request::Reload { config: Box::new(trial.config(1).clone()) };
-    assert_eq!(ask(&trial.control(1), &reload).unwrap(), Answer::Done);
+    assert_eq!(send_request(&trial.control(1), &reload).unwrap(), Answer::Done);
     assert!(!is_received(&trial, Duration::from_secs(3)));
     identities.iter().chain([&peers]).for_each(|path| std::fs::remove_file(path).unwrap());
 }

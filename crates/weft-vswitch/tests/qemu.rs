@@ -16,7 +16,7 @@ use machine::{Guest, accept, parts};
 use weft_lab::{Direction, Impairment};
 use weft_units::Seed;
 use weft_vswitch::config::VhostUser;
-use weft_vswitch::control::{Answer, Request, ask};
+use weft_vswitch::control::{Answer, Request, send_request};
 use weft_vswitch::trial::{Trial, TrialConfig};
 
 /// The guest's script: it prints each step on its console.
@@ -107,7 +107,7 @@ fn a_guest_behind_the_daemon_gets_and_sends_a_file_whole() {
     }
     assert!(back == file, "the file came back changed, {} bytes of {}", back.len(), file.len());
     for host in 0..2 {
-        let status = match ask(&trial.control(host), &Request::Status).unwrap() {
+        let status = match send_request(&trial.control(host), &Request::Status).unwrap() {
             Answer::Status(status) => *status,
             other => panic!("{other:?}"),
         };

@@ -14,7 +14,7 @@ use weft_lab::{Direction, Impairment, LabSpec};
 use weft_vpc::{AclConfig, Action};
 use weft_vswitch::Status;
 use weft_vswitch::config::{Config, Mac, Route, Row};
-use weft_vswitch::control::{Answer, Request, ask};
+use weft_vswitch::control::{Answer, Request, send_request};
 use weft_vswitch::trial::{Trial, TrialConfig};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -58,7 +58,7 @@ fn lose(trial: &mut Trial, link: &str, loss: &str) {
 }
 
 fn status(trial: &Trial, host: usize) -> Status {
-    match ask(&trial.control(host), &Request::Status).unwrap() {
+    match send_request(&trial.control(host), &Request::Status).unwrap() {
         Answer::Status(status) => *status,
         other => panic!("{other:?}"),
     }
@@ -121,7 +121,7 @@ fn tcp_crosses_whole_over_paths_that_lose_packets(threads: u8) {
 }
 
 fn request_done(trial: &Trial, host: usize, request: &Request) {
-    assert_eq!(ask(&trial.control(host), request).unwrap(), Answer::Done);
+    assert_eq!(send_request(&trial.control(host), request).unwrap(), Answer::Done);
 }
 
 fn frames_lost_between_switch_and_tenant_are_retransmitted(threads: u8) {
@@ -160,7 +160,7 @@ fn what_passes_a_port_is_captured(threads: u8) {
         std::env::temp_dir().join(format!("weft-capture-{}-{threads}.pcapng", std::process::id()));
     let capture = |file| Request::Capture { port: "red".into(), file };
     request_done(&trial, 0, &capture(Some(file.clone())));
-    let again = ask(&trial.control(0), &capture(Some(file.clone()))).unwrap();
+    let again = send_request(&trial.control(0), &capture(Some(file.clone()))).unwrap();
     assert!(matches!(&again, Answer::Refused(why) if why.contains("exists")), "{again:?}");
     assert!(echo(&trial, "red", 5001, 200_000) == pattern(200_000));
     // Another tenant's frames must not appear in this port's capture.
@@ -323,7 +323,7 @@ fn a_configuration_is_reloaded_under_traffic(threads: u8) {
     config.ports[0].policies.acl = Some("edge".into());
     let blue = config.ports.pop().unwrap();
     let reload = Request::Reload { config: Box::new(config.clone()) };
-    assert_eq!(ask(&trial.control(1), &reload).unwrap(), Answer::Done);
+    assert_eq!(send_request(&trial.control(1), &reload).unwrap(), Answer::Done);
     // The connection continues, a new one is denied, and the other tenant's port is gone.
     near.write_all(b"still here").unwrap();
     far.read_exact(&mut [0; 10]).unwrap();
@@ -336,7 +336,7 @@ fn a_configuration_is_reloaded_under_traffic(threads: u8) {
     // The port is added again; a change that needs a restart is refused with that reason.
     config.ports.push(blue);
     let reload = Request::Reload { config: Box::new(config.clone()) };
-    assert_eq!(ask(&trial.control(1), &reload).unwrap(), Answer::Done);
+    assert_eq!(send_request(&trial.control(1), &reload).unwrap(), Answer::Done);
     assert!(echo(&trial, "blue", 5003, 10_000) == pattern(10_000));
     let changes: [fn(&mut Config); 2] =
         [|config| config.host.mtu = 1400, |config| config.host.threads = 3 - config.host.threads];
@@ -344,7 +344,7 @@ fn a_configuration_is_reloaded_under_traffic(threads: u8) {
         let mut config = config.clone();
         change(&mut config);
         let reload = Request::Reload { config: Box::new(config) };
-        let answer = ask(&trial.control(1), &reload).unwrap();
+        let answer = send_request(&trial.control(1), &reload).unwrap();
         assert!(matches!(&answer, Answer::Refused(why) if why.contains("restart")), "{answer:?}");
     }
 }

@@ -13,7 +13,7 @@ use weft_lab::{Direction, Impairment};
 use weft_units::Seed;
 use weft_vswitch::Status;
 use weft_vswitch::config::VhostUser;
-use weft_vswitch::control::{Answer, Request, ask};
+use weft_vswitch::control::{Answer, Request, send_request};
 use weft_vswitch::trial::{Trial, TrialConfig};
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -72,7 +72,7 @@ fn ip(trial: &Trial, arguments: &str) -> bool {
 }
 
 fn status(trial: &Trial, host: usize) -> Status {
-    match ask(&trial.control(host), &Request::Status).unwrap() {
+    match send_request(&trial.control(host), &Request::Status).unwrap() {
         Answer::Status(status) => *status,
         other => panic!("{other:?}"),
     }

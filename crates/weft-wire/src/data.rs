@@ -71,7 +71,7 @@ const ROWS: usize = 4;
 /// The type of the header after the data header, in the byte that the paper reserves; zero is the
 /// paper's own format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub enum Next {
+pub enum NextHeader {
     /// A tenant's frame, directly after the data header (BIFROST).
     #[default]
     Frame,
@@ -101,7 +101,7 @@ pub struct DataHeader {
     /// Low three bits of the path's index.
     pub path_id: U3,
     /// The type of the next header.
-    pub next: Next,
+    pub next: NextHeader,
     /// Packet sequence number.
     pub psn: u32,
     /// The receiver's connection id.
@@ -139,7 +139,7 @@ impl DataHeader {
             ece: field::ECE.flag(&rows),
             retransmitted: field::RET.flag(&rows),
             path_id: U3::truncate(field::PATH_ID.read(&rows)),
-            next: Next::from_number(field::NEXT.read_u8(&rows))?,
+            next: NextHeader::from_number(field::NEXT.read_u8(&rows))?,
             psn: field::PSN.read(&rows),
             destination_cid: field::DESTINATION_CID.read(&rows),
             timestamp: field::TIMESTAMP.read(&rows),
@@ -177,7 +177,7 @@ impl DataHeader {
     }
 }
 
-impl Next {
+impl NextHeader {
     /// Returns the number on the wire.
     #[inline]
     pub const fn number(self) -> u8 {
@@ -217,7 +217,7 @@ pub(crate) mod tests {
                 ece: bits >> 11 & 1 != 0,
                 retransmitted: bits >> 12 & 1 != 0,
                 path_id: U3::truncate(bits >> 13),
-                next: if bits >> 16 & 1 == 0 { Next::Frame } else { Next::Message },
+                next: if bits >> 16 & 1 == 0 { NextHeader::Frame } else { NextHeader::Message },
                 psn: rng.next_u32(),
                 destination_cid: rng.next_u32(),
                 timestamp: rng.next_u32(),

@@ -6,7 +6,8 @@
 use core::fmt::{self, Display, Formatter};
 
 use crate::{
-    AckHeader, AckType, Bitmap, DataHeader, MessageHeader, Packet, SetupHeader, SetupKind, Terms,
+    AckHeader, AckType, Bitmap, DataHeader, MessageHeader, Packet, SetupHeader, SetupKind,
+    SetupParameters,
 };
 
 impl Display for Packet {
@@ -89,7 +90,7 @@ impl Display for SetupHeader {
     }
 }
 
-impl Display for Terms {
+impl Display for SetupParameters {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let Self { capabilities, first_psn, mtu, window, paths, .. } = self;
         write!(f, "capabilities {capabilities:#x} first {first_psn} mtu {mtu} window {window}")?;
@@ -193,7 +194,7 @@ mod tests {
 
     #[test]
     fn a_token_is_mentioned_and_never_shown() {
-        let terms = Terms { token: 0x1234_5678, mtu: 1400, ..Terms::default() };
+        let terms = SetupParameters { token: 0x1234_5678, mtu: 1400, ..SetupParameters::default() };
         let header = SetupHeader {
             kind: SetupKind::Challenge,
             version: U4::truncate(1),

@@ -153,18 +153,18 @@ pub struct FrameHeader {
     /// The frame's kind.
     pub kind: FrameKind,
     /// The message's role in a call.
-    pub call: Call,
+    pub call: CallRole,
     /// The sender knows that its own frames before this number are acknowledged.
     pub known: u16,
     /// Length of the message's body in bytes.
     pub length: u32,
     /// The trace extension, if the message is traced.
-    pub trace: Option<Trace>,
+    pub trace: Option<TraceExtension>,
 }
 
 /// The role of a message in a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub enum Call {
+pub enum CallRole {
     /// The message is not part of a call.
     #[default]
     OneWay,
@@ -174,7 +174,7 @@ pub enum Call {
     Response(u64),
 }
 
-impl Call {
+impl CallRole {
     /// Returns the id of a request; `None` for other messages.
     pub const fn request(self) -> Option<u64> {
         match self {
@@ -186,7 +186,7 @@ impl Call {
 
 /// The trace extension of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub struct Trace {
+pub struct TraceExtension {
     /// Id of the trace, equal in request and response.
     pub id: u64,
     /// Time of sending, in nanoseconds by the sender's clock.
@@ -229,16 +229,17 @@ impl FrameHeader {
         let kind =
             FrameKind::from_number(number).ok_or(ParseError::UnknownFrameKind { got: number })?;
         let (trace, rest) = if field::TRACED.flag(&rows) {
-            let (trace, rest) = Trace::parse(rest).map_err(|error| error.after(Self::LEN))?;
+            let (trace, rest) =
+                TraceExtension::parse(rest).map_err(|error| error.after(Self::LEN))?;
             (Some(trace), rest)
         } else {
             (None, rest)
         };
         let id = field::ID.read_u64(&rows);
         let call = match (field::REQUEST.flag(&rows), field::RESPONSE.flag(&rows)) {
-            (_, true) => Call::Response(id),
-            (true, false) => Call::Request(id),
-            (false, false) => Call::OneWay,
+            (_, true) => CallRole::Response(id),
+            (true, false) => CallRole::Request(id),
+            (false, false) => CallRole::OneWay,
         };
         let known = field::KNOWN.read_u16(&rows);
         let length = field::LENGTH.read(&rows);
@@ -252,12 +253,12 @@ impl FrameHeader {
     pub fn emit(&self, out: &mut [u8]) -> usize {
         let mut rows = [0; ROWS];
         field::KIND.write(&mut rows, self.kind as u8);
-        field::REQUEST.write(&mut rows, matches!(self.call, Call::Request(_)));
-        field::RESPONSE.write(&mut rows, matches!(self.call, Call::Response(_)));
+        field::REQUEST.write(&mut rows, matches!(self.call, CallRole::Request(_)));
+        field::RESPONSE.write(&mut rows, matches!(self.call, CallRole::Response(_)));
         field::TRACED.write(&mut rows, self.trace.is_some());
         field::KNOWN.write(&mut rows, self.known);
         field::LENGTH.write(&mut rows, self.length);
-        if let Call::Request(id) | Call::Response(id) = self.call {
+        if let CallRole::Request(id) | CallRole::Response(id) = self.call {
             field::ID.write_u64(&mut rows, id);
         }
         let rest = write_rows(out, &rows);
@@ -274,7 +275,7 @@ impl FrameHeader {
     }
 }
 
-impl Trace {
+impl TraceExtension {
     fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), ParseError> {
         let (rows, rest) = split_rows::<TRACE_ROWS>(bytes)?;
         let trace = Self {
@@ -345,11 +346,11 @@ mod tests {
         let id = rng.next_u64();
         FrameHeader {
             kind: FrameKind::ALL[rng.next_u32() as usize % FrameKind::ALL.len()],
-            call: [Call::OneWay, Call::Request(id), Call::Response(id)]
+            call: [CallRole::OneWay, CallRole::Request(id), CallRole::Response(id)]
                 [rng.next_u32() as usize % 3],
             known: SequenceWord::from_immediate(rng.next_u32()).seq,
             length: rng.next_u32(),
-            trace: rng.chance(1, 2).then(|| Trace {
+            trace: rng.chance(1, 2).then(|| TraceExtension {
                 id: rng.next_u64(),
                 sent_at: rng.next_u64(),
                 received_at: rng.next_u64(),

@@ -69,12 +69,12 @@ mod vxlan;
 
 pub use ack::{AckHeader, AckType, BITMAP_PACKETS, Bitmap};
 pub use bits::{Bits, NarrowBits, U2, U3, U4, U5, U6, U11, U13, U20, U24, WideBits};
-pub use data::{DataHeader, Next};
+pub use data::{DataHeader, NextHeader};
 pub use ecn::Ecn;
 pub use error::ParseError;
 pub use eth::{EtherType, EthernetHeader, MacAddr};
 pub use exchange::ExchangeHeader;
-pub use frame::{Call, FrameHeader, FrameKind, RemoteBody, SequenceWord, Trace};
+pub use frame::{CallRole, FrameHeader, FrameKind, RemoteBody, SequenceWord, TraceExtension};
 pub use ipv4::{Ipv4Header, Ipv4Options};
 pub use ipv6::Ipv6Header;
 pub use message::MessageHeader;
@@ -84,8 +84,8 @@ pub use rdma::{
     AtomicKind, AtomicOperands, AtomicOperation, MissingOperands, RdmaHeader, RdmaOpcode,
     RdmaOperation, RdmaRemote, RdmaService, SendExtension,
 };
-pub use sealed::{Cipher, Content, SealedHeader};
-pub use setup::{SetupHeader, SetupKind, Terms};
+pub use sealed::{Cipher, SealedContent, SealedHeader};
+pub use setup::{SetupHeader, SetupKind, SetupParameters};
 pub use udp::UdpHeader;
 pub use virtio_net::{GsoType, VirtioNetHeader};
 pub use vxlan::{VxlanHeader, VxlanNext};

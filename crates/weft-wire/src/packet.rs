@@ -3,8 +3,8 @@
 
 use crate::spec::Number;
 use crate::{
-    AckHeader, DataHeader, MessageHeader, Next, ParseError, SealedHeader, SetupHeader, SetupKind,
-    U4,
+    AckHeader, DataHeader, MessageHeader, NextHeader, ParseError, SealedHeader, SetupHeader,
+    SetupKind, U4,
 };
 
 /// All packet types. The paper names the field but does not define the numbers.
@@ -73,7 +73,7 @@ impl Packet {
     /// Returns a data packet whose `next` field matches `message`.
     #[inline]
     pub const fn data(mut header: DataHeader, message: Option<MessageHeader>) -> Self {
-        header.next = if message.is_some() { Next::Message } else { Next::Frame };
+        header.next = if message.is_some() { NextHeader::Message } else { NextHeader::Frame };
         Self::Data(header, message)
     }
 
@@ -84,26 +84,26 @@ impl Packet {
     /// Panics if the packet carries no message.
     #[inline]
     pub const fn with_rdma(mut self) -> Self {
-        self.announce_rdma();
+        self.set_rdma();
         self
     }
 
-    /// Sets `next` to [`Next::Rdma`] in place, as [`with_rdma`](Self::with_rdma) does by value.
+    /// Sets `next` to [`NextHeader::Rdma`] in place, as [`with_rdma`](Self::with_rdma) does by value.
     ///
     /// # Panics
     /// Panics if the packet carries no message.
     #[inline]
-    pub const fn announce_rdma(&mut self) {
+    pub const fn set_rdma(&mut self) {
         let Self::Data(header, Some(_)) = self else {
             panic!("an RDMA header follows a message header")
         };
-        header.next = Next::Rdma;
+        header.next = NextHeader::Rdma;
     }
 
     /// Returns `true` if an [`RdmaHeader`](crate::RdmaHeader) follows these headers.
     #[inline]
     pub const fn announces_rdma(&self) -> bool {
-        matches!(self, Self::Data(DataHeader { next: Next::Rdma, .. }, _))
+        matches!(self, Self::Data(DataHeader { next: NextHeader::Rdma, .. }, _))
     }
 
     /// Returns the version in the packet's header.
@@ -128,8 +128,8 @@ impl Packet {
             Some(&DataHeader::PACKET_TYPE) => {
                 let (header, rest) = DataHeader::parse(bytes)?;
                 match header.next {
-                    Next::Frame => Ok((Self::Data(header, None), rest)),
-                    Next::Message | Next::Rdma => {
+                    NextHeader::Frame => Ok((Self::Data(header, None), rest)),
+                    NextHeader::Message | NextHeader::Rdma => {
                         let (message, payload) = MessageHeader::parse(rest)
                             .map_err(|error| error.after(DataHeader::LEN))?;
                         Ok((Self::Data(header, Some(message)), payload))
@@ -160,7 +160,7 @@ impl Packet {
         match self {
             Self::Data(header, message) => {
                 assert_eq!(
-                    header.next != Next::Frame,
+                    header.next != NextHeader::Frame,
                     message.is_some(),
                     "a data header announces a message header if and only if one follows"
                 );

@@ -89,7 +89,7 @@ impl Cipher {
 /// The type of the encrypted content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 #[repr(u8)]
-pub enum Content {
+pub enum SealedContent {
     /// A packet of the transport, with its payload.
     #[default]
     Packet = 0,
@@ -107,7 +107,7 @@ pub struct SealedHeader {
     /// Number of the sender's key, modulo 2^8.
     pub key: u8,
     /// Type of the encrypted content.
-    pub content: Content,
+    pub content: SealedContent,
     /// Low half of the packet's number.
     pub iv: u32,
     /// The receiver's connection id.
@@ -145,8 +145,8 @@ impl SealedHeader {
             got => return Err(ParseError::UnknownCipher { got }),
         };
         let content = match field::CONTENT.read_u8(&rows) {
-            0 => Content::Packet,
-            1 => Content::Frame,
+            0 => SealedContent::Packet,
+            1 => SealedContent::Frame,
             got => return Err(ParseError::UnknownContent { got }),
         };
         let header = Self {

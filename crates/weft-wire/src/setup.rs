@@ -146,12 +146,12 @@ pub struct SetupHeader {
     /// The receiver's connection id; zero while unknown. In a reset, the echoed field of the packet that it answers.
     pub destination_cid: u32,
     /// The terms, which request, challenge and accept carry.
-    pub terms: Option<Terms>,
+    pub terms: Option<SetupParameters>,
 }
 
 /// The parameters that the ends of a connection exchange at set-up: 32 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
-pub struct Terms {
+pub struct SetupParameters {
     /// The sender's capabilities, one bit for each; both ends use the intersection.
     pub capabilities: u32,
     /// Sequence number of the sender's first packet.
@@ -221,7 +221,8 @@ impl SetupHeader {
             return Err(ParseError::UnknownPacketType { got: packet_type });
         };
         let (terms, rest) = if kind.carries_terms() {
-            let (terms, rest) = Terms::parse(rest).map_err(|error| error.after(Self::LEN))?;
+            let (terms, rest) =
+                SetupParameters::parse(rest).map_err(|error| error.after(Self::LEN))?;
             (Some(terms), rest)
         } else {
             (None, rest)
@@ -267,11 +268,11 @@ impl SetupHeader {
     /// Returns the length of header and terms in bytes.
     #[inline]
     pub const fn header_len(&self) -> usize {
-        if self.kind.carries_terms() { Self::LEN + Terms::LEN } else { Self::LEN }
+        if self.kind.carries_terms() { Self::LEN + SetupParameters::LEN } else { Self::LEN }
     }
 }
 
-impl Terms {
+impl SetupParameters {
     /// Length in bytes.
     pub const LEN: usize = 4 * TERMS_ROWS;
 

@@ -6,7 +6,7 @@ use std::ops::RangeInclusive;
 
 use weft_wire::spec::HEADERS;
 use weft_wire::{
-    AckHeader, AckType, Bitmap, DataHeader, Next, SetupHeader, SetupKind, U3, U4, U5, U6, U11,
+    AckHeader, AckType, Bitmap, DataHeader, NextHeader, SetupHeader, SetupKind, U3, U4, U5, U6, U11,
 };
 
 type Set<H> = fn(&mut H);
@@ -111,7 +111,7 @@ fn data_packets_are_figure_c2() {
     assert_table(FIGURE_C2, "Data packet");
     let (mut frame, mut message) = ([0; 16], [0; 16]);
     zero.emit(&mut frame);
-    DataHeader { next: Next::Message, ..zero }.emit(&mut message);
+    DataHeader { next: NextHeader::Message, ..zero }.emit(&mut message);
     assert_eq!(changed_bits(&frame, &message), [31], "the reserved byte is 1");
     assert_eq!(frame, [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
 }

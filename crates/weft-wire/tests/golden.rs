@@ -4,11 +4,11 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use weft_wire::{
-    AckHeader, AckType, AtomicOperands, Bitmap, Call, ChannelOffer, Cipher, Content, DataHeader,
-    Ecn, EtherType, EthernetHeader, FrameHeader, FrameKind, GsoType, Ipv4Header, Ipv4Options,
-    Ipv6Header, MacAddr, MessageHeader, Next, Packet, RdmaHeader, RdmaOpcode, RemoteBody,
-    SealedHeader, SetupHeader, SetupKind, Terms, Trace, U3, U4, U5, U6, U11, U13, U20, U24,
-    UdpHeader, VirtioNetHeader, VxlanHeader, VxlanNext,
+    AckHeader, AckType, AtomicOperands, Bitmap, CallRole, ChannelOffer, Cipher, DataHeader, Ecn,
+    EtherType, EthernetHeader, FrameHeader, FrameKind, GsoType, Ipv4Header, Ipv4Options,
+    Ipv6Header, MacAddr, MessageHeader, NextHeader, Packet, RdmaHeader, RdmaOpcode, RemoteBody,
+    SealedContent, SealedHeader, SetupHeader, SetupKind, SetupParameters, TraceExtension, U3, U4,
+    U5, U6, U11, U13, U20, U24, UdpHeader, VirtioNetHeader, VxlanHeader, VxlanNext,
 };
 
 mod files;
@@ -34,7 +34,7 @@ fn data() -> DataHeader {
         ece: true,
         retransmitted: true,
         path_id: U3::truncate(3),
-        next: Next::Frame,
+        next: NextHeader::Frame,
         psn: 0x0123_4567,
         destination_cid: 0x89ab_cdef,
         timestamp: 0xfedc_ba98,
@@ -52,7 +52,7 @@ fn data_packet_with_message() {
         version: U4::MAX,
         from_acceptor: true,
         path_id: U3::truncate(4),
-        next: Next::Message,
+        next: NextHeader::Message,
         psn: u32::MAX,
         destination_cid: 7,
         timestamp: 42,
@@ -64,10 +64,10 @@ fn data_packet_with_message() {
 
 #[test]
 fn frame_of_a_large_request() {
-    let trace = Trace { id: 9, sent_at: (1 << 32) + 2, received_at: 0 };
+    let trace = TraceExtension { id: 9, sent_at: (1 << 32) + 2, received_at: 0 };
     let header = FrameHeader {
         kind: FrameKind::Large,
-        call: Call::Request(9),
+        call: CallRole::Request(9),
         known: 258,
         length: 70_000,
         trace: Some(trace),
@@ -104,7 +104,7 @@ fn channel_offer() {
 fn data_packet_with_rdma() {
     let header = DataHeader {
         ece: true,
-        next: Next::Rdma,
+        next: NextHeader::Rdma,
         psn: 5,
         destination_cid: 0x89ab_cdef,
         timestamp: 42,
@@ -142,7 +142,7 @@ fn request() {
         reason: 0,
         local_cid: 0xc0ff_ee01,
         destination_cid: 0,
-        terms: Some(Terms {
+        terms: Some(SetupParameters {
             capabilities: 3,
             first_psn: 0xffff_fffe,
             mtu: 1400,
@@ -368,7 +368,7 @@ fn sealed_frame() {
         version: U4::truncate(1),
         cipher: Cipher::Aes256Gcm,
         key: 7,
-        content: Content::Frame,
+        content: SealedContent::Frame,
         iv: 0x1122_3344,
         spi: 0x5566_7788,
     };

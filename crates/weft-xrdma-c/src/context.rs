@@ -6,7 +6,7 @@ use std::ffi::CString;
 
 use slotmap::SecondaryMap;
 use weft_msg::{
-    Block, Call, ChannelId, CloseReason, Decomposition, Event as MsgEvent, Message, Payload,
+    Block, CallRole, ChannelId, CloseReason, Decomposition, Event as MsgEvent, Message, Payload,
     SendError, Slice,
 };
 use weft_units::Duration;
@@ -83,7 +83,7 @@ impl Context {
     pub(crate) fn gather(&mut self, channels: &mut Slab<Channel>, handle: usize) -> Outcome<()> {
         while let Some(event) = self.node.poll_event() {
             if let Event::Channel(channel_event) = &event {
-                self.lending.take_in(channel_event);
+                self.lending.ingest(channel_event);
             }
             match event {
                 Event::Connected { channel, .. } => {
@@ -187,7 +187,7 @@ impl Context {
         for (at, event) in self.events.iter().enumerate() {
             match event {
                 Event::Channel(MsgEvent::Message { channel, message })
-                    if *channel == of && message.call == Call::Response(request) =>
+                    if *channel == of && message.call == CallRole::Response(request) =>
                 {
                     let Some(Event::Channel(MsgEvent::Message { message, .. })) =
                         self.events.remove(at)
@@ -212,7 +212,7 @@ impl Context {
         channel: ChannelId,
         message: &Message,
     ) -> Option<Decomposition> {
-        let Call::Response(id) = message.call else { return None };
+        let CallRole::Response(id) = message.call else { return None };
         self.traces.remove(&(channel, id))
     }
 

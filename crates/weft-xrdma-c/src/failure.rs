@@ -8,7 +8,7 @@ use std::ffi::CString;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use weft_msg::{CloseReason, ConfigError, OfferError, Refused, SendError};
+use weft_msg::{CloseReason, ConfigError, DeviceError, OfferError, SendError};
 use weft_xrdma::{CallError, NodeError, VerbsLibraryError};
 
 /// A call that failed.
@@ -93,7 +93,7 @@ const fn of_kind(kind: io::ErrorKind) -> c_int {
     }
 }
 
-const fn of_refused(refused: &Refused) -> c_int {
+const fn of_refused(refused: &DeviceError) -> c_int {
     if refused.code > 0 { refused.code } else { libc::ENOMEM }
 }
 
@@ -126,7 +126,7 @@ pub(crate) const fn of_close(reason: &CloseReason) -> c_int {
         CloseReason::ByPeer => libc::EPIPE,
         CloseReason::Aborted => libc::ECONNABORTED,
         CloseReason::CloseTimedOut => libc::ETIMEDOUT,
-        CloseReason::PeerGone(_) | CloseReason::StreamBroken => libc::ECONNRESET,
+        CloseReason::PeerUnreachable(_) | CloseReason::StreamBroken => libc::ECONNRESET,
         CloseReason::Protocol(_) => libc::EPROTO,
         CloseReason::Device(refused) => of_refused(refused),
         _ => libc::EIO,
@@ -180,7 +180,7 @@ failures! {
     CallError => of_call;
     ConfigError => invalid;
     NodeError => of_node;
-    Refused => of_refused;
+    DeviceError => of_refused;
     SendError => of_send;
 }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::LazyLock;
 
-use weft_testkit::{Server, lay_out_xrdma, link_verbs, program_on};
+use weft_testkit::{Server, install_xrdma, link_verbs, program_on};
 // The archive is made with the library.
 use weft_verbs as _;
 
@@ -16,7 +16,7 @@ fn folder() -> &'static Path {
 }
 
 /// libxrdma as `make build` lays it out.
-static XRDMA: LazyLock<PathBuf> = LazyLock::new(|| lay_out_xrdma(folder().join("xrdma-c")));
+static XRDMA: LazyLock<PathBuf> = LazyLock::new(|| install_xrdma(folder().join("xrdma-c")));
 
 /// The directories in which the loader finds libibverbs and libxrdma.
 static LIBRARIES: LazyLock<PathBuf> = LazyLock::new(|| {

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 
-use weft_xrdma::{Call, Event, Node, Options, Payload};
+use weft_xrdma::{CallRole, Event, Node, Options, Payload};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let port: u16 = std::env::args().nth(1).ok_or("a port")?.parse()?;
@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let now = node.now();
             let context = node.context();
             let answer = answer(&mut store, context.body(&message));
-            if let Call::Request(id) = message.call {
+            if let CallRole::Request(id) = message.call {
                 // A client that is gone needs no response.
                 let _ = context.respond(now, channel, id, Payload::Copy(&answer));
             }

@@ -2,7 +2,7 @@
 
 use std::error::Error;
 
-use weft_xrdma::{Call, Event, Node, Options, Payload};
+use weft_xrdma::{CallRole, Event, Node, Options, Payload};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let words: Vec<String> = std::env::args().skip(1).collect();
@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             let Event::Channel(weft_msg::Event::Message { channel, message }) = event else {
                 continue;
             };
-            let Call::Request(id) = message.call else { continue };
+            let CallRole::Request(id) = message.call else { continue };
             let (now, body) = (node.now(), node.context().body(&message).to_vec());
             node.context().respond(now, channel, id, Payload::Copy(&body))?;
             node.context().release(now, message);

@@ -18,7 +18,7 @@ impl Lending {
     }
 
     /// Updates the table for an event: memory returns when its message is delivered, or its channel is gone.
-    pub fn take_in(&mut self, event: &Event) {
+    pub fn ingest(&mut self, event: &Event) {
         match event {
             Event::Delivered { channel, number } => {
                 self.messages.remove(&(*channel, *number));
@@ -51,11 +51,11 @@ mod tests {
         lending.lend(one, 1, block(0));
         lending.lend(one, 2, Slice { address: 4000, len: 96, ..Slice::default() });
         lending.lend(two, 3, block(4096));
-        lending.take_in(&Event::Delivered { channel: one, number: 1 });
+        lending.ingest(&Event::Delivered { channel: one, number: 1 });
         assert!(lending.is_lent(block(0)), "message 2 is in it too");
-        lending.take_in(&Event::Delivered { channel: two, number: 2 });
+        lending.ingest(&Event::Delivered { channel: two, number: 2 });
         assert!(lending.is_lent(block(0)), "that is another message");
-        lending.take_in(&Event::Closed { channel: one, reason: CloseReason::Aborted });
+        lending.ingest(&Event::Closed { channel: one, reason: CloseReason::Aborted });
         assert!(!lending.is_lent(block(0)));
         assert!(lending.is_lent(block(4096)));
     }

@@ -52,6 +52,6 @@ pub use library::VerbsLibraryError;
 pub use memory::Pages;
 pub use node::{CallError, Event, Node, NodeError, Options, Show, Ticket};
 pub use weft_msg::{
-    Block, Call, Carrier, ChannelId, ChannelStatus, CloseReason, Config, ContextStats,
+    Block, CallRole, Carrier, ChannelId, ChannelStatus, CloseReason, Config, ContextStats,
     Decomposition, Message, Parameter, Payload, Rule, SendError, Slice, Slow, SwitchError,
 };

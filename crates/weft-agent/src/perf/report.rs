@@ -139,7 +139,7 @@ impl TransportCounters {
             tail_loss_probes,
             spurious_retransmits,
             ecn_marks,
-            ecn_marks_heard,
+            ecn_marks_reported: ecn_marks_heard,
             nacks_received: _,
             declined: _,
             shed: _,

@@ -317,7 +317,7 @@ impl Application for Sessions {
             Event::Delivered { connection, message, opcode, length } => {
                 self.delivered(endpoint, now, connection, message, opcode, length);
             }
-            Event::Sent { connection, token } if token & CONTROL_TOKEN != 0 => {
+            Event::Acked { connection, token } if token & CONTROL_TOKEN != 0 => {
                 self.session(connection).control.remove(&token);
             }
             Event::Closed { connection, .. } => {

@@ -233,8 +233,8 @@ mod tests {
         let ethernet =
             EthernetHeader { destination: MacAddr([2; 6]), source: MacAddr([3; 6]), ethertype };
         let datagram = Datagram {
-            from: from.parse().unwrap(),
-            to: to.parse().unwrap(),
+            source: from.parse().unwrap(),
+            destination: to.parse().unwrap(),
             ecn: Ecn::Capable0,
             hop_limit: 64,
             payload_len: payload.len().try_into().unwrap(),

@@ -167,7 +167,8 @@ impl Tap {
         // No socket delivers more than a datagram can carry.
         let Ok(payload_len) = u16::try_from(bytes.len()) else { return };
         let mut headers = [0; Datagram::MAX_LEN];
-        let len = Datagram { from, to, ecn, hop_limit, payload_len }.emit(&mut headers);
+        let len = Datagram { source: from, destination: to, ecn, hop_limit, payload_len }
+            .emit(&mut headers);
         let length = len + bytes.len();
         let kept = match self.capture.config.snap {
             0 => bytes.len(),

@@ -8,7 +8,7 @@ use clap::Subcommand;
 use serde_json::json;
 use weft_guard::Token;
 use weft_report::{Cell, Column, Table};
-use weft_stat::Ask;
+use weft_stat::Request;
 
 use crate::http::{ClientOptions, Server, block_on};
 use crate::monitor::{Order, Outcome, Which, carry_out};
@@ -112,9 +112,11 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
             output.value(&json!({ "token_file": made }), || format!("a new token is in {made}"))?;
             return Ok(ExitCode::SUCCESS);
         }
-        Verb::List { node } => (called(node), Ask::List, None),
-        Verb::Get { name, node } => (called(node), Ask::List, Some(name)),
-        Verb::Set { name, value, node, all: _ } => (called(node), Ask::Set { name, value }, None),
+        Verb::List { node } => (called(node), Request::List, None),
+        Verb::Get { name, node } => (called(node), Request::List, Some(name)),
+        Verb::Set { name, value, node, all: _ } => {
+            (called(node), Request::Set { name, value }, None)
+        }
     };
     let order = Order { which, ask };
     if hosts.is_empty() && !client.is_empty() {

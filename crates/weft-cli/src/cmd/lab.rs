@@ -242,7 +242,7 @@ fn up(name: &str, size: &Up, output: Output) -> Result<()> {
     size.rates.check(&spec)?;
     let mut lab = Lab::up(&spec)?;
     size.rates.apply(&mut lab)?;
-    lab.keep()?;
+    lab.detach()?;
     output.value(&status::describe(&lab)?, || {
         let fabric = lab.fabric();
         let paths = match fabric.leaves() {

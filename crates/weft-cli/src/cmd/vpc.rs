@@ -10,7 +10,7 @@ use serde_json::json;
 use weft_vpc::{AclConfig, Action, Limit, PortPolicies};
 use weft_vswitch::Status;
 use weft_vswitch::config::{CONTROL, Config, Mac, Port, Tap, VhostUser};
-use weft_vswitch::control::{Answer, Request, ask};
+use weft_vswitch::control::{Answer, Request, send_request};
 
 use weft_report::terminal::Output;
 
@@ -292,7 +292,7 @@ pub(crate) fn run(arguments: Args, output: Output) -> Result<ExitCode> {
 
 /// Sends the daemon a request.
 fn order(control: &Path, request: &Request) -> Result<()> {
-    match ask(control, request)? {
+    match send_request(control, request)? {
         Answer::Done => Ok(()),
         Answer::Refused(why) => bail!(why),
         Answer::Status(_) => bail!("the daemon sent a response of the wrong kind"),
@@ -309,7 +309,7 @@ fn access_list(port: &str, rules: &[String], deny: bool) -> Result<Option<AclCon
 }
 
 fn status(control: &Path) -> Result<Status> {
-    match ask(control, &Request::Status)? {
+    match send_request(control, &Request::Status)? {
         Answer::Status(status) => Ok(*status),
         Answer::Refused(why) => bail!(why),
         Answer::Done => bail!("the daemon sent a response of the wrong kind"),

@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 use weft_guard::Token;
 use weft_units::Duration;
-use weft_xrdma::{Call, ChannelId, Event, Message, Node, Payload};
+use weft_xrdma::{CallRole, ChannelId, Event, Message, Node, Payload};
 
 use super::NodeOptions;
 use super::lender::Lender;
@@ -98,7 +98,7 @@ pub(super) fn serve(node: Node, options: &NodeOptions, rights: Rights, stop: &At
 impl Server {
     fn take(&mut self, channel: ChannelId, message: Message) {
         let request = Request::parse(self.node.context().body(&message));
-        let Call::Request(id) = message.call else { return self.release(message) };
+        let CallRole::Request(id) = message.call else { return self.release(message) };
         self.release(message);
         match request {
             Ok(Request::Echo { response }) => {

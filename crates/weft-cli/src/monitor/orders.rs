@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
-use weft_stat::{Ask, Setting, ask};
+use weft_stat::{Request, Setting, ask};
 
 use crate::stat::{Host, NodeView};
 
@@ -22,7 +22,7 @@ pub(crate) enum Which {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Order {
     pub(crate) which: Which,
-    pub(crate) ask: Ask,
+    pub(crate) ask: Request,
 }
 
 /// The result of an order at one node.

@@ -8,7 +8,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
-use weft_stat::{Address, ChannelRecord, EventKind, EventRecord, Found, Latencies, Life, Snapshot};
+use weft_stat::{
+    Address, ChannelRecord, EventKind, EventRecord, Latencies, ProgramState, Snapshot, StatusFile,
+};
 
 use crate::stat::{Host, NodeView, folders};
 
@@ -200,22 +202,23 @@ impl Watcher {
     }
 
     /// Notes the end of programs whose file is gone, or has no owner any more.
-    fn note_ends(&mut self, found: &[Found], wall: u64) {
+    fn note_ends(&mut self, found: &[StatusFile], wall: u64) {
         let lives = |path: &PathBuf| found.iter().any(|it| it.path == *path && !it.is_dead);
         let gone: Vec<PathBuf> = self.known.keys().filter(|path| !lives(path)).cloned().collect();
         for path in gone {
             let Some(known) = self.known.remove(&path) else { continue };
-            let ended = Snapshot::read(&known.file).is_ok_and(|last| last.life == Life::Ended);
+            let ended =
+                Snapshot::read(&known.file).is_ok_and(|last| last.life == ProgramState::Ended);
             if known.is_node {
                 let kind = if ended { EventKind::Ended } else { EventKind::Died };
                 self.happen(Happened::to(&known.program, known.pid, wall, kind));
             }
         }
-        found.iter().filter(|it| it.is_dead).for_each(Found::clear);
+        found.iter().filter(|it| it.is_dead).for_each(StatusFile::clear);
     }
 
     /// Adds a new file.
-    fn meet(&mut self, found: Found, wall: u64) {
+    fn meet(&mut self, found: StatusFile, wall: u64) {
         if self.known.contains_key(&found.path) {
             return;
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::json;
-use weft_steer::Picture;
+use weft_steer::View;
 use weft_vswitch::Status;
 
 use super::{assert_page, cell, read, table};
@@ -80,7 +80,7 @@ fn sources() -> [Source; 3] {
         Source {
             title: "The route controller: `weft route serve`",
             about: "They are served beside its page, by default at port 7490.",
-            text: cmd::route::metrics::text(&Picture::default()),
+            text: cmd::route::metrics::text(&View::default()),
             file: "crates/weft-cli/src/cmd/route/metrics.rs",
             labels: &["router", "port", "to", "stage", "begun", "what", "kind"],
         },

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 use weft_stat::{
     Carrier, ChannelRecord, ConnectionRecord, ContextRecord, DeviceRecord, EventRecord, Folder,
-    Found, Life, PathRecord, ProgramRecord, Snapshot,
+    PathRecord, ProgramRecord, ProgramState, Snapshot, StatusFile,
 };
 
 /// The programs of a host that publish their state, at one time.
@@ -30,7 +30,7 @@ pub(crate) struct NodeView {
     /// `true` if its program has ended.
     pub(crate) is_dead: bool,
     /// `true` if it sleeps.
-    pub(crate) life: Life,
+    pub(crate) life: ProgramState,
     /// Nanoseconds since its program last polled it.
     pub(crate) unattended: u64,
     pub(crate) program: ProgramRecord,
@@ -105,12 +105,12 @@ impl Host {
             all.extend(folder.scan().context("cannot look for running programs")?);
         }
         let host = Self::of(&all);
-        all.iter().filter(|found| found.is_dead).for_each(Found::clear);
+        all.iter().filter(|found| found.is_dead).for_each(StatusFile::clear);
         Ok(host)
     }
 
     /// Returns the contents of the files found.
-    pub(crate) fn of(all: &[Found]) -> Self {
+    pub(crate) fn of(all: &[StatusFile]) -> Self {
         let mut host = Self { now: weft_stat::now().as_nanos(), ..Self::default() };
         for found in all {
             match found.read() {
@@ -122,7 +122,7 @@ impl Host {
         host
     }
 
-    fn take(&mut self, found: &Found, snapshot: Snapshot) {
+    fn take(&mut self, found: &StatusFile, snapshot: Snapshot) {
         let Snapshot { heartbeat, life, program, context, device, .. } = snapshot;
         let (name, is_dead) = (found.name.clone(), found.is_dead);
         if let Some(device) = device {

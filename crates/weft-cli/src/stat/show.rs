@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use anyhow::Result;
 use clap::ValueEnum;
 use weft_report::{Cell, Column, Table};
-use weft_stat::{EventRecord, Life};
+use weft_stat::{EventRecord, ProgramState};
 use weft_units::ByteCount;
 
 use super::host::{ChannelView, Host, NetworkView, NodeView};
@@ -161,12 +161,12 @@ const STUCK: u64 = 1_000_000_000;
 fn state(node: &NodeView) -> String {
     match node.life {
         _ if node.is_dead => "died".into(),
-        Life::Asleep => "asleep".into(),
-        Life::Ended => "ended".into(),
-        Life::Running if node.unattended > STUCK => {
+        ProgramState::Asleep => "asleep".into(),
+        ProgramState::Ended => "ended".into(),
+        ProgramState::Running if node.unattended > STUCK => {
             format!("not polled for {}", duration(node.unattended))
         }
-        Life::Running => "running".into(),
+        ProgramState::Running => "running".into(),
     }
 }
 

@@ -95,10 +95,10 @@ impl Wire {
                     self.submit_waiting(channel, Side::Peer);
                 }
             }
-            Event::Sent { connection, token } => {
+            Event::Acked { connection, token } => {
                 if let Some((channel, side)) = self.side_of(host, connection) {
                     let completed = self.traffic.complete(channel, token, at);
-                    self.note(completed, |order| Notice::Sent { order });
+                    self.note(completed, |order| Notice::Acknowledged { order });
                     self.submit_waiting(channel, side);
                 }
             }

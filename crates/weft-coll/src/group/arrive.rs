@@ -104,6 +104,6 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
 
     /// Returns `true` if long calls are shared between two channels.
     pub(super) const fn shares(&self) -> bool {
-        self.config.only.is_none() && CHANNELS.len() > 1
+        self.config.channel.is_none() && CHANNELS.len() > 1
     }
 }

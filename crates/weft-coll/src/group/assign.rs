@@ -94,12 +94,13 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
     }
 
     fn assign_to_one(&mut self) {
-        let channel = self.config.only.unwrap_or(Channel::Inner);
+        let channel = self.config.channel.unwrap_or(Channel::Inner);
         let number = self.first + self.assigning as u64;
         let waiting = &mut self.channels[index(channel)].waiting;
         let active = &mut self.calls[self.assigning];
         // Only blocks that start soon are queued, because a call of gigabytes has very many.
-        while active.assigned < active.blocks && waiting.len() < self.config.under_way as usize {
+        while active.assigned < active.blocks && waiting.len() < self.config.max_in_flight as usize
+        {
             waiting.push_back((number, active.assigned));
             active.assigned += 1;
         }

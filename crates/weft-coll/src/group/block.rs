@@ -66,7 +66,7 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
     fn begin_blocks(&mut self, channel: Channel) -> bool {
         let lanes = &mut self.channels[index(channel)];
         let mut begun = false;
-        while lanes.running.len() < self.config.under_way as usize
+        while lanes.running.len() < self.config.max_in_flight as usize
             && let Some((call, block)) = lanes.waiting.pop_front()
         {
             lanes.running.push(Running { call, block, ordinal: lanes.begun, at: 0 });

@@ -28,8 +28,8 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
                 return;
             }
             let channel = match head.kind {
-                Kind::GiveUp => self.config.only.unwrap_or(Channel::Network),
-                _ => self.config.only.unwrap_or(Channel::Inner),
+                Kind::GiveUp => self.config.channel.unwrap_or(Channel::Network),
+                _ => self.config.channel.unwrap_or(Channel::Inner),
             };
             match link.send(to, channel, 0, &head.emit(), text.as_bytes()) {
                 Ok(true) => drop(self.peers[to].notices.pop_front()),

@@ -35,14 +35,14 @@ pub struct Config {
     /// The algorithm of all-reduces of long buffers.
     pub algorithm: Algorithm,
     /// Maximum length of a message body in bytes.
-    pub piece: usize,
+    pub max_body: usize,
     /// Number of blocks of a channel that a rank may be ahead of another.
     pub window: u32,
     /// Number of blocks of a channel that a rank processes at a time.
-    pub under_way: u32,
+    pub max_in_flight: u32,
     /// The only channel to use; `None` for both: blocks of long calls are shared between them, and short calls
     /// use the inner one.
-    pub only: Option<Channel>,
+    pub channel: Option<Channel>,
 }
 
 impl Config {
@@ -52,10 +52,10 @@ impl Config {
         Self {
             order: (0..ranks).collect(),
             algorithm: Algorithm::default(),
-            piece: (64 << 10) - 64,
+            max_body: (64 << 10) - 64,
             window: 32,
-            under_way: 16,
-            only,
+            max_in_flight: 16,
+            channel: only,
         }
     }
 }
@@ -177,7 +177,11 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         assert!(named.len() == ranks && named.last() == Some(&(ranks - 1)), "each rank once");
         assert!(rank < ranks, "rank {rank} of {ranks}");
         assert!(config.algorithm.fits(ranks), "{} for {ranks} ranks", config.algorithm);
-        assert!(config.piece > 0 && config.window >= config.under_way && config.under_way > 0);
+        assert!(
+            config.max_body > 0
+                && config.window >= config.max_in_flight
+                && config.max_in_flight > 0
+        );
         let lanes = || ChannelState {
             peers: alloc::vec![Progress::default(); ranks],
             ..ChannelState::default()
@@ -232,7 +236,7 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
         let schedule = || Arc::new(key.schedule(order, *algorithm));
         let schedule = self.schedules.entry(key).or_insert_with(schedule);
         let schedule = Arc::clone(schedule);
-        let blocks = blocks(&call, &schedule, self.config.piece, self.config.under_way);
+        let blocks = blocks(&call, &schedule, self.config.max_body, self.config.max_in_flight);
         let number = self.first + self.calls.len() as u64;
         self.calls.push_back(ActiveCall {
             call,
@@ -335,7 +339,7 @@ impl<B: AsMut<[u8]>, M> Group<B, M> {
             why.pop();
         }
         let call = Call::barrier();
-        let channel = u8::try_from(index(self.config.only.unwrap_or(Channel::Network)));
+        let channel = u8::try_from(index(self.config.channel.unwrap_or(Channel::Network)));
         let channel = channel.expect("two channels");
         let head =
             Head { kind: Kind::GiveUp, call, number: 0, block: 0, count: 0, channel, done: 0 };

@@ -22,7 +22,7 @@ fn sum(elements: usize) -> Call {
 }
 
 fn config(ranks: usize) -> Config {
-    Config { piece: 256, ..Config::of(ranks, Some(Channel::Network)) }
+    Config { max_body: 256, ..Config::of(ranks, Some(Channel::Network)) }
 }
 
 #[test]

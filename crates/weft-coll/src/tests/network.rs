@@ -13,7 +13,7 @@ use weft_wire::{Packet, RdmaHeader};
 
 use super::values::{call, check, encode, values};
 use crate::{
-    Call, Channel, Collective, Config, DataType, Event, Group, Heard, Lanes, MessageLink, Op,
+    Call, Channel, Collective, Config, DataType, Event, Group, GroupEvent, Lanes, MessageLink, Op,
 };
 
 const ONE_WAY: Duration = Duration::from_micros(5);
@@ -66,7 +66,7 @@ fn context(rank: usize, seed: Seed) -> Context<Rnic> {
         max_connections: 1 << 10,
     };
     let seed = seed.child("rank", rank as u64);
-    let device = Device::new(Limits::default(), endpoint, seed, Secret::repeatable(seed)).unwrap();
+    let device = Device::new(Limits::default(), endpoint, seed, Secret::from_seed(seed)).unwrap();
     let rnic = Rnic::new(device, address(rank)).unwrap();
     Context::new(weft_msg::Config::default(), rnic, seed, [7; 16]).unwrap()
 }
@@ -79,7 +79,7 @@ impl Network {
             lanes: Lanes::new(ranks),
             group: Group::new(
                 rank,
-                Config { piece: 6_000, ..Config::of(ranks, Some(Channel::Network)) },
+                Config { max_body: 6_000, ..Config::of(ranks, Some(Channel::Network)) },
             ),
             events: Vec::new(),
             dead: false,
@@ -116,16 +116,16 @@ impl Network {
             }
             while context.poll(now) {}
             while let Some(event) = context.poll_event() {
-                match lanes.take_in(now, context, event) {
-                    Some(Heard::Message { from, message }) => {
+                match lanes.ingest(now, context, event) {
+                    Some(GroupEvent::Message { from, message }) => {
                         group.handle_message(
                             from,
                             message,
                             &mut MessageLink { context, lanes, now },
                         );
                     }
-                    Some(Heard::Left { rank }) => group.peer_left(rank),
-                    Some(Heard::Gone { rank, why }) => group.peer_gone(rank, why.to_string()),
+                    Some(GroupEvent::Left { rank }) => group.peer_left(rank),
+                    Some(GroupEvent::Gone { rank, why }) => group.peer_gone(rank, why.to_string()),
                     None => {}
                 }
             }
@@ -225,7 +225,7 @@ fn results_are_right_while_packets_are_lost_and_a_path_dies() {
         let calls: Vec<Call> = (0..8).map(|_| call(ranks, 60_000, &mut rng)).collect();
         network.all(&calls);
         network.run_until("memory comes back", |network| {
-            network.ranks.iter().all(|rank| rank.lanes.is_settled())
+            network.ranks.iter().all(|rank| rank.lanes.is_idle())
         });
     }
 }

@@ -13,9 +13,9 @@ fn config(memory: &mut weft_units::Rng, ranks: usize) -> Config {
     let local = (1..=ranks).rev().find(|local| ranks.is_multiple_of(*local) && *local < ranks);
     let hierarchical = Algorithm::Hierarchical { local: local.unwrap_or(ranks) };
     config.algorithm = [Algorithm::Ring, Algorithm::Tree, hierarchical][memory.index(3)];
-    config.piece = 8 + memory.index(600);
-    config.under_way = 1 + u32::try_from(memory.index(8)).expect("small");
-    config.window = config.under_way + u32::try_from(memory.index(8)).expect("small");
+    config.max_body = 8 + memory.index(600);
+    config.max_in_flight = 1 + u32::try_from(memory.index(8)).expect("small");
+    config.window = config.max_in_flight + u32::try_from(memory.index(8)).expect("small");
     config
 }
 
@@ -62,7 +62,7 @@ fn random_calls_have_their_results_at_every_rank_and_keep_nothing() {
 #[test]
 fn nobody_runs_further_ahead_than_the_window() {
     let mut config = Config::of(2, Some(Channel::Network));
-    (config.piece, config.window, config.under_way) = (64, 8, 4);
+    (config.max_body, config.window, config.max_in_flight) = (64, 8, 4);
     let mut memory = Memory::new(&config, 1);
     memory.wire.borrow_mut().room = 1_000;
     // Rank 1 has not made the call; rank 0 sends a window of blocks and then waits.

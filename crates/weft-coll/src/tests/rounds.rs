@@ -12,7 +12,7 @@ const RANKS: usize = 4;
 
 /// Returns the duration of an all-reduce whose chunks have `pieces` pieces of a KiB.
 fn all_reduce(pieces: usize) -> Duration {
-    let config = Config { piece: 1024, ..Config::of(RANKS, Some(Channel::Network)) };
+    let config = Config { max_body: 1024, ..Config::of(RANKS, Some(Channel::Network)) };
     let mut memory = Memory::new(&config, 1);
     let wire = memory.wire.get_mut();
     (wire.takes, wire.latency, wire.room) = (Some([TAKES; 2]), LATENCY, 64);

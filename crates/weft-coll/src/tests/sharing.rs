@@ -18,7 +18,7 @@ fn call(collective: Collective, elements: usize) -> Call {
 /// Runs calls one after the other; returns their durations and the total number of blocks by channel.
 fn run(only: Option<Channel>, calls: &[Call]) -> (Vec<Duration>, Share) {
     let mut config = Config::of(4, only);
-    config.piece = 1024;
+    config.max_body = 1024;
     let mut memory = Memory::new(&config, 3);
     memory.wire.borrow_mut().takes = Some(TAKES);
     memory.wire.borrow_mut().room = 64;

@@ -1,7 +1,7 @@
 //! An outgoing frame: its fields and the location of its bytes.
 
 use weft_units::Instant;
-use weft_wire::{Call, FrameHeader, FrameKind, Trace};
+use weft_wire::{CallRole, FrameHeader, FrameKind, TraceExtension};
 
 use super::Carrier;
 use crate::memory::Block;
@@ -11,7 +11,7 @@ use crate::verbs::Slice;
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     pub(crate) kind: FrameKind,
-    pub(crate) call: Call,
+    pub(crate) call: CallRole,
     /// The message's number, for its owner.
     pub(crate) number: u64,
     /// The length of the message's body in bytes.
@@ -48,7 +48,7 @@ impl Outgoing {
             (FrameKind::Large, Carrier::Stream) => FrameKind::Small,
             (kind, _) => kind,
         };
-        let trace = self.trace.map(|stamp| Trace {
+        let trace = self.trace.map(|stamp| TraceExtension {
             id: stamp.id,
             sent_at: now.as_nanos(),
             received_at: stamp.received_at,

@@ -1,13 +1,13 @@
 //! Incoming frames of both carriers.
 
 use weft_units::{Duration, Instant};
-use weft_wire::{Call, FrameHeader, FrameKind, RemoteBody, SequenceWord};
+use weft_wire::{CallRole, FrameHeader, FrameKind, RemoteBody, SequenceWord};
 
 use super::{Body, Carrier, Channel, Fetch, PendingCall, Stamp, State, Unposted};
 use crate::context::{Shared, WorkId};
 use crate::event::{CloseReason, Event, Message, ProtocolError, Slow};
 use crate::filter::{Direction, Fault};
-use crate::journal::Noted;
+use crate::journal::NoteKind;
 use crate::memory::Block;
 use crate::verbs::{Completion, Slice, Verbs};
 
@@ -277,7 +277,7 @@ impl Channel {
         if self.state == State::Connected {
             self.state = State::Open;
             shared.events.push_back(Event::Open { channel: shared.current });
-            shared.note(now, Some(self.peer.gid), Noted::Opened);
+            shared.note(now, Some(self.peer.gid), NoteKind::Opened);
         }
         let acked = self.tx.acknowledge(word.ack);
         let acked = acked.map_err(|error| CloseReason::Protocol(error.into()))?;
@@ -362,13 +362,13 @@ impl Channel {
     ) -> bool {
         let channel = shared.current;
         match header.call {
-            Call::OneWay => true,
-            Call::Request(id) => {
+            CallRole::OneWay => true,
+            CallRole::Request(id) => {
                 let stamp = |id| Stamp { id, received_at: now.as_nanos() };
                 self.to_answer.insert(id, header.trace.map(|trace| stamp(trace.id)));
                 true
             }
-            Call::Response(id) => {
+            CallRole::Response(id) => {
                 let Some(PendingCall { at, sent_at }) = self.pending_calls.remove(id) else {
                     return false;
                 };
@@ -380,7 +380,7 @@ impl Channel {
                 self.calls.record(took);
                 if took > shared.config.slow_threshold {
                     shared.stats.slow_calls += 1;
-                    shared.note(now, Some(self.peer.gid), Noted::SlowCall(took));
+                    shared.note(now, Some(self.peer.gid), NoteKind::SlowCall(took));
                     shared.events.push_back(Event::Slow(Slow::Call { channel, id, took }));
                 }
                 true

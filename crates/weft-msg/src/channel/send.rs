@@ -6,7 +6,7 @@ use weft_wire::{FrameKind, RemoteBody, SequenceWord};
 use super::{Body, Carrier, Channel, Outgoing, State};
 use crate::context::{Shared, WorkId};
 use crate::event::CloseReason;
-use crate::journal::Noted;
+use crate::journal::NoteKind;
 use crate::verbs::{Slice, Verbs, Work};
 use crate::window::low;
 
@@ -57,7 +57,7 @@ impl Channel {
         if switches {
             self.stream.sending = self.stream.sending.other();
             self.stats.switches += 1;
-            shared.note(now, Some(self.peer.gid), Noted::Switched(self.stream.sending));
+            shared.note(now, Some(self.peer.gid), NoteKind::Switched(self.stream.sending));
         }
         Ok(())
     }

@@ -17,7 +17,7 @@ use super::{Carrier, Channel, Outgoing, State, Unposted};
 use crate::Config;
 use crate::context::Shared;
 use crate::event::{CloseReason, Event, Message, ProtocolError};
-use crate::journal::Noted;
+use crate::journal::NoteKind;
 use crate::memory::Block;
 use crate::verbs::{Slice, Verbs};
 use crate::window::{WindowError, low};
@@ -327,7 +327,7 @@ impl Channel {
         if self.state == State::Connected {
             self.state = State::Open;
             shared.events.push_back(Event::Open { channel: shared.current });
-            shared.note(now, Some(self.peer.gid), Noted::Opened);
+            shared.note(now, Some(self.peer.gid), NoteKind::Opened);
         }
         shared.verbs.destroy_qp(now, self.qp);
         self.stream.rdma_lost = true;
@@ -357,7 +357,7 @@ impl Channel {
             self.stats.repeats += 1;
         }
         self.stats.switches += 1;
-        shared.note(now, Some(self.peer.gid), Noted::Switched(Carrier::Stream));
+        shared.note(now, Some(self.peer.gid), NoteKind::Switched(Carrier::Stream));
         Ok(())
     }
 }

@@ -12,9 +12,9 @@ use super::{ChannelId, Context, Shared};
 use crate::Config;
 use crate::channel::{Body, Channel, Outgoing, State};
 use crate::event::{CloseReason, Event};
-use crate::journal::Noted;
+use crate::journal::NoteKind;
 use crate::shared_receives::SharedReceives;
-use crate::verbs::{Qp, QpSizes, Refused, Verbs};
+use crate::verbs::{DeviceError, Qp, QpSizes, Verbs};
 
 /// An error in the set-up of a channel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -22,7 +22,7 @@ use crate::verbs::{Qp, QpSizes, Refused, Verbs};
 pub enum OfferError {
     /// The device has no room, or cannot reach the peer.
     #[error(transparent)]
-    Device(#[from] Refused),
+    Device(#[from] DeviceError),
     /// The peer's offer is invalid.
     #[error("the peer's offer has {field} {got}, expected at least {least}")]
     Senseless {
@@ -97,7 +97,7 @@ impl<V: Verbs> Context<V> {
         let peer = channel.peer.gid;
         self.shared.current = id;
         self.shared.events.push_back(Event::Open { channel: id });
-        self.shared.note(now, Some(peer), Noted::Opened);
+        self.shared.note(now, Some(peer), NoteKind::Opened);
         // The peer's end opens when it receives the first frame.
         self.with(now, id, |channel, shared| channel.send_control(now, shared, FrameKind::Nop));
         self.service_touched(now);
@@ -191,7 +191,7 @@ impl<V: Verbs> Context<V> {
     pub(super) fn end(&mut self, now: Instant, id: ChannelId, reason: CloseReason) {
         let peer = self.channels.get(id).map(|channel| channel.peer.gid);
         self.shared.current = id;
-        self.shared.note(now, peer, Noted::Closed(reason));
+        self.shared.note(now, peer, NoteKind::Closed(reason));
         self.end_silently(now, id);
         self.shared.events.push_back(Event::Closed { channel: id, reason });
     }
@@ -220,7 +220,7 @@ impl<V: Verbs> Context<V> {
     }
 
     /// Returns a queue pair from the cache, or a new one (section IV.E).
-    fn take_qp(&mut self, now: Instant) -> Result<Qp, Refused> {
+    fn take_qp(&mut self, now: Instant) -> Result<Qp, DeviceError> {
         if let Some(qp) = self.qps.pop() {
             self.shared.stats.qps_reused += 1;
             return Ok(qp);
@@ -240,7 +240,7 @@ impl<V: Verbs> Context<V> {
     }
 
     /// Creates and fills the shared receive queue, if it is configured.
-    fn share_receives(&mut self) -> Result<(), Refused> {
+    fn share_receives(&mut self) -> Result<(), DeviceError> {
         let Shared { verbs, config, receives, .. } = &mut self.shared;
         if config.srq > 0 && receives.is_none() {
             verbs.create_shared_receives(config.srq)?;

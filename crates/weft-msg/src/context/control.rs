@@ -196,7 +196,7 @@ impl<V: Verbs> Context<V> {
     }
 
     /// Requests an acknowledgement from the peer immediately, without waiting for the keepalive time.
-    pub fn nudge(&mut self, now: Instant, id: ChannelId) {
+    pub fn request_ack(&mut self, now: Instant, id: ChannelId) {
         self.with(now, id, |channel, shared| channel.send_control(now, shared, FrameKind::Nop));
         self.service_touched(now);
     }

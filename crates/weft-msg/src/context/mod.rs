@@ -10,7 +10,7 @@ use weft_units::{Duration, Instant, Seed};
 
 use crate::channel::{Channel, State};
 use crate::event::{CloseReason, Event, Slow};
-use crate::journal::Noted;
+use crate::journal::NoteKind;
 use crate::shared_receives::SharedReceives;
 use crate::verbs::{Completion, Qp, Verbs};
 use crate::{Config, ConfigError};
@@ -90,15 +90,15 @@ impl<V: Verbs> Context<V> {
     /// Handles the device's completions, expired timers and waiting frames; events follow. Returns `true` if
     /// more completions may wait.
     pub fn poll(&mut self, now: Instant) -> bool {
-        let more = self.take_in(now);
-        self.tend(now);
+        let more = self.ingest(now);
+        self.service(now);
         more
     }
 
     /// Performs the first half of [`poll`](Self::poll): handles the device's completions. Their consequences,
-    /// except events, wait for [`tend`](Self::tend), so that an owner that waits for a message receives it
+    /// except events, wait for [`service`](Self::tend), so that an owner that waits for a message receives it
     /// earlier. Returns `true` if more completions may wait.
-    pub fn take_in(&mut self, now: Instant) -> bool {
+    pub fn ingest(&mut self, now: Instant) -> bool {
         let gap = self.last_poll.replace(now).map(|last| now.since(last));
         let mut handled = 0;
         while handled < BUDGET
@@ -118,7 +118,7 @@ impl<V: Verbs> Context<V> {
     }
 
     /// Performs the second half of [`poll`](Self::poll): handles expired timers and sends waiting frames.
-    pub fn tend(&mut self, now: Instant) {
+    pub fn service(&mut self, now: Instant) {
         self.release_held(now);
         self.serve_timers(now);
         self.trim_qps(now);
@@ -164,7 +164,7 @@ impl<V: Verbs> Context<V> {
     fn check_poll_gap(&mut self, now: Instant, gap: Option<Duration>) {
         if let Some(gap) = gap.filter(|&gap| gap > self.shared.config.polling_warn) {
             self.shared.stats.slow_polls += 1;
-            self.shared.note(now, None, Noted::SlowPoll(gap));
+            self.shared.note(now, None, NoteKind::SlowPoll(gap));
             self.shared.events.push_back(Event::Slow(Slow::Poll { gap }));
         }
     }
@@ -177,7 +177,7 @@ impl<V: Verbs> Context<V> {
         let status = completion.status;
         self.with(now, id, |channel, shared| {
             if status != Status::Success {
-                return Err(CloseReason::PeerGone(status));
+                return Err(CloseReason::PeerUnreachable(status));
             }
             match work {
                 WorkId::Receive => return channel.received(now, shared, completion),
@@ -204,7 +204,7 @@ impl<V: Verbs> Context<V> {
             found => {
                 let found = found.copied();
                 self.shared.memory.release(now, block);
-                let reason = CloseReason::PeerGone(completion.status);
+                let reason = CloseReason::PeerUnreachable(completion.status);
                 found.into_iter().for_each(|id| self.fail(now, id, reason));
             }
         }
@@ -235,7 +235,7 @@ impl<V: Verbs> Context<V> {
     /// Handles a failure of a channel's carrier or peer.
     fn fail(&mut self, now: Instant, id: ChannelId, reason: CloseReason) {
         let Some(channel) = self.channels.get_mut(id) else { return };
-        let device = matches!(reason, CloseReason::PeerGone(_) | CloseReason::Device(_));
+        let device = matches!(reason, CloseReason::PeerUnreachable(_) | CloseReason::Device(_));
         if device && channel.stream.attached && !channel.stream.rdma_lost {
             self.shared.current = id;
             match channel.fail_over(now, &mut self.shared) {

@@ -5,18 +5,18 @@ use core::net::Ipv6Addr;
 
 use slotmap::{Key, KeyData};
 use weft_units::{Instant, Rng, Seed};
-use weft_wire::{Call, FrameHeader, FrameKind};
+use weft_wire::{CallRole, FrameHeader, FrameKind};
 
 use super::ChannelId;
 use crate::Config;
 use crate::channel::Outgoing;
 use crate::event::{Event, Message};
 use crate::filter::Filter;
-use crate::journal::{Journal, Note, Noted};
+use crate::journal::{Journal, Note, NoteKind};
 use crate::memory::{Block, MemoryCache, MemoryLimits};
 use crate::shared_receives::SharedReceives;
 use crate::stats::ContextStats;
-use crate::verbs::{Refused, Slice, Verbs};
+use crate::verbs::{DeviceError, Slice, Verbs};
 
 /// The shared state of channels.
 #[derive(Debug)]
@@ -90,7 +90,7 @@ impl<V: Verbs> Shared<V> {
     }
 
     /// Records an event in the journal, with the channel being processed if `peer` is given.
-    pub(crate) fn note(&mut self, at: Instant, peer: Option<Ipv6Addr>, what: Noted) {
+    pub(crate) fn note(&mut self, at: Instant, peer: Option<Ipv6Addr>, what: NoteKind) {
         let channel = peer.map(|peer| (self.current, peer));
         self.journal.note(Note { at, channel, what });
     }
@@ -101,7 +101,7 @@ impl<V: Verbs> Shared<V> {
     }
 
     /// Allocates memory for a frame.
-    pub(crate) fn frame_block(&mut self) -> Result<Block, Refused> {
+    pub(crate) fn frame_block(&mut self) -> Result<Block, DeviceError> {
         let len = self.frame_len();
         self.memory.allocate(&mut self.verbs, len)
     }
@@ -115,9 +115,9 @@ impl<V: Verbs> Shared<V> {
     }
 
     /// Returns a control frame.
-    pub(crate) fn control(&mut self, kind: FrameKind) -> Result<Outgoing, Refused> {
+    pub(crate) fn control(&mut self, kind: FrameKind) -> Result<Outgoing, DeviceError> {
         let frame = self.frame_block()?;
-        let (call, number, length) = (Call::OneWay, 0, 0);
+        let (call, number, length) = (CallRole::OneWay, 0, 0);
         Ok(Outgoing { kind, call, number, length, frame, body: None, trace: None })
     }
 

@@ -1,14 +1,14 @@
 //! Submission of messages, and release of received ones.
 
 use weft_units::Instant;
-use weft_wire::{Call, FrameHeader, FrameKind};
+use weft_wire::{CallRole, FrameHeader, FrameKind};
 
 use super::{ChannelId, Context, Held};
 use crate::channel::{Body, Channel, Outgoing, PendingCall, Stamp};
 use crate::event::{Message, SendError};
 use crate::filter::{Direction, Fault};
 use crate::memory::Block;
-use crate::verbs::{Refused, Slice, Verbs};
+use crate::verbs::{DeviceError, Slice, Verbs};
 
 /// The body of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl<V: Verbs> Context<V> {
         body: Payload<'_>,
     ) -> Result<u64, SendError> {
         let number = self.next_number;
-        self.submit(now, channel, Call::OneWay, number, None, body)?;
+        self.submit(now, channel, CallRole::OneWay, number, None, body)?;
         self.next_number += 1;
         Ok(number)
     }
@@ -59,7 +59,7 @@ impl<V: Verbs> Context<V> {
         let every = u64::from(self.shared.config.trace_every);
         let traced = every > 0 && id.is_multiple_of(every);
         let trace = traced.then_some(Stamp { id, received_at: 0 });
-        self.submit(now, channel, Call::Request(id), id, trace, body)?;
+        self.submit(now, channel, CallRole::Request(id), id, trace, body)?;
         self.next_number += 1;
         Ok(id)
     }
@@ -78,7 +78,7 @@ impl<V: Verbs> Context<V> {
         let requester = self.channels.get(channel).ok_or(SendError::Closed)?;
         let trace = *requester.to_answer.get(id).ok_or(SendError::NoRequest { id })?;
         let number = self.next_number;
-        self.submit(now, channel, Call::Response(id), number, trace, body)?;
+        self.submit(now, channel, CallRole::Response(id), number, trace, body)?;
         self.next_number += 1;
         Ok(number)
     }
@@ -103,7 +103,7 @@ impl<V: Verbs> Context<V> {
         &mut self,
         now: Instant,
         id: ChannelId,
-        call: Call,
+        call: CallRole,
         number: u64,
         trace: Option<Stamp>,
         body: Payload<'_>,
@@ -118,11 +118,11 @@ impl<V: Verbs> Context<V> {
         }
         let channel = self.channels.get_mut(id).ok_or(SendError::Closed)?;
         match call {
-            Call::Request(id) => {
+            CallRole::Request(id) => {
                 channel.pending_calls.insert(id, PendingCall { at: now, sent_at: None });
             }
-            Call::Response(id) => channel.finish_request(now, id),
-            Call::OneWay => {}
+            CallRole::Response(id) => channel.finish_request(now, id),
+            CallRole::OneWay => {}
         }
         self.activity += 1;
         channel.stats.sent += 1;
@@ -172,12 +172,12 @@ impl<V: Verbs> Context<V> {
     fn frame(
         &mut self,
         small: u32,
-        call: Call,
+        call: CallRole,
         number: u64,
         trace: Option<Stamp>,
         body: Payload<'_>,
         fault: Option<Fault>,
-    ) -> Result<Outgoing, Refused> {
+    ) -> Result<Outgoing, DeviceError> {
         let shared = &mut self.shared;
         let length = u32::try_from(body.len()).expect("checked against the peer's limit");
         let kind = if length <= small { FrameKind::Small } else { FrameKind::Large };
@@ -206,7 +206,7 @@ impl<V: Verbs> Context<V> {
         kind: FrameKind,
         trace: Option<Stamp>,
         bytes: &[u8],
-    ) -> Result<Option<Body>, Refused> {
+    ) -> Result<Option<Body>, DeviceError> {
         let shared = &mut self.shared;
         let len = u32::try_from(bytes.len()).expect("checked against the peer's limit");
         if kind == FrameKind::Small {
@@ -234,7 +234,7 @@ impl<V: Verbs> Context<V> {
     ///
     /// # Errors
     /// The memory cache is at its limit, or the device has no memory.
-    pub fn allocate(&mut self, len: u32) -> Result<Block, Refused> {
+    pub fn allocate(&mut self, len: u32) -> Result<Block, DeviceError> {
         let shared = &mut self.shared;
         shared.memory.allocate(&mut shared.verbs, len)
     }

@@ -9,7 +9,7 @@ use crate::*;
 fn answer(network: &mut Network, host: usize) {
     let now = network.now;
     for (channel, call, mut body) in network.take_messages(host) {
-        let Call::Request(id) = call else { continue };
+        let CallRole::Request(id) = call else { continue };
         body.reverse();
         let context = &mut network.hosts[host].context;
         context.respond(now, channel, id, Payload::Copy(&body)).unwrap();
@@ -32,7 +32,7 @@ fn every_request_gets_its_own_answer() {
     network.run_until(|network| {
         answer(network, 1);
         for (_, call, body) in network.take_messages(0) {
-            let Call::Response(id) = call else { panic!("{call:?}") };
+            let CallRole::Response(id) = call else { panic!("{call:?}") };
             assert_eq!(asked.remove(&id), Some(body));
         }
         asked.is_empty()

@@ -62,7 +62,7 @@ fn a_dead_peer_is_noticed_within_the_keepalive_and_gives_everything_back() {
         let noticed = network.now.since(died);
         // The device declares its peer unreachable after 50 ms.
         assert!(noticed <= Duration::from_millis(170), "{noticed}");
-        assert!(matches!(network.closed(0, a), Some(CloseReason::PeerGone(_))));
+        assert!(matches!(network.closed(0, a), Some(CloseReason::PeerUnreachable(_))));
         network.hosts[1].dead = false;
         network.nothing_is_left();
     }

@@ -22,7 +22,7 @@ fn forge(network: &mut Network, host: usize, channel: ChannelId, word: SequenceW
 }
 
 fn frame(kind: FrameKind, length: u32, rest: &[u8]) -> Vec<u8> {
-    let header = FrameHeader { kind, call: Call::OneWay, known: 0, length, trace: None };
+    let header = FrameHeader { kind, call: CallRole::OneWay, known: 0, length, trace: None };
     let mut bytes = alloc::vec![0; FrameHeader::LEN];
     header.emit(&mut bytes);
     bytes.extend_from_slice(rest);
@@ -76,7 +76,7 @@ fn a_body_that_may_not_be_read_ends_its_channel() {
     forge(&mut network, 0, a, SequenceWord { seq: 1, ack: 0 }, &lie);
     network.run_until(|network| network.closed(1, b).is_some());
     // The sender's context resets its queue pair, often before the NAK is sent.
-    assert!(matches!(network.closed(1, b), Some(CloseReason::PeerGone(_))));
+    assert!(matches!(network.closed(1, b), Some(CloseReason::PeerUnreachable(_))));
     assert_eq!(network.hosts[1].context.memory().1, 0);
 }
 

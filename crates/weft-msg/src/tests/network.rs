@@ -70,7 +70,7 @@ impl Network {
                 max_connections: 1 << 16,
             };
             let seed = Seed(seed).child("host", number as u64);
-            let device = Device::new(Limits::default(), endpoint, seed, Secret::repeatable(seed));
+            let device = Device::new(Limits::default(), endpoint, seed, Secret::from_seed(seed));
             let rnic = Rnic::new(device.unwrap(), address(number)).unwrap();
             let secret = u128::from(seed.rng().next_u64()).to_be_bytes();
             let context = Context::new(config.clone(), rnic, seed, secret).unwrap();
@@ -213,7 +213,7 @@ impl Network {
     }
 
     /// Returns the messages received by a host, in order, and releases their memory.
-    pub(super) fn take_messages(&mut self, host: usize) -> Vec<(ChannelId, Call, Vec<u8>)> {
+    pub(super) fn take_messages(&mut self, host: usize) -> Vec<(ChannelId, CallRole, Vec<u8>)> {
         let now = self.now;
         let Host { context, events, .. } = &mut self.hosts[host];
         let mut messages = Vec::new();

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use crate::verbs::{Refused, Region, Registrar};
+use crate::verbs::{DeviceError, Region, Registrar};
 
 /// The list of allocated regions.
 #[derive(Debug, Default)]
@@ -12,7 +12,7 @@ pub(crate) struct NoDevice {
 }
 
 impl Registrar for NoDevice {
-    fn allocate(&mut self, len: u64) -> Result<Region, Refused> {
+    fn allocate(&mut self, len: u64) -> Result<Region, DeviceError> {
         self.next += 1 << 32;
         let region = Region { address: self.next, len, lkey: 1, rkey: 1 };
         self.regions.push(region);

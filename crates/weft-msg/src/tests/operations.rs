@@ -93,7 +93,7 @@ impl World {
                 assert!(body[8..].iter().all(|&byte| byte == 0xab), "seed {}", self.seed);
                 let sender = self.peers[&(host, channel)];
                 match call {
-                    Call::OneWay => {
+                    CallRole::OneWay => {
                         let book = self.books.get_mut(&sender).unwrap();
                         assert!(
                             book.sent.contains(&number) && book.came.insert(number),
@@ -101,13 +101,13 @@ impl World {
                             self.seed
                         );
                     }
-                    Call::Request(id) => {
+                    CallRole::Request(id) => {
                         let now = self.network.now;
                         let context = &mut self.network.hosts[host].context;
                         // The channel may be closing.
                         let _ = context.respond(now, channel, id, Payload::Copy(&body));
                     }
-                    Call::Response(id) => {
+                    CallRole::Response(id) => {
                         let book = self.books.get_mut(&(host, channel)).unwrap();
                         assert_eq!(book.asked.get(&id), Some(&number), "seed {}", self.seed);
                         assert!(book.answered.insert(id), "seed {}: answered twice", self.seed);

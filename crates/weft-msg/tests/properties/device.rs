@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::Ipv6Addr;
 
-use weft_msg::{Completion, Qp, QpSizes, Refused, Region, Registrar, Slice, Verbs, Work};
+use weft_msg::{Completion, DeviceError, Qp, QpSizes, Region, Registrar, Slice, Verbs, Work};
 use weft_rnic::Status;
 use weft_units::Instant;
 use weft_wire::ChannelOffer;
@@ -32,8 +32,10 @@ pub struct Scripted {
     pub full: bool,
 }
 
-const NO_ROOM: Refused = Refused { doing: "registering memory", why: "there is none", code: 0 };
-const BROKEN: Refused = Refused { doing: "posting", why: "the queue pair is broken", code: 0 };
+const NO_ROOM: DeviceError =
+    DeviceError { doing: "registering memory", why: "there is none", code: 0 };
+const BROKEN: DeviceError =
+    DeviceError { doing: "posting", why: "the queue pair is broken", code: 0 };
 
 impl Scripted {
     /// The peer SENDs bytes with immediate data. Nothing happens where no receive request waits.
@@ -86,7 +88,7 @@ impl Scripted {
 }
 
 impl Registrar for Scripted {
-    fn allocate(&mut self, len: u64) -> Result<Region, Refused> {
+    fn allocate(&mut self, len: u64) -> Result<Region, DeviceError> {
         if self.full {
             return Err(NO_ROOM);
         }
@@ -107,19 +109,25 @@ impl Verbs for Scripted {
         Ipv6Addr::LOCALHOST
     }
 
-    fn create_qp(&mut self, _: Instant, sizes: QpSizes) -> Result<Qp, Refused> {
+    fn create_qp(&mut self, _: Instant, sizes: QpSizes) -> Result<Qp, DeviceError> {
         self.next_qp += 1;
         let qp = Qp(self.next_qp);
         self.qps.insert(qp, Queues { sizes: Some(sizes), ..Queues::default() });
         Ok(qp)
     }
 
-    fn connect_qp(&mut self, _: Instant, qp: Qp, _: u32, _: &ChannelOffer) -> Result<(), Refused> {
+    fn connect_qp(
+        &mut self,
+        _: Instant,
+        qp: Qp,
+        _: u32,
+        _: &ChannelOffer,
+    ) -> Result<(), DeviceError> {
         assert!(self.qps.contains_key(&qp));
         Ok(())
     }
 
-    fn reset_qp(&mut self, _: Instant, qp: Qp) -> Result<(), Refused> {
+    fn reset_qp(&mut self, _: Instant, qp: Qp) -> Result<(), DeviceError> {
         let queues = self.qps.get_mut(&qp).expect("it was made");
         *queues = Queues { sizes: queues.sizes, ..Queues::default() };
         self.completions.retain(|it| it.qp != qp);
@@ -131,17 +139,17 @@ impl Verbs for Scripted {
         self.completions.retain(|it| it.qp != qp);
     }
 
-    fn create_shared_receives(&mut self, _: u32) -> Result<(), Refused> {
+    fn create_shared_receives(&mut self, _: u32) -> Result<(), DeviceError> {
         Err(NO_ROOM)
     }
 
     fn destroy_shared_receives(&mut self) {}
 
-    fn post_shared_receive(&mut self, _: u64, _: Slice) -> Result<(), Refused> {
+    fn post_shared_receive(&mut self, _: u64, _: Slice) -> Result<(), DeviceError> {
         Err(NO_ROOM)
     }
 
-    fn post_receive(&mut self, qp: Qp, wr_id: u64, to: Slice) -> Result<(), Refused> {
+    fn post_receive(&mut self, qp: Qp, wr_id: u64, to: Slice) -> Result<(), DeviceError> {
         assert!(self.has(to), "{to:?} is received into");
         let queues = self.qps.get_mut(&qp).expect("it was made");
         if queues.broken {
@@ -160,7 +168,7 @@ impl Verbs for Scripted {
         wr_id: u64,
         work: Work<'_>,
         signaled: bool,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), DeviceError> {
         let reads = match work {
             Work::Send { from, .. } => {
                 assert!(from.iter().all(|&it| self.has(it)), "{from:?} is sent");

@@ -3,11 +3,11 @@
 #![allow(dead_code, unreachable_pub, reason = "each user of this file calls what it needs")]
 
 use weft_msg::{
-    Call, Carrier, ChannelId, ChannelState, Config, Context, Event, Message, Payload, Qp,
+    CallRole, Carrier, ChannelId, ChannelState, Config, Context, Event, Message, Payload, Qp,
 };
 use weft_rnic::Status;
 use weft_units::{Duration, Instant, Seed};
-use weft_wire::{ChannelOffer, FrameHeader, FrameKind, RemoteBody, SequenceWord, Trace};
+use weft_wire::{ChannelOffer, FrameHeader, FrameKind, RemoteBody, SequenceWord, TraceExtension};
 
 mod device;
 #[path = "../../../weft-units/tests/inputs/mod.rs"]
@@ -144,7 +144,7 @@ impl Scene {
             1 => _ = self.context.switch(now, channel, Carrier::Stream),
             2 => _ = self.context.switch(now, channel, Carrier::Rdma),
             3 => self.context.stream_ended(now, channel),
-            4 => self.context.nudge(now, channel),
+            4 => self.context.request_ack(now, channel),
             5 => self.context.close(now, channel),
             _ => {
                 let device = self.context.verbs_mut();
@@ -171,7 +171,8 @@ impl Scene {
         let wrong = script.byte().unwrap_or(0);
         let kind = FrameKind::ALL[script.below(FrameKind::ALL.len())];
         let id = u64::from(script.byte().unwrap_or(0) % 8);
-        let call = [Call::OneWay, Call::Request(id), Call::Response(id)][script.below(3)];
+        let call =
+            [CallRole::OneWay, CallRole::Request(id), CallRole::Response(id)][script.below(3)];
         let body = script.take(script_len(wrong));
         let remote = RemoteBody { address: 1 << 20, rkey: 5 };
         let mut rest = body.to_vec();
@@ -185,7 +186,7 @@ impl Scene {
             length = script.word();
         }
         let known = if wrong & 4 != 0 { script.half() } else { 0 };
-        let trace = (wrong & 0x18 == 0x18).then(|| Trace {
+        let trace = (wrong & 0x18 == 0x18).then(|| TraceExtension {
             id: 1,
             sent_at: script.word().into(),
             received_at: script.word().into(),
@@ -212,7 +213,7 @@ impl Scene {
                     assert!(self.open && channel == self.channel);
                     assert!(message.len() <= self.context.config().longest);
                     assert_eq!(self.context.body(&message).len(), message.len() as usize);
-                    if let Call::Request(id) = message.call {
+                    if let CallRole::Request(id) = message.call {
                         self.asked.push(id);
                     }
                     self.any = true;

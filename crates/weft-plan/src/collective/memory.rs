@@ -9,7 +9,7 @@ use super::{DataType, Reduction, Schedule, Step};
 /// A deadlock: a rank waits for a chunk that no rank sends.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("rank {rank} waits at step {step} of {steps} for a chunk that no rank sends")]
-pub struct Stuck {
+pub struct Deadlock {
     /// The first waiting rank.
     pub rank: usize,
     /// Number of steps that it has completed.
@@ -21,7 +21,7 @@ pub struct Stuck {
 /// Performs every step of every rank on the buffers, which have equal lengths.
 ///
 /// # Errors
-/// `Stuck`, which the schedules of this module never cause.
+/// `Deadlock`, which the schedules of this module never cause.
 ///
 /// # Panics
 /// If the numbers of buffers and ranks differ, lengths differ, or a buffer does not hold whole elements.
@@ -30,7 +30,7 @@ pub fn run(
     buffers: &mut [Vec<u8>],
     data_type: DataType,
     reduction: Reduction,
-) -> Result<(), Stuck> {
+) -> Result<(), Deadlock> {
     assert_eq!(buffers.len(), schedule.ranks(), "a buffer for each rank");
     let bytes = buffers.first().map_or(0, Vec::len);
     assert!(buffers.iter().all(|buffer| buffer.len() == bytes), "buffers are equally long");
@@ -75,7 +75,7 @@ pub fn run(
             None => return Ok(()),
             Some(rank) if !moved => {
                 let (step, steps) = (done[rank], schedule.steps[rank].len());
-                return Err(Stuck { rank, step, steps });
+                return Err(Deadlock { rank, step, steps });
             }
             Some(_) => {}
         }

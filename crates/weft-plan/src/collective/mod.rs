@@ -31,7 +31,7 @@ pub use element::{DataType, Reduction};
 pub use gather::{all_gather_ring, reduce_scatter_ring};
 pub use hybrid::{Channel, Windows};
 pub use kind::{Collective, Content, Element, Layout, Selection};
-pub use memory::{Stuck, run};
+pub use memory::{Deadlock, run};
 pub use reduce::{reduce_chain, reduce_tree};
 pub use rooted::{gather_direct, scatter_direct, shift};
 

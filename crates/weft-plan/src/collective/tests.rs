@@ -226,7 +226,7 @@ fn a_rank_that_waits_in_vain_is_named() {
     schedule.steps[1].truncate(3);
     let mut buffers = alloc::vec![alloc::vec![0; 12]; 3];
     let error = run(&schedule, &mut buffers, DataType::Fp32, Reduction::Sum).unwrap_err();
-    assert_eq!(error, Stuck { rank: 0, step: 7, steps: 8 });
+    assert_eq!(error, Deadlock { rank: 0, step: 7, steps: 8 });
 }
 
 #[test]

@@ -18,7 +18,7 @@ pub use build::MachineBuilder;
 #[cfg(feature = "serde")]
 pub use config::{LinkConfig, MachineConfig};
 pub use nccl::{NcclError, read_nccl};
-pub use reach::{Closeness, Reach};
+pub use reach::{PathType, Reach};
 pub use refusal::MachineError;
 use weft_units::BitRate;
 

@@ -10,7 +10,7 @@ use weft_units::BitRate;
 
 /// The kind of a path, from near to far, as NCCL's path types in parentheses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Closeness {
+pub enum PathType {
     /// Only NVLink (`NVL`).
     Nvlink,
     /// At most one PCIe switch (`PIX`).
@@ -23,7 +23,7 @@ pub enum Closeness {
     System,
 }
 
-impl Closeness {
+impl PathType {
     /// Returns NCCL's name of the path type.
     pub const fn nccl(self) -> &'static str {
         match self {
@@ -38,13 +38,13 @@ impl Closeness {
 
 /// The best path between two devices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Way {
+pub struct Path {
     /// Rate of its slowest link.
     pub rate: BitRate,
     /// Number of links.
     pub hops: u32,
     /// The kind of the path.
-    pub closeness: Closeness,
+    pub closeness: PathType,
 }
 
 /// The widest paths, and of those the shortest, between all devices. A path never passes another GPU or a NIC,
@@ -52,7 +52,7 @@ pub struct Way {
 #[derive(Clone, Debug)]
 pub struct Reach {
     count: usize,
-    ways: Vec<Option<Way>>,
+    ways: Vec<Option<Path>>,
 }
 
 impl Reach {
@@ -70,26 +70,26 @@ impl Reach {
     ///
     /// # Panics
     /// If the machine has no such device.
-    pub fn between(&self, from: DeviceId, to: DeviceId) -> Option<Way> {
+    pub fn between(&self, from: DeviceId, to: DeviceId) -> Option<Path> {
         assert!(to.0 < self.count, "no device {}", to.0);
         self.ways[from.0 * self.count + to.0]
     }
 }
 
 /// The order of paths in the search: widest first, then nearest, then shortest.
-type Rank = (u64, Reverse<Closeness>, Reverse<u32>);
+type Rank = (u64, Reverse<PathType>, Reverse<u32>);
 
 /// Dijkstra's search, with the width of a path instead of its length.
-fn search(machine: &Machine, from: DeviceId, ways: &mut [Option<Way>]) {
+fn search(machine: &Machine, from: DeviceId, ways: &mut [Option<Path>]) {
     let mut heap: BinaryHeap<(Rank, usize, u32, u32)> = BinaryHeap::new();
-    heap.push(((u64::MAX, Reverse(Closeness::Nvlink), Reverse(0)), from.0, 0, 0));
+    heap.push(((u64::MAX, Reverse(PathType::Nvlink), Reverse(0)), from.0, 0, 0));
     let mut done = vec![false; ways.len()];
     while let Some(((width, Reverse(closeness), Reverse(hops)), at, switches, cpus)) = heap.pop() {
         if core::mem::replace(&mut done[at], true) {
             continue;
         }
         if at != from.0 {
-            ways[at] = BitRate::bps(width).map(|rate| Way { rate, hops, closeness });
+            ways[at] = BitRate::bps(width).map(|rate| Path { rate, hops, closeness });
             if matches!(machine.devices[at].kind, DeviceKind::Gpu | DeviceKind::Nic) {
                 continue;
             }
@@ -100,11 +100,11 @@ fn search(machine: &Machine, from: DeviceId, ways: &mut [Option<Way>]) {
             let switches = switches + u32::from(kind == DeviceKind::PciSwitch);
             let cpus = cpus + u32::from(kind == DeviceKind::Cpu);
             let over = match (cpus, switches) {
-                (2.., _) => Closeness::System,
-                (1, _) => Closeness::HostBridge,
-                (0, 2..) => Closeness::Switches,
-                (0, _) if link.kind == LinkKind::Nvlink => Closeness::Nvlink,
-                (0, _) => Closeness::OneSwitch,
+                (2.., _) => PathType::System,
+                (1, _) => PathType::HostBridge,
+                (0, 2..) => PathType::Switches,
+                (0, _) if link.kind == LinkKind::Nvlink => PathType::Nvlink,
+                (0, _) => PathType::OneSwitch,
             };
             let rank =
                 (width.min(link.rate.as_bps()), Reverse(closeness.max(over)), Reverse(hops + 1));

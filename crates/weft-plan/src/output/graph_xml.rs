@@ -4,8 +4,8 @@ use alloc::format;
 use alloc::string::String;
 use core::fmt::Write;
 
-use crate::machine::{Closeness, Machine};
-use crate::ring::{Exit, Ring};
+use crate::machine::{Machine, PathType};
+use crate::ring::{NicPath, Ring};
 
 /// NCCL's graph and pattern numbers (`graph/topo.h`, `include/graph.h`).
 const RING: (u32, u32) = (0, 4);
@@ -28,7 +28,7 @@ pub fn graph_xml(machine: &Machine, rings: &[Ring]) -> String {
 fn graph(text: &mut String, machine: &Machine, rings: &[Ring], id: u32, pattern: u32) {
     let crosses = u32::from(rings.iter().any(|ring| ring.rail_in != ring.rail_out));
     let gigabytes = rings.iter().map(|ring| ring.rate.as_bps()).min().unwrap_or(0) as f64 / 8e9;
-    let inside = rings.iter().map(|ring| ring.closeness).max().unwrap_or(Closeness::Nvlink).nccl();
+    let inside = rings.iter().map(|ring| ring.closeness).max().unwrap_or(PathType::Nvlink).nccl();
     let outside = rings.iter().flat_map(|ring| [ring.head, ring.tail]).map(rank).max();
     let outside = outside.map_or("PIX", |(_, name)| name);
     let channels = rings.len();
@@ -55,15 +55,15 @@ fn graph(text: &mut String, machine: &Machine, rings: &[Ring], id: u32, pattern:
 }
 
 /// Returns the rank and name of a path between NIC and GPU in NCCL's order of path types, nearest first.
-fn rank(exit: Exit) -> (u32, &'static str) {
+fn rank(exit: NicPath) -> (u32, &'static str) {
     match exit {
-        Exit::Direct(closeness @ (Closeness::Nvlink | Closeness::OneSwitch)) => {
+        NicPath::Direct(closeness @ (PathType::Nvlink | PathType::OneSwitch)) => {
             (0, closeness.nccl())
         }
-        Exit::Direct(Closeness::Switches) => (1, "PXB"),
-        Exit::Through(_) => (2, "PXN"),
-        Exit::Direct(Closeness::HostBridge) => (3, "PHB"),
-        Exit::Direct(Closeness::System) => (4, "SYS"),
+        NicPath::Direct(PathType::Switches) => (1, "PXB"),
+        NicPath::Through(_) => (2, "PXN"),
+        NicPath::Direct(PathType::HostBridge) => (3, "PHB"),
+        NicPath::Direct(PathType::System) => (4, "SYS"),
     }
 }
 

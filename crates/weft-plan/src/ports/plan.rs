@@ -32,7 +32,7 @@ impl Default for Effort {
 /// Number of flows by the way their ports were found.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
-pub struct How {
+pub struct PortSources {
     /// Flows for which no switch on the path has a choice.
     pub without_choice: usize,
     /// Flows whose port solves their equations.
@@ -54,7 +54,7 @@ pub struct Plan {
     /// The lower bound of the busiest link's load.
     pub bound: Bound,
     /// Number of flows by the way their ports were found.
-    pub how: How,
+    pub how: PortSources,
 }
 
 /// Plans ports so that the busiest link between switches carries as few flows as possible. Equal arguments give
@@ -78,7 +78,7 @@ pub fn plan(
         loads: vec![0; fabric.topology().links() as usize],
         ports: vec![fabric.entropy().first; flows.len()],
         paths: Paths::new(flows.len(), longest - 1),
-        how: How::default(),
+        how: PortSources::default(),
         budget: Budget { left: effort.total },
         solvers: Solvers::default(),
     };
@@ -166,7 +166,7 @@ struct Planner<'a> {
     loads: Vec<u32>,
     ports: Vec<u16>,
     paths: Paths,
-    how: How,
+    how: PortSources,
     budget: Budget,
     solvers: Solvers,
 }

@@ -5,13 +5,13 @@ use alloc::vec::Vec;
 
 use weft_units::BitRate;
 
-use crate::machine::{Closeness, DeviceId, Machine, Reach};
+use crate::machine::{DeviceId, Machine, PathType, Reach};
 
 /// The path between a GPU and a NIC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exit {
+pub enum NicPath {
     /// Over PCIe.
-    Direct(Closeness),
+    Direct(PathType),
     /// Over NVLink to the GPU nearest to the NIC, which forwards it (NCCL's `PXN`).
     Through(DeviceId),
 }
@@ -26,13 +26,13 @@ pub struct Ring {
     /// Every GPU, in ring order.
     pub gpus: Vec<DeviceId>,
     /// The path from the NIC to the first GPU.
-    pub head: Exit,
+    pub head: NicPath,
     /// The path from the last GPU to its NIC.
-    pub tail: Exit,
+    pub tail: NicPath,
     /// The lowest rate of its links and NICs.
     pub rate: BitRate,
     /// The farthest kind of its links between GPUs.
-    pub closeness: Closeness,
+    pub closeness: PathType,
 }
 
 /// With more GPUs or NICs than these, paths are found greedily instead of by exhaustive search.
@@ -78,9 +78,9 @@ struct Table {
     gpus: Vec<DeviceId>,
     nics: Vec<DeviceId>,
     /// `pairs[a * gpus + b]`: rate, hops, closeness.
-    pairs: Vec<(u64, u64, Closeness)>,
+    pairs: Vec<(u64, u64, PathType)>,
     /// `exits[rail][gpu]`.
-    exits: Vec<Vec<(u64, u64, Exit)>>,
+    exits: Vec<Vec<(u64, u64, NicPath)>>,
 }
 
 impl Table {
@@ -91,7 +91,7 @@ impl Table {
         for &a in &gpus {
             for &b in &gpus {
                 let way = reach.between(a, b);
-                pairs.push(way.map_or((u64::MAX, 0, Closeness::Nvlink), |way| {
+                pairs.push(way.map_or((u64::MAX, 0, PathType::Nvlink), |way| {
                     (way.rate.as_bps(), way.hops.into(), way.closeness)
                 }));
             }
@@ -104,7 +104,7 @@ impl Table {
     }
 
     /// Returns, for each GPU, the better of its direct path to the NIC and the path through the GPU next to the NIC.
-    fn exits_to(&self, reach: &Reach, nic: DeviceId, nic_rate: u64) -> Vec<(u64, u64, Exit)> {
+    fn exits_to(&self, reach: &Reach, nic: DeviceId, nic_rate: u64) -> Vec<(u64, u64, NicPath)> {
         let direct = |&gpu: &DeviceId| {
             let way = reach.between(nic, gpu).expect("a machine hangs together");
             (way.rate.as_bps().min(nic_rate), u64::from(way.hops), way.closeness)
@@ -112,23 +112,23 @@ impl Table {
         let ways: Vec<_> = self.gpus.iter().map(direct).collect();
         let nearest = |&gpu: &usize| (ways[gpu].2, ways[gpu].1);
         let proxy = (0..ways.len()).min_by_key(nearest).expect("a machine has a GPU");
-        let best = |(gpu, &(rate, hops, closeness)): (usize, &(u64, u64, Closeness))| {
+        let best = |(gpu, &(rate, hops, closeness)): (usize, &(u64, u64, PathType))| {
             let (peer_rate, peer_hops, over) = self.pair(gpu, proxy);
             let through = peer_rate.min(ways[proxy].0);
             let is_better = gpu != proxy
-                && over == Closeness::Nvlink
-                && closeness >= Closeness::HostBridge
+                && over == PathType::Nvlink
+                && closeness >= PathType::HostBridge
                 && closeness > ways[proxy].2
                 && through >= rate;
             match is_better {
-                true => (through, peer_hops + ways[proxy].1, Exit::Through(self.gpus[proxy])),
-                false => (rate, hops, Exit::Direct(closeness)),
+                true => (through, peer_hops + ways[proxy].1, NicPath::Through(self.gpus[proxy])),
+                false => (rate, hops, NicPath::Direct(closeness)),
             }
         };
         ways.iter().enumerate().map(best).collect()
     }
 
-    fn pair(&self, a: usize, b: usize) -> (u64, u64, Closeness) {
+    fn pair(&self, a: usize, b: usize) -> (u64, u64, PathType) {
         self.pairs[a * self.gpus.len() + b]
     }
 
@@ -167,7 +167,7 @@ impl Table {
         let exit_cost = |gpu: usize| {
             let (rate, hops, exit) = exits[gpu];
             // NICs access GPU memory slowly over a CPU, so this costs more than the same path between GPUs.
-            let far = matches!(exit, Exit::Direct(Closeness::HostBridge | Closeness::System));
+            let far = matches!(exit, NicPath::Direct(PathType::HostBridge | PathType::System));
             (rate >= exit_rate).then_some(4 * hops + if far { 2 * NON_NVLINK_COST } else { 0 })
         };
         let full = (1usize << count) - 1;
@@ -183,7 +183,7 @@ impl Table {
                     let costs = fast.filter_map(|next| {
                         let (rest, _) = best[(set | 1 << next) * count + next]?;
                         let (_, hops, closeness) = self.pair(last, next);
-                        let far = if closeness == Closeness::Nvlink { 0 } else { NON_NVLINK_COST };
+                        let far = if closeness == PathType::Nvlink { 0 } else { NON_NVLINK_COST };
                         Some((rest + far + 4 * hops + uses[last * count + next], next))
                     });
                     costs.min()
@@ -236,7 +236,7 @@ impl Table {
             head: head.2,
             tail: tail.2,
             rate: BitRate::bps(slowest).expect("every link has a rate"),
-            closeness: pairs().map(|pair| pair.2).max().unwrap_or(Closeness::Nvlink),
+            closeness: pairs().map(|pair| pair.2).max().unwrap_or(PathType::Nvlink),
         }
     }
 }

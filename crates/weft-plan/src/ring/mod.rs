@@ -11,7 +11,7 @@ mod tree;
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-pub use intra::{Exit, Ring, rings_as_listed, rings_on_rails};
+pub use intra::{NicPath, Ring, rings_as_listed, rings_on_rails};
 pub use share::{Shares, shares};
 pub(crate) use tree::binary;
 pub use tree::{Tree, double_tree, tree_as_listed};
@@ -45,7 +45,7 @@ pub fn server_order(cluster: &Cluster, job: &[ServerId]) -> Vec<ServerId> {
 
 /// One transfer between servers, with the rails of its sender and receiver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Hop {
+pub struct Transfer {
     /// The sending server and its rail.
     pub from: (ServerId, usize),
     /// The receiving server and its rail.
@@ -53,13 +53,13 @@ pub struct Hop {
 }
 
 /// Returns the transfers of every ring around `order`; none for a single server.
-pub fn ring_hops(order: &[ServerId], rings: &[Ring]) -> Vec<Hop> {
+pub fn ring_hops(order: &[ServerId], rings: &[Ring]) -> Vec<Transfer> {
     if order.len() < 2 {
         return Vec::new();
     }
     let next = order.iter().cycle().skip(1);
     let pairs: Vec<_> = order.iter().copied().zip(next.copied()).collect();
-    let hop = |ring: &Ring, (a, b)| Hop { from: (a, ring.rail_out), to: (b, ring.rail_in) };
+    let hop = |ring: &Ring, (a, b)| Transfer { from: (a, ring.rail_out), to: (b, ring.rail_in) };
     rings.iter().flat_map(|ring| pairs.iter().map(move |&pair| hop(ring, pair))).collect()
 }
 

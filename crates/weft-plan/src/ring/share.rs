@@ -1,6 +1,6 @@
 //! The share of the traffic between servers that leaves its rail, block or leaf.
 
-use super::Hop;
+use super::Transfer;
 use crate::cluster::Cluster;
 
 /// Transfers between servers, by what they cross. In a ring all transfers carry the same number of bytes, so
@@ -22,8 +22,8 @@ pub struct Shares {
 ///
 /// # Panics
 /// If a transfer names a server or rail that the cluster does not have.
-pub fn shares(cluster: &Cluster, hops: &[Hop]) -> Shares {
-    hops.iter().fold(Shares::default(), |sum, &Hop { from, to }| Shares {
+pub fn shares(cluster: &Cluster, hops: &[Transfer]) -> Shares {
+    hops.iter().fold(Shares::default(), |sum, &Transfer { from, to }| Shares {
         transfers: sum.transfers + 1,
         cross_rail: sum.cross_rail + u64::from(from.1 != to.1),
         cross_block: sum.cross_block + u64::from(cluster.block(from.0) != cluster.block(to.0)),

@@ -5,7 +5,7 @@ use weft_topo::build::{FatTree, Rail};
 use weft_units::Seed;
 
 use super::*;
-use crate::machine::{Closeness, DeviceKind, LinkKind, Machine, MachineBuilder, read_nccl};
+use crate::machine::{DeviceKind, LinkKind, Machine, MachineBuilder, PathType, read_nccl};
 use crate::testing::{astral_machine, on_shape};
 
 fn blocks_of(names: &[(&str, &str)]) -> Cluster {
@@ -77,9 +77,9 @@ fn rings_enter_and_leave_a_server_beside_their_nic() {
         assert_eq!((ring.rail_in, ring.rail_out), (rail, rail));
         assert_eq!(ring.gpus[0], machine.gpus()[rail], "the GPU on the NIC's PCIe switch");
         assert_eq!(ring.gpus.iter().collect::<BTreeSet<_>>().len(), 8);
-        assert_eq!(ring.closeness, Closeness::Nvlink);
-        assert_eq!(ring.head, Exit::Direct(Closeness::OneSwitch));
-        assert_eq!(ring.tail, Exit::Through(machine.gpus()[rail]));
+        assert_eq!(ring.closeness, PathType::Nvlink);
+        assert_eq!(ring.head, NicPath::Direct(PathType::OneSwitch));
+        assert_eq!(ring.tail, NicPath::Through(machine.gpus()[rail]));
         assert_eq!(ring.rate.as_bps(), 400_000_000_000, "the NIC is the slowest part");
     }
 }
@@ -91,7 +91,7 @@ fn where_two_gpus_share_a_switch_with_the_nic_they_are_head_and_tail() {
     let mut ends = [names(&machine, &rings[0])[0].clone(), names(&machine, &rings[0])[3].clone()];
     ends.sort();
     assert_eq!(ends, ["0000:10:1c.0", "0000:10:1d.0"]);
-    assert_eq!(rings[1].tail, Exit::Direct(Closeness::OneSwitch));
+    assert_eq!(rings[1].tail, NicPath::Direct(PathType::OneSwitch));
 }
 
 #[test]

@@ -5,7 +5,7 @@
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::Hop;
+use super::Transfer;
 use crate::cluster::{Cluster, ServerId};
 
 /// A tree over servers.
@@ -19,8 +19,8 @@ pub struct Tree {
 
 impl Tree {
     /// Returns the transfers of a reduction to the root and of the broadcast back, on one rail.
-    pub fn hops(&self, rail: usize) -> Vec<Hop> {
-        let hop = |from, to| Hop { from: (from, rail), to: (to, rail) };
+    pub fn hops(&self, rail: usize) -> Vec<Transfer> {
+        let hop = |from, to| Transfer { from: (from, rail), to: (to, rail) };
         self.edges
             .iter()
             .flat_map(|&(child, parent)| [hop(child, parent), hop(parent, child)])

@@ -55,7 +55,7 @@ pub struct TapPort {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Up,
-    /// `true` if the tenant has set its interface down. Retried at the next `attend`.
+    /// `true` if the tenant has set its interface down. Retried at the next `service`.
     Down,
     /// The interface was deleted.
     Gone,
@@ -194,7 +194,7 @@ impl Port for TapPort {
         self.readiness.as_fd()
     }
 
-    fn attend(&mut self, now: Instant) -> Result<(), PortError> {
+    fn service(&mut self, now: Instant) -> Result<(), PortError> {
         if now.since(self.trimmed) >= TRIM {
             self.trimmed = now;
             self.pool.trim();
@@ -262,7 +262,7 @@ impl Port for TapPort {
     fn claim(&mut self, len: u32, turn: Turn, _staging: Staging) -> Option<Slot> {
         let (spare, spare_memory) = match turn {
             Turn::Next => (0, 0),
-            Turn::Early => (1, crate::MAX_FRAME as usize),
+            Turn::OutOfOrder => (1, crate::MAX_FRAME as usize),
         };
         let held = self.claimed.len() + self.waiting.len() + spare;
         let memory = self.claimed_memory + spare_memory;
@@ -314,7 +314,7 @@ impl Port for TapPort {
         }
     }
 
-    fn settle(&mut self) {
+    fn return_buffers(&mut self) {
         let _ = self.write_waiting();
         for frame in std::mem::take(&mut self.claimed) {
             self.put_claimed(frame.1);

@@ -243,7 +243,7 @@ impl Port for VhostPort {
         self.readiness.as_fd()
     }
 
-    fn attend(&mut self, now: Instant) -> Result<(), PortError> {
+    fn service(&mut self, now: Instant) -> Result<(), PortError> {
         if now.since(self.trimmed) >= TRIM {
             self.trimmed = now;
             self.device.pool.trim();
@@ -355,7 +355,7 @@ impl Port for VhostPort {
         delivered
     }
 
-    fn settle(&mut self) {
+    fn return_buffers(&mut self) {
         let _ = self.deliver();
         for queue in [RECEIVES, SENDS] {
             self.device.return_buffers(queue);
@@ -376,6 +376,6 @@ impl Port for VhostPort {
 
 impl Drop for VhostPort {
     fn drop(&mut self) {
-        self.settle();
+        self.return_buffers();
     }
 }

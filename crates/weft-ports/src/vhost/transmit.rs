@@ -166,7 +166,7 @@ impl Transmit {
         out: &mut [u8],
         reading: Reading,
     ) -> Result<(), PortError> {
-        if reading == Reading::Again && self.custody == Custody::Probation {
+        if reading == Reading::Retransmission && self.custody == Custody::Probation {
             self.decide_custody(scene, token);
         }
         let held = self.held.get(token.0 as usize).ok_or(PortError::Unknown)?;

@@ -189,7 +189,7 @@ impl FrontEnd {
         files: &[std::os::fd::BorrowedFd<'_>],
     ) -> Result<(), PortError> {
         self.send(request, body, files);
-        port.attend(Instant::EPOCH)
+        port.service(Instant::EPOCH)
     }
 
     pub(crate) fn send(&self, request: u32, body: &[u8], files: &[std::os::fd::BorrowedFd<'_>]) {

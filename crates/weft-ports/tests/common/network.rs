@@ -49,7 +49,7 @@ pub(crate) fn forward(
     while !done.load(Ordering::Relaxed) {
         let now = Instant::from_nanos(u64::try_from(started.elapsed().as_nanos()).unwrap());
         for (port, wire) in [&mut *a, &mut *b].into_iter().zip(&mut wires) {
-            if let Err(error) = port.attend(now) {
+            if let Err(error) = port.service(now) {
                 wire.reports.push(error.to_string());
             }
         }

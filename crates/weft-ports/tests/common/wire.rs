@@ -97,19 +97,19 @@ impl Wire {
         let ahead = self.rng.index(self.weather.reordering.max(1)).min(self.packets.len() - 1);
         let (frame, offset, reading) = self.packets.remove(ahead).unwrap();
         let is_next = self.frames.first_key_value().is_some_and(|(&first, _)| first == frame);
-        let turn = if is_next { Turn::Next } else { Turn::Early };
+        let turn = if is_next { Turn::Next } else { Turn::OutOfOrder };
         let crossing = self.frames.get_mut(&frame).unwrap();
         let mut piece = vec![0; PACKET.min(crossing.len - offset) as usize];
         if let Err(error) = from.read(crossing.token, offset, &mut piece, reading) {
             self.reports.push(error.to_string());
         }
         if self.rng.chance(self.weather.loss, 1_000) {
-            self.packets.push_back((frame, offset, Reading::Again));
+            self.packets.push_back((frame, offset, Reading::Retransmission));
             return true;
         }
         let Some(slot) = crossing.slot.or_else(|| to.claim(crossing.len, turn, Staging::InPlace))
         else {
-            self.packets.push_back((frame, offset, Reading::Again));
+            self.packets.push_back((frame, offset, Reading::Retransmission));
             return false;
         };
         crossing.slot = Some(slot);

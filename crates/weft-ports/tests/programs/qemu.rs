@@ -76,7 +76,7 @@ fn a_linux_guest_receives_and_sends_a_file_whole_over_a_lossy_network_and_an_upg
         let counters = port.counters();
         // Half of the file has arrived when the port's process ends and another replaces it.
         drop(port);
-        tap.settle();
+        tap.return_buffers();
         let mut port = VhostPort::open(&config).unwrap();
         let after = forward([&mut tap, &mut port], weather, &done);
         let said = guest.join().unwrap();

@@ -111,7 +111,7 @@ pub fn front_end(bytes: &[u8]) -> bool {
 fn converse(meeting: &Meeting, bytes: &[u8]) -> bool {
     let config = VhostConfig { role: Role::Connect, ..VhostConfig::at(&meeting.path) };
     let mut port = VhostPort::open(&config).unwrap();
-    port.attend(Instant::EPOCH).unwrap();
+    port.service(Instant::EPOCH).unwrap();
     let mut stream = meeting.accept().unwrap();
     let memory = File::from(memfd_create("guest", MemfdFlags::CLOEXEC).unwrap());
     ftruncate(&memory, 1 << 16).unwrap();
@@ -119,14 +119,14 @@ fn converse(meeting: &Meeting, bytes: &[u8]) -> bool {
     let mut was_up = false;
     for script in bytes.chunks_exact(8) {
         send_request(&stream, script, &memory, &event);
-        let _ = port.attend(Instant::EPOCH);
+        let _ = port.service(Instant::EPOCH);
         // A port that disconnected reconnects.
         if let Some(again) = meeting.accept() {
             stream = again;
         }
         was_up |= port.is_up();
         while let Ok(Some(sent)) = port.take(Instant::EPOCH) {
-            let _ = port.read(sent.token, 0, &mut [0; 100], weft_vpc::Reading::Again);
+            let _ = port.read(sent.token, 0, &mut [0; 100], weft_vpc::Reading::Retransmission);
         }
         if let Some(slot) = port.claim(u32::from(script[7]) * 100, Turn::Next, Staging::InPlace) {
             let _ = port.place(slot, 0, &[1; 100]);

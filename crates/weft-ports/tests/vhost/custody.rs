@@ -52,17 +52,20 @@ fn a_guest_that_keeps_its_buffers_is_trusted_after_the_first_retransmission() {
         (read(&mut a, token, Reading::First), a.port.custody()),
         (bytes.clone(), Custody::Probation)
     );
-    assert_eq!((read(&mut a, token, Reading::Again), a.port.custody()), (bytes, Custody::Guest));
+    assert_eq!(
+        (read(&mut a, token, Reading::Retransmission), a.port.custody()),
+        (bytes, Custody::Guest)
+    );
     // Nothing is copied any more: reads return the bytes in the guest's buffer.
     let (token, mut bytes) = sent(&mut a, 2);
     let slot = 1;
     assert!(a.guest.front.read(Guest::send_buffer(slot), LEN) == bytes);
     a.guest.front.write(Guest::send_buffer(slot) + 2_000, b"changed");
     bytes[2_000..2_007].copy_from_slice(b"changed");
-    assert!(read(&mut a, token, Reading::Again) == bytes);
+    assert!(read(&mut a, token, Reading::Retransmission) == bytes);
     // The head that the switch checked does not change.
     a.guest.front.write(Guest::send_buffer(slot), &[0xff; HEAD_LEN as usize]);
-    assert!(read(&mut a, token, Reading::Again) == bytes);
+    assert!(read(&mut a, token, Reading::Retransmission) == bytes);
 }
 
 #[test]
@@ -73,9 +76,9 @@ fn a_guest_that_uses_buffers_early_is_detected_and_its_frames_stay_whole() {
     assert!(read(&mut a, first, Reading::First) == bytes);
     // A driver that reuses its buffers before they return.
     a.guest.front.write(Guest::send_buffer(0) + 1_000, b"another frame");
-    assert!(read(&mut a, first, Reading::Again) == bytes);
+    assert!(read(&mut a, first, Reading::Retransmission) == bytes);
     assert_eq!((a.port.custody(), a.port.counters().recycled_early), (Custody::Copies, 1));
-    assert!(read(&mut a, second, Reading::Again) == others);
+    assert!(read(&mut a, second, Reading::Retransmission) == others);
     // Its buffers return at once, now and for each later frame.
     a.port.flush().unwrap();
     assert_eq!(a.guest.reap(), 2);
@@ -83,14 +86,14 @@ fn a_guest_that_uses_buffers_early_is_detected_and_its_frames_stay_whole() {
     a.port.flush().unwrap();
     assert_eq!(a.guest.reap(), 1);
     a.guest.front.write(Guest::send_buffer(1), &[0xff; LEN]);
-    assert!(read(&mut a, third, Reading::Again) == bytes);
+    assert!(read(&mut a, third, Reading::Retransmission) == bytes);
 }
 
 #[test]
 fn after_three_timeouts_the_guest_has_its_buffer_and_the_frame_is_a_copy() {
     let mut a = tenant("overdue", 64, USUAL, 1_536);
     let (token, _) = sent(&mut a, 1);
-    read(&mut a, token, Reading::Again);
+    read(&mut a, token, Reading::Retransmission);
     a.port.release(token);
     let (late, bytes) = sent(&mut a, 2);
     let after = Duration::from_millis(28);
@@ -100,7 +103,7 @@ fn after_three_timeouts_the_guest_has_its_buffer_and_the_frame_is_a_copy() {
     assert_eq!((a.guest.reap(), a.port.counters().overdue), (2, 1));
     a.guest.front.write(Guest::send_buffer(0), &[0xff; LEN]);
     a.guest.front.write(Guest::send_buffer(1), &[0xff; LEN]);
-    assert!(read(&mut a, late, Reading::Again) == bytes);
+    assert!(read(&mut a, late, Reading::Retransmission) == bytes);
     a.port.release(late);
     a.port.flush().unwrap();
     assert_eq!((a.guest.front.returned(SENDS), a.port.holdings().taken), (vec![], 0));
@@ -127,11 +130,11 @@ fn no_more_than_the_window_is_taken_and_room_wakes_the_thread() {
         taken.push(sent.token);
     }
     assert_eq!(taken.len(), 100);
-    a.port.attend(millis(0)).unwrap();
+    a.port.service(millis(0)).unwrap();
     assert!(!readable(&a));
     a.port.release(taken[50]);
     assert!(readable(&a));
-    a.port.attend(millis(0)).unwrap();
+    a.port.service(millis(0)).unwrap();
     assert!(a.port.take(millis(0)).unwrap().is_some());
     assert!(a.port.take(millis(0)).unwrap().is_none());
 }

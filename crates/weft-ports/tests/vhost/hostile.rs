@@ -17,7 +17,7 @@ use crate::{Tenant, frame, millis, sent_part, tenant};
 /// Checks that the port still serves frames on queues that are set up again.
 fn works(mut a: Tenant) {
     drop(a.guest);
-    let _ = a.port.attend(millis(1));
+    let _ = a.port.service(millis(1));
     let mut guest = crate::common::guest::Guest::start(&mut a.port, &a.socket.0, 64, USUAL, 1_536);
     let bytes = frame(&mut Seed(9).rng(), 900);
     assert!(guest.send(&bytes));
@@ -25,7 +25,7 @@ fn works(mut a: Tenant) {
     let mut read = vec![0; 900];
     a.port.read(sent.token, 0, &mut read, Reading::First).unwrap();
     assert_eq!(read, bytes);
-    let slot = a.port.claim(900, Turn::Early, Staging::InPlace).unwrap();
+    let slot = a.port.claim(900, Turn::OutOfOrder, Staging::InPlace).unwrap();
     a.port.place(slot, 0, &bytes).unwrap();
     a.port.complete(slot);
     a.port.flush().unwrap();
@@ -85,12 +85,12 @@ fn rings_that_overrun_or_offer_twice_or_from_nowhere_stop() {
 fn buffers_to_receive_into_are_held_to_the_same_rules() {
     let mut b = tenant("receive", 4, USUAL, 1_536);
     let held: Vec<_> =
-        (0..4).map(|_| b.port.claim(500, Turn::Early, Staging::InPlace).unwrap()).collect();
+        (0..4).map(|_| b.port.claim(500, Turn::OutOfOrder, Staging::InPlace).unwrap()).collect();
     held.iter().for_each(|&slot| b.port.cancel(slot));
     let mut b = tenant("receive-2", 4, USUAL, 1_536);
     let table = b.guest.front.queues[RECEIVES].table;
     b.guest.front.describe(table, 0, (BUFFERS, 1_536, 0, 0));
-    assert_eq!(b.port.claim(500, Turn::Early, Staging::InPlace), None);
+    assert_eq!(b.port.claim(500, Turn::OutOfOrder, Staging::InPlace), None);
     let report = b.port.flush().unwrap_err();
     assert!(matches!(report, PortError::Ring { queue: "receiving", .. }), "{report}");
     works(b);
@@ -108,7 +108,7 @@ fn nothing_of_a_private_frame_is_in_the_guests_memory_before_it_is_complete() {
     let [denied, allowed] = [4_000, 3_000].map(|len| frame(&mut rng, len));
     let mut claim = |bytes: &[u8]| {
         let len = u32::try_from(bytes.len()).unwrap();
-        let slot = b.port.claim(len, Turn::Early, Staging::Private).unwrap();
+        let slot = b.port.claim(len, Turn::OutOfOrder, Staging::Private).unwrap();
         b.port.place(slot, 0, bytes).unwrap();
         slot
     };
@@ -146,7 +146,7 @@ fn many_chains_without_a_frame_neither_hold_up_others_nor_the_frame_behind_them(
 
     let mut a = tenant("bad-frames", 256, USUAL, 1_536);
     let table = a.guest.front.queues[SENDS].table;
-    a.port.attend(millis(0)).unwrap();
+    a.port.service(millis(0)).unwrap();
     assert_eq!(a.port.take(millis(0)).unwrap(), None);
     for head in 0..250 {
         a.guest.front.describe(table, head, (BUFFERS, if head < 249 { 20 } else { 100 }, 0, 0));
@@ -158,7 +158,7 @@ fn many_chains_without_a_frame_neither_hold_up_others_nor_the_frame_behind_them(
         let mut fds = [PollFd::from_borrowed_fd(a.port.fd(), PollFlags::IN)];
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         assert_eq!(poll(&mut fds, Some(&now)), Ok(1), "asleep with a frame to take");
-        a.port.attend(millis(0)).unwrap();
+        a.port.service(millis(0)).unwrap();
         turns += 1;
         if a.port.take(millis(0)).unwrap().is_some() {
             break;
@@ -189,7 +189,7 @@ fn descriptors_that_change_after_the_frame_was_taken_harm_only_the_frame() {
     // The first retransmission makes the guest trusted.
     assert!(a.guest.send(&bytes));
     let first = a.port.take(millis(0)).unwrap().unwrap();
-    a.port.read(first.token, 0, &mut [0; 100], Reading::Again).unwrap();
+    a.port.read(first.token, 0, &mut [0; 100], Reading::Retransmission).unwrap();
     let [sent, _] = [(); 2].map(|()| {
         assert!(a.guest.send(&bytes));
         a.port.take(millis(0)).unwrap().unwrap()
@@ -198,7 +198,7 @@ fn descriptors_that_change_after_the_frame_was_taken_harm_only_the_frame() {
     let table = a.guest.front.queues[SENDS].table;
     a.guest.front.describe(table, 4, (MEMORY - 4, 1_000, NEXT, 5));
     let mut read = vec![1; 2_000];
-    let report = a.port.read(sent.token, 1_000, &mut read, Reading::Again).unwrap_err();
+    let report = a.port.read(sent.token, 1_000, &mut read, Reading::Retransmission).unwrap_err();
     assert!(matches!(report, PortError::Unreadable));
     assert_eq!((read, a.port.counters().unreadable), (vec![0; 2_000], 1));
     a.port.release(sent.token);
@@ -210,7 +210,7 @@ fn memory_whose_file_is_cut_short_ends_the_connection_and_not_the_process() {
     let mut a = tenant("withdrawn", 64, USUAL, 1_536);
     assert!(a.guest.send(&frame(&mut Seed(1).rng(), 3_000)));
     let sent = a.port.take(millis(0)).unwrap().unwrap();
-    let slot = a.port.claim(500, Turn::Early, Staging::InPlace).unwrap();
+    let slot = a.port.claim(500, Turn::OutOfOrder, Staging::InPlace).unwrap();
     ftruncate(&a.guest.front.file, 0).unwrap();
     let _ = a.port.read(sent.token, 0, &mut vec![0; 3_000], Reading::First);
     let _ = a.port.place(slot, 0, &[1; 500]);
@@ -318,11 +318,11 @@ fn a_front_end_shares_as_many_regions_as_its_port_allows() {
 fn half_a_message_blocks_nothing_and_no_message_ends_the_connection() {
     let mut a = tenant("half", 64, USUAL, 1_536);
     a.guest.front.stream.write_all(&[1, 0, 0, 0, 1, 0]).unwrap();
-    a.port.attend(millis(0)).unwrap();
+    a.port.service(millis(0)).unwrap();
     assert!(a.guest.send(&frame(&mut Seed(1).rng(), 100)));
     assert!(a.port.take(millis(0)).unwrap().is_some());
     a.guest.front.stream.write_all(&[0xff; 20]).unwrap();
-    let report = a.port.attend(millis(0)).unwrap_err().to_string();
+    let report = a.port.service(millis(0)).unwrap_err().to_string();
     assert!(report.contains("no message") && !a.port.is_up(), "{report}");
     works(a);
 }
@@ -364,7 +364,7 @@ fn corrupt(a: &mut Tenant, rng: &mut Rng) {
                 front.try_send_request(&mut a.port, request::SET_VRING_NUM, &size.concat(), &[]);
         }
         _ => {
-            let _ = a.port.attend(millis(0));
+            let _ = a.port.service(millis(0));
             front.start_queue_again(&mut a.port, queue);
         }
     }
@@ -385,12 +385,13 @@ fn a_corrupting_guest_neither_stops_the_process_nor_harms_its_neighbour() {
             }
             for sent in &tokens {
                 let offset = rng.next_u32() % sent.len;
-                let reading = if rng.chance(1, 2) { Reading::First } else { Reading::Again };
+                let reading =
+                    if rng.chance(1, 2) { Reading::First } else { Reading::Retransmission };
                 let _ = mad.port.read(sent.token, offset, &mut [0; 1_400], reading);
             }
             slots.extend(mad.port.claim(
                 26 + rng.next_u32() % 60_000,
-                Turn::Early,
+                Turn::OutOfOrder,
                 Staging::InPlace,
             ));
             for &slot in &slots {

@@ -14,7 +14,7 @@ fn packets_are_placed_as_they_arrive_and_shown_in_order_with_one_interrupt() {
     let frames: Vec<_> = (0..3).map(|_| frame(&mut rng, 200)).collect();
     // The frames arrive in the order 3, 1, 2, which take descriptors 0, 1, 2.
     let [third, first, second] = [2, 0, 1].map(|at: usize| {
-        let slot = b.port.claim(200, Turn::Early, Staging::InPlace).unwrap();
+        let slot = b.port.claim(200, Turn::OutOfOrder, Staging::InPlace).unwrap();
         b.port.place(slot, 100, &frames[at][100..]).unwrap();
         b.port.place(slot, 0, &frames[at][..100]).unwrap();
         slot
@@ -47,7 +47,7 @@ fn with_event_idx_the_guest_selects_the_buffer_after_which_it_wants_an_interrupt
     b.guest.front.memory.store(2_u16, event, Ordering::Release).unwrap();
     let mut interrupts = vec![];
     for _ in 0..4 {
-        let slot = b.port.claim(64, Turn::Early, Staging::InPlace).unwrap();
+        let slot = b.port.claim(64, Turn::OutOfOrder, Staging::InPlace).unwrap();
         b.port.place(slot, 0, &frame(&mut Seed(1).rng(), 64)).unwrap();
         b.port.complete(slot);
         b.port.flush().unwrap();
@@ -60,13 +60,13 @@ fn with_event_idx_the_guest_selects_the_buffer_after_which_it_wants_an_interrupt
 #[test]
 fn a_cancelled_buffer_goes_to_the_next_frame() {
     let mut b = tenant("cancel", 8, USUAL, 1_536);
-    let dropped = b.port.claim(4_000, Turn::Early, Staging::InPlace).unwrap();
+    let dropped = b.port.claim(4_000, Turn::OutOfOrder, Staging::InPlace).unwrap();
     b.port.cancel(dropped);
-    let slot = b.port.claim(1_000, Turn::Early, Staging::InPlace).unwrap();
+    let slot = b.port.claim(1_000, Turn::OutOfOrder, Staging::InPlace).unwrap();
     let sent = frame(&mut Seed(1).rng(), 1_000);
     b.port.place(slot, 0, &sent).unwrap();
     b.port.complete(slot);
-    let slot = b.port.claim(2_000, Turn::Early, Staging::InPlace).unwrap();
+    let slot = b.port.claim(2_000, Turn::OutOfOrder, Staging::InPlace).unwrap();
     b.port.complete(slot);
     b.port.flush().unwrap();
     let returned = b.guest.front.returned(RECEIVES);
@@ -81,7 +81,7 @@ fn the_frame_that_all_others_wait_for_gets_a_buffer_although_they_hold_all() {
     // The first frame is late; the others fill the ring.
     let early: Vec<_> = frames[1..]
         .iter()
-        .map(|frame| (b.port.claim(1_500, Turn::Early, Staging::InPlace).unwrap(), frame))
+        .map(|frame| (b.port.claim(1_500, Turn::OutOfOrder, Staging::InPlace).unwrap(), frame))
         .collect();
     for &(slot, frame) in &early {
         b.port.place(slot, 0, frame).unwrap();
@@ -94,7 +94,7 @@ fn the_frame_that_all_others_wait_for_gets_a_buffer_although_they_hold_all() {
     b.guest.receive();
     assert_eq!(b.guest.received.len(), 16);
     // The evicted frame waits for buffers, which the guest has made available again.
-    b.port.attend(millis(1)).unwrap();
+    b.port.service(millis(1)).unwrap();
     b.guest.receive();
     let received: Vec<_> = b.guest.received.iter().map(|frame| sent_part(frame)).collect();
     let sent: Vec<_> = frames.iter().map(|frame| &frame[12..]).collect();
@@ -118,7 +118,7 @@ fn a_slow_guest_makes_the_sender_wait_and_costs_no_memory() {
             b.port.complete(slot);
             gathered += 1;
         }
-        assert_eq!(b.port.claim(1_500, Turn::Early, Staging::InPlace), None);
+        assert_eq!(b.port.claim(1_500, Turn::OutOfOrder, Staging::InPlace), None);
         b.port.flush().unwrap();
     }
     assert_eq!(gathered, 1);

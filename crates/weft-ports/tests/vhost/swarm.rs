@@ -35,7 +35,7 @@ fn disturb(a: &mut Tenant, b: &mut Tenant, next: &mut usize, now: u64, rng: &mut
         8..12 => {
             if let Some(slot) = b.port.claim(
                 26 + rng.next_u32() % 9_000,
-                weft_vpc::Turn::Early,
+                weft_vpc::Turn::OutOfOrder,
                 weft_vpc::Staging::InPlace,
             ) {
                 b.port.cancel(slot);
@@ -70,8 +70,8 @@ fn every_frame_arrives_once_and_in_order_whatever_happens_to_guests() {
             let before = next;
             disturb(&mut a, &mut b, &mut next, turn, &mut rng);
             restarts += u64::from(next != before);
-            a.port.attend(millis(turn)).unwrap();
-            b.port.attend(millis(turn)).unwrap();
+            a.port.service(millis(turn)).unwrap();
+            b.port.service(millis(turn)).unwrap();
             wire.turn(&mut a.port, &mut b.port, millis(turn));
             if rng.chance(2, 3) {
                 b.guest.receive();

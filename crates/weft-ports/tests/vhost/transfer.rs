@@ -22,8 +22,8 @@ fn carry(a: &mut Tenant, b: &mut Tenant, longest: usize, count: usize, seed: u64
         while next < count && a.guest.send(&frames[next]) {
             next += 1;
         }
-        a.port.attend(millis(turns)).unwrap();
-        b.port.attend(millis(turns)).unwrap();
+        a.port.service(millis(turns)).unwrap();
+        b.port.service(millis(turns)).unwrap();
         wire.turn(&mut a.port, &mut b.port, millis(turns));
         b.guest.receive();
         turns += 1;

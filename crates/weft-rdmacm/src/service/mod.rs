@@ -133,7 +133,7 @@ fn now() -> Instant {
 
 fn random_seed() -> Outcome<Seed> {
     let mut bytes = [0; 8];
-    getrandom::fill(&mut bytes).map_err(std::io::Error::from)?;
+    getrandom::fill(&mut bytes).map_err(io::Error::from)?;
     Ok(Seed(u64::from_ne_bytes(bytes)))
 }
 

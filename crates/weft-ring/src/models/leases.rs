@@ -51,7 +51,7 @@ fn nobody_is_at_work_with_what_was_recalled() {
         let there = Rc::clone(&region);
         let borrows = thread::spawn(move || {
             let mut lent = None;
-            borrower.hear(|number, terms| lent = Some((number, terms)));
+            borrower.take_leases(|number, terms| lent = Some((number, terms)));
             if let Some((number, _)) = lent {
                 // Twice, because the lender may wait for the first.
                 for byte in 1..=2 {
@@ -80,7 +80,7 @@ fn terms_that_are_worked_by_are_of_one_lease() {
         lender.lend(1, &terms(1));
         let borrows = thread::spawn(move || {
             let mut lent = None;
-            borrower.hear(|number, terms| lent = Some((number, terms)));
+            borrower.take_leases(|number, terms| lent = Some((number, terms)));
             if let Some((number, heard)) = lent {
                 borrower.work(number, || {
                     assert_eq!(heard, terms(heard.key), "of two leases");
@@ -103,9 +103,9 @@ fn a_lease_that_was_given_is_heard() {
         let (mut lender, mut borrower) = (Lender::new(table.clone()), Borrower::new(table));
         let lends = thread::spawn(move || lender.lend(1, &terms(1)));
         let mut heard = 0;
-        borrower.hear(|_, _| heard += 1);
+        borrower.take_leases(|_, _| heard += 1);
         lends.join().unwrap();
-        borrower.hear(|_, _| heard += 1);
+        borrower.take_leases(|_, _| heard += 1);
         assert_eq!(heard, 1);
     });
 }

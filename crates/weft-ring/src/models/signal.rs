@@ -18,13 +18,13 @@ fn whoever_sleeps_is_woken_for_what_it_missed() {
             let memory = memory.clone();
             thread::spawn(move || {
                 memory.word(at).store(1, Ordering::Relaxed);
-                if signal::is_asked::<Model>(memory.word(FLAG)) {
+                if signal::is_armed::<Model>(memory.word(FLAG)) {
                     memory.word(DOORBELL).store(1, Ordering::Release);
                 }
             })
         };
         let others = [bring(BOX), bring(BOX + 4)];
-        signal::ask::<Model>(memory.word(FLAG));
+        signal::arm::<Model>(memory.word(FLAG));
         let nothing = [BOX, BOX + 4].map(|at| memory.word(at).load(Ordering::Relaxed) == 0);
         others.into_iter().for_each(|other| other.join().unwrap());
         let rung = memory.word(DOORBELL).load(Ordering::Acquire) == 1;
@@ -37,9 +37,9 @@ fn whoever_sleeps_is_woken_for_what_it_missed() {
 fn a_question_is_withdrawn_or_answered() {
     check(|| {
         let memory = Model::new([FLAG], [], 0..0);
-        signal::ask::<Model>(memory.word(FLAG));
+        signal::arm::<Model>(memory.word(FLAG));
         let there = memory.clone();
-        let answers = thread::spawn(move || signal::is_asked::<Model>(there.word(FLAG)));
+        let answers = thread::spawn(move || signal::is_armed::<Model>(there.word(FLAG)));
         let withdrawn = signal::withdraw::<Model>(memory.word(FLAG));
         assert_ne!(withdrawn, answers.join().unwrap(), "both or neither");
     });

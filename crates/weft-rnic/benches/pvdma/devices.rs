@@ -102,5 +102,5 @@ fn device() -> Device {
         max_connections: 1 << 16,
     };
     let seed = Seed(1);
-    Device::new(Limits::default(), config, seed, Secret::repeatable(seed)).expect("a profile")
+    Device::new(Limits::default(), config, seed, Secret::from_seed(seed)).expect("a profile")
 }

@@ -55,7 +55,7 @@ impl Device {
         let sent = self.carriers.send_at_once(now, connection, message, &mut transmit);
         let Some(payload) = sent else { return false };
         transmit.context = Some(*context);
-        transmit.packet.announce_rdma();
+        transmit.packet.set_rdma();
         transmit.payload_len = payload.len;
         transmit.rdma = Some(wqe.header(attributes.dest_qp.unwrap_or_default()));
         match wqe.inline.as_deref() {

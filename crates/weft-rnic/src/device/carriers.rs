@@ -5,8 +5,8 @@ use alloc::collections::BTreeMap;
 use core::net::SocketAddr;
 
 use weft_transport::{
-    Acknowledged, Arrival, ConnectError, ConnectionId, Direct, DirectConfig, Endpoint, Event, Flow,
-    LinkId, Message, Payload, Peer, PlacedError, SubmitError, Verdict,
+    Acknowledgement, Arrival, ConnectError, ConnectionId, ConnectionStats, Direct, DirectConfig,
+    Endpoint, Event, LinkId, Message, Payload, Peer, PlacedError, SubmitError, Verdict,
 };
 use weft_units::Instant;
 use weft_wire::Packet;
@@ -41,17 +41,17 @@ impl Carriers {
             message_queue: transport.message_queue,
             max_connections,
         });
-        let network = network.leaving_ids(Direct::FIRST_ID);
+        let network = network.with_ids_below(Direct::FIRST_ID);
         Self { network, direct, routes: BTreeMap::new(), network_held: false }
     }
 
     pub(super) fn sharing_ports(mut self) -> Self {
-        self.network = self.network.sharing_ports(1);
+        self.network = self.network.with_shared_ports(1);
         self
     }
 
     pub(super) fn keeping_forgotten(mut self) -> Self {
-        self.network = self.network.keeping_forgotten();
+        self.network = self.network.with_ended();
         self
     }
 
@@ -73,11 +73,11 @@ impl Carriers {
     }
 
     pub(super) fn hold_link(&mut self, link: LinkId) {
-        self.direct.hold(link);
+        self.direct.pause(link);
     }
 
     pub(super) fn release_link(&mut self, link: LinkId) {
-        self.direct.release(link);
+        self.direct.resume(link);
     }
 
     pub(super) fn hold_network(&mut self, held: bool) {
@@ -156,8 +156,8 @@ impl Carriers {
     }
 
     /// What a connection's payload went through in the network; `None` for one over a link.
-    pub(super) fn flow(&self, connection: ConnectionId) -> Option<Flow<'_>> {
-        if Direct::is_direct(connection) { None } else { self.network.flow(connection) }
+    pub(super) fn flow(&self, connection: ConnectionId) -> Option<ConnectionStats<'_>> {
+        if Direct::is_direct(connection) { None } else { self.network.connection_stats(connection) }
     }
 
     /// Takes in a packet that came over `link`, or over the network.
@@ -183,7 +183,7 @@ impl Carriers {
         now: Instant,
         link: LinkId,
         from: SocketAddr,
-        acknowledged: Acknowledged,
+        acknowledged: Acknowledgement,
     ) {
         let _ = self.direct.handle_acknowledged(now, link, from, acknowledged);
     }

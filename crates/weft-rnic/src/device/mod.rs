@@ -6,7 +6,9 @@ use alloc::vec::Vec;
 use core::net::SocketAddr;
 use core::ops::RangeInclusive;
 
-use weft_transport::{ConfigError, ConnectionId, Endpoint, EndpointConfig, Flow, Secret};
+use weft_transport::{
+    ConfigError, ConnectionId, ConnectionStats, Endpoint, EndpointConfig, Secret,
+};
 use weft_units::{Duration, Instant, Seed};
 
 use crate::completion::Cq;
@@ -75,7 +77,7 @@ pub struct Connection<'a> {
     /// Where it leads; `None` until it is set up.
     pub peer: Option<SocketAddr>,
     /// What its payload went through; `None` where it goes over a link of the host.
-    pub flow: Option<Flow<'a>>,
+    pub flow: Option<ConnectionStats<'a>>,
 }
 
 /// What there is of a context.
@@ -186,7 +188,7 @@ impl Device {
     }
 
     /// Lets connections to one address share what they learn of its paths
-    /// ([`Endpoint::sharing_ports`](weft_transport::Endpoint::sharing_ports)). For owners that send path `p` of every
+    /// ([`Endpoint::with_shared_ports`](weft_transport::Endpoint::with_shared_ports)). For owners that send path `p` of every
     /// queue pair from one source port.
     #[must_use]
     pub fn sharing_ports(mut self) -> Self {

@@ -2,7 +2,7 @@
 
 use core::net::SocketAddr;
 
-use weft_transport::{Admission, Arrival, ConnectionId, Forgotten, Named};
+use weft_transport::{Admission, Arrival, ConnectionId, EndedConnection, SetupClass};
 use weft_units::Instant;
 use weft_wire::SetupHeader;
 
@@ -21,20 +21,20 @@ impl Device {
         self.settle(now);
     }
 
-    /// Returns what a packet of set-up is about ([`weft_transport::Endpoint::named`]).
-    pub fn named(&self, now: Instant, arrival: &Arrival, header: &SetupHeader) -> Named {
-        self.carriers.network.named(now, arrival, header)
+    /// Returns what a packet of set-up is about ([`weft_transport::Endpoint::classify_setup`]).
+    pub fn named(&self, now: Instant, arrival: &Arrival, header: &SetupHeader) -> SetupClass {
+        self.carriers.network.classify_setup(now, arrival, header)
     }
 
     /// Answers an encrypted packet of a connection that is not known here
-    /// ([`weft_transport::Endpoint::handle_unopened`]).
+    /// ([`weft_transport::Endpoint::handle_unknown_encrypted`]).
     pub fn handle_unopened(&mut self, from: SocketAddr, connection: ConnectionId, iv: u32) {
-        self.carriers.network.handle_unopened(from, connection, iv);
+        self.carriers.network.handle_unknown_encrypted(from, connection, iv);
     }
 
     /// Returns the next connection over the network that is no more and whose last packet has left.
     #[inline]
-    pub fn poll_forgotten(&mut self) -> Option<Forgotten> {
-        self.carriers.network.poll_forgotten()
+    pub fn poll_forgotten(&mut self) -> Option<EndedConnection> {
+        self.carriers.network.poll_ended()
     }
 }

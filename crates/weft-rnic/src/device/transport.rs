@@ -2,8 +2,8 @@
 
 use weft_transport::path::PathId;
 use weft_transport::{
-    Acknowledged, Arrival, CloseReason, ConnectionId, Departure, Event as TransportEvent, LinkId,
-    Payload, Verdict,
+    Acknowledgement, Arrival, CloseReason, ConnectionId, Departure, Event as TransportEvent,
+    LinkId, Payload, Verdict,
 };
 use weft_units::Instant;
 use weft_wire::{Packet, RdmaHeader, RdmaOperation, U24};
@@ -38,7 +38,7 @@ pub struct Transmit {
     /// Bytes of payload after that.
     pub payload_len: u16,
     /// What a packet over a link says besides.
-    pub acknowledged: Option<Acknowledged>,
+    pub acknowledged: Option<Acknowledgement>,
 }
 
 /// A packet as it came over a link.
@@ -51,7 +51,7 @@ pub struct FromLink<'a> {
     /// Bytes of payload after that.
     pub payload_len: u16,
     /// What it says besides.
-    pub acknowledged: Option<Acknowledged>,
+    pub acknowledged: Option<Acknowledgement>,
 }
 
 impl Default for Transmit {
@@ -79,7 +79,7 @@ impl Transmit {
         &mut self,
         link: Option<LinkId>,
         departure: Departure,
-        acknowledged: Option<Acknowledged>,
+        acknowledged: Option<Acknowledgement>,
     ) -> Option<Payload> {
         let Departure { to, connection, path, padding, payload } = departure;
         (self.to, self.connection, self.path) = (to, connection, path);
@@ -257,7 +257,7 @@ impl Device {
                 send(&transmit, if padded { Source::Anything } else { Source::Memory(&[]) });
                 return true;
             };
-            transmit.packet.announce_rdma();
+            transmit.packet.set_rdma();
             transmit.payload_len = payload.len;
             match self.load(&payload) {
                 Load::Memory(header) => {
@@ -384,9 +384,9 @@ impl Device {
         while let Some(event) = self.carriers.poll_event() {
             match event {
                 TransportEvent::Connected { connection } => self.on_connected(now, connection),
-                TransportEvent::Sent { connection, .. }
+                TransportEvent::Acked { connection, .. }
                     if self.on_datagram_sent(now, connection) => {}
-                TransportEvent::Sent { token, .. } => match Token::unpack(token) {
+                TransportEvent::Acked { token, .. } => match Token::unpack(token) {
                     token @ Token::Request { .. } => self.on_request_sent(now, token),
                     token => self.on_answer_sent(now, token),
                 },

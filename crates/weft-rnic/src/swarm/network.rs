@@ -6,7 +6,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr, SocketAddrV4};
 
-use weft_transport::{Acknowledged, Arrival, EndpointConfig, LinkId, Secret, TransportConfig};
+use weft_transport::{Acknowledgement, Arrival, EndpointConfig, LinkId, Secret, TransportConfig};
 use weft_units::{Duration, Instant, Seed};
 use weft_wire::{Packet, RdmaHeader};
 
@@ -66,7 +66,7 @@ struct OnWire {
     link: Option<LinkId>,
     arrival: Arrival,
     bytes: Vec<u8>,
-    acknowledged: Option<Acknowledged>,
+    acknowledged: Option<Acknowledgement>,
 }
 
 /// Hosts on a network.
@@ -118,7 +118,7 @@ pub(crate) fn device(seed: u64, transport: TransportConfig, limits: Limits) -> D
         max_connections: 1024,
     };
     let seed = Seed(seed);
-    Device::new(limits, config, seed, Secret::repeatable(seed)).unwrap()
+    Device::new(limits, config, seed, Secret::from_seed(seed)).unwrap()
 }
 
 impl Network {

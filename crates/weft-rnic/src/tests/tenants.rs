@@ -60,7 +60,7 @@ fn one_too_many_is_refused_and_leaves_nothing_behind() {
         max_connections: 16,
     };
     let seed = Seed(1);
-    let mut device = Device::new(limits, endpoint, seed, Secret::repeatable(seed)).unwrap();
+    let mut device = Device::new(limits, endpoint, seed, Secret::from_seed(seed)).unwrap();
     let first = device.create_virtual(0, &[]).unwrap();
     device.create_virtual(1, &[]).unwrap();
     let object = Object::ProtectionDomain;

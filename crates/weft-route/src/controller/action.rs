@@ -47,7 +47,7 @@ pub enum Action {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]
-pub enum What {
+pub enum EventKind {
     /// An alarm began or its level rose.
     Alarm,
     /// An alarm ended.
@@ -105,14 +105,14 @@ pub struct Stats {
 }
 
 impl Stats {
-    pub(super) const fn count(&mut self, what: What) {
+    pub(super) const fn count(&mut self, what: EventKind) {
         let counter = match what {
-            What::Alarm => &mut self.alarms,
-            What::Move => &mut self.moves,
-            What::Kept => &mut self.kept,
-            What::Undo => &mut self.undone,
-            What::Refused => &mut self.refused,
-            What::GaveUp => &mut self.gave_up,
+            EventKind::Alarm => &mut self.alarms,
+            EventKind::Move => &mut self.moves,
+            EventKind::Kept => &mut self.kept,
+            EventKind::Undo => &mut self.undone,
+            EventKind::Refused => &mut self.refused,
+            EventKind::GaveUp => &mut self.gave_up,
             _ => return,
         };
         *counter = counter.saturating_add(1);
@@ -125,7 +125,7 @@ pub struct Event {
     /// The time in nanoseconds.
     pub at: u64,
     /// The kind.
-    pub what: What,
+    pub what: EventKind,
     /// The router; empty if there is none.
     pub router: String,
     /// The port, if the event concerns one.

@@ -10,7 +10,7 @@ use weft_plan::ports::{Entropy, least_busy};
 use weft_units::{Instant, Seed, prefetch};
 
 use super::job::MAX_FLOWS;
-use super::{Controller, Job, JobError, JobFlow, Pair, What};
+use super::{Controller, EventKind, Job, JobError, JobFlow, Pair};
 use crate::fabric::LinkId;
 use crate::flow::Flow;
 use crate::loads::per_mille;
@@ -102,7 +102,7 @@ impl Controller {
             full
         );
         self.keep_job(name, flows, full, index, now);
-        self.emit(What::Job, "", "", None, text, now);
+        self.emit(EventKind::Job, "", "", None, text, now);
         Ok(Announced { ports, kept, fullest: (link, full) })
     }
 

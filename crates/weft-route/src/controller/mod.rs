@@ -37,7 +37,7 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-pub use action::{Action, Event, Stats, What};
+pub use action::{Action, Event, EventKind, Stats};
 pub use announce::Announced;
 pub use job::{Job, JobError, JobFlow, Pair};
 use moved::{Barred, Episode};
@@ -52,7 +52,7 @@ use crate::installed::Prefix;
 use crate::loads::Loads;
 use crate::moves::MoveRules;
 use crate::suspects::{Sample, SuspectRules, Suspects};
-use crate::telemetry::{Doubt, PortReport, Telemetry};
+use crate::telemetry::{PortReport, Telemetry, TelemetryError};
 
 /// The thresholds, limits and times of a controller.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -205,7 +205,7 @@ impl Controller {
         let result = if report.link.index() < self.fabric.links() {
             self.telemetry.record(report, self.fabric.rate(report.link))
         } else {
-            Err(Doubt::NoSuchLink(report.link.0))
+            Err(TelemetryError::NoSuchLink(report.link.0))
         };
         let index = self.telemetry.index(report.at);
         self.next_window.get_or_insert(index);
@@ -239,7 +239,7 @@ impl Controller {
             // A move to be undone stays so: the change will be sent again.
             (Stage::Undoing { .. }, Err(why)) => {
                 let text = format!("refuses to undo {}: {why}", key.1);
-                self.emit(What::Refused, &key.0, "", Some(id), text, now);
+                self.emit(EventKind::Refused, &key.0, "", Some(id), text, now);
             }
             _ => {}
         }
@@ -304,7 +304,7 @@ impl Controller {
             Change::Raised(link, alarm) => {
                 let text =
                     format!("{} alarm, {} marks in a window", alarm.level.name(), alarm.marks);
-                (link, What::Alarm, text)
+                (link, EventKind::Alarm, text)
             }
             Change::Cleared(link, alarm) => {
                 let rounds = self.episodes.remove(&link).map_or(0, |episode| episode.rounds);
@@ -313,7 +313,7 @@ impl Controller {
                 let windows = (alarm.window + 1).saturating_sub(alarm.since);
                 (
                     link,
-                    What::Cleared,
+                    EventKind::Cleared,
                     format!("{} alarm over after {windows} windows", alarm.level.name()),
                 )
             }
@@ -322,21 +322,21 @@ impl Controller {
         self.emit(what, &router, &port, None, text, now);
     }
 
-    fn doubt(&mut self, link: LinkId, doubt: Doubt, at: Instant) {
+    fn doubt(&mut self, link: LinkId, doubt: TelemetryError, at: Instant) {
         self.stats.doubts = self.stats.doubts.saturating_add(1);
         // One event per window and kind is enough, because the sender will repeat the fault.
         if self.doubted.insert((link, doubt.kind())) {
             let (router, port) = self.port_name(link);
-            if doubt == Doubt::OffPath && !router.is_empty() {
+            if doubt == TelemetryError::OffPath && !router.is_empty() {
                 self.actions.push_back(Action::Read { router: router.clone() });
             }
-            self.emit(What::Doubt, &router, &port, None, format!("{doubt}"), at);
+            self.emit(EventKind::Doubt, &router, &port, None, format!("{doubt}"), at);
         }
     }
 
     fn emit(
         &mut self,
-        what: What,
+        what: EventKind,
         router: &str,
         port: &str,
         id: Option<u64>,

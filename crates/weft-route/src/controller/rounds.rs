@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use weft_units::Instant;
 
 use super::moved::{Barred, alike};
-use super::{Action, Controller, Episode, Estimate, Move, Stage, What};
+use super::{Action, Controller, Episode, Estimate, EventKind, Move, Stage};
 use crate::alarm::Level;
 use crate::fabric::{End, LinkId, RouterId};
 use crate::flow::Flow;
@@ -71,7 +71,7 @@ impl Controller {
         if rounds >= self.config.rounds {
             let text =
                 format!("the alarm lasts after {rounds} rounds of moves; no more moves are made");
-            self.emit_once(link, What::GaveUp, text, now);
+            self.emit_once(link, EventKind::GaveUp, text, now);
             return;
         }
         let (mut moved, mut failed, mut why) = (0, 0, None);
@@ -102,7 +102,7 @@ impl Controller {
             episode.rounds = episode.rounds.saturating_add(1);
         } else {
             let why = why.unwrap_or(NoMove::TooFewSamples);
-            self.emit_once(link, What::NoMove, format!("{why}"), now);
+            self.emit_once(link, EventKind::NoMove, format!("{why}"), now);
         }
     }
 
@@ -268,7 +268,7 @@ impl Controller {
             prefix: decision.prefix,
             members,
         });
-        self.emit(What::Move, &router, "", Some(id), decision.reason.clone(), now);
+        self.emit(EventKind::Move, &router, "", Some(id), decision.reason.clone(), now);
         let it = Move {
             id,
             router,
@@ -300,7 +300,7 @@ impl Controller {
         let until = if count >= 3 { (now + self.config.bar).as_nanos() } else { 0 };
         self.refusals.insert(key.0.clone(), (count, until));
         let text = format!("refuses {} by {}: {why}", key.1, ports(&it.members));
-        self.emit(What::Refused, &key.0, "", Some(it.id), text, now);
+        self.emit(EventKind::Refused, &key.0, "", Some(it.id), text, now);
         self.bar(&it, now);
         if let Some(members) = it.previous.clone() {
             self.moves
@@ -317,7 +317,7 @@ impl Controller {
         });
     }
 
-    fn emit_once(&mut self, link: LinkId, what: What, text: String, now: Instant) {
+    fn emit_once(&mut self, link: LinkId, what: EventKind, text: String, now: Instant) {
         let (router, port) = self.port_name(link);
         let episode = self.episodes.entry(link).or_default();
         if episode.said != text {

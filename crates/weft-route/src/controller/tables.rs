@@ -9,7 +9,7 @@ use weft_units::Instant;
 
 use super::moved::{alike, members, steered};
 use super::rounds::ports;
-use super::{Controller, Estimate, Move, Stage, What};
+use super::{Controller, Estimate, EventKind, Move, Stage};
 use crate::fabric::{End, Fabric, LinkId};
 use crate::installed::{Installed, InstalledError, PortState, Prefix, Router};
 use crate::loads::{Loads, per_mille};
@@ -34,7 +34,7 @@ impl Controller {
         let after = states(&router);
         if let Err(error) = self.fabric.replace(router) {
             let text = format!("the tables that were read are not used: {error}");
-            self.emit(What::Drift, &name, "", None, text, now);
+            self.emit(EventKind::Drift, &name, "", None, text, now);
             return Err(error);
         }
         let changed: Vec<usize> =
@@ -95,7 +95,7 @@ impl Controller {
             let id = self.next_id;
             self.next_id = self.next_id.saturating_add(1);
             let reason = format!("{prefix} by {}, found installed", ports(&members));
-            self.emit(What::Drift, &router, "", Some(id), reason.clone(), now);
+            self.emit(EventKind::Drift, &router, "", Some(id), reason.clone(), now);
             let key = (router.clone(), prefix);
             let it = Move {
                 id,
@@ -133,7 +133,7 @@ impl Controller {
             PortState::NoCarrier => "the port has no carrier",
             PortState::Down => "the port is down",
         };
-        self.emit(What::Link, name, &port, None, text.into(), now);
+        self.emit(EventKind::Link, name, &port, None, text.into(), now);
         if let Some(link) = self.fabric.link_of_port(router, &port) {
             self.telemetry.forget(link);
             self.alarms.forget(link);
@@ -185,7 +185,7 @@ impl Controller {
         let it = self.moves.get_mut(key).expect("its key was found");
         (it.stage, it.tries) = (Stage::Verifying { window }, 0);
         let (id, before) = (it.id, it.before);
-        self.emit(What::Applied, &key.0, "", Some(id), format!("{} is installed", key.1), now);
+        self.emit(EventKind::Applied, &key.0, "", Some(id), format!("{} is installed", key.1), now);
         // The installed order of members may differ from the order sent, and decides the paths: flows are followed
         // again.
         let changes = self.followed(&self.moves[key]);
@@ -241,7 +241,14 @@ impl Controller {
 
     fn undone(&mut self, key: &(String, Prefix), now: Instant) {
         let Some(it) = self.moves.remove(key) else { return };
-        self.emit(What::Undone, &key.0, "", Some(it.id), format!("{} is as it was", key.1), now);
+        self.emit(
+            EventKind::Undone,
+            &key.0,
+            "",
+            Some(it.id),
+            format!("{} is as it was", key.1),
+            now,
+        );
         if let Some(members) = it.previous.clone() {
             let stage = Stage::Kept;
             self.moves.insert(key.clone(), Move { members, previous: None, stage, tries: 0, ..it });
@@ -256,12 +263,12 @@ impl Controller {
         if is_up && it.again <= MAX_REINSTALLS {
             it.stage = Stage::Applying { since: now.as_nanos() };
             let text = format!("{} is not installed any more; it is installed again", key.1);
-            self.emit(What::Drift, &key.0, "", Some(id), text, now);
+            self.emit(EventKind::Drift, &key.0, "", Some(id), text, now);
             self.send_change(key);
         } else {
             self.moves.remove(key);
             let text = format!("{} is not installed any more; the move is given up", key.1);
-            self.emit(What::Drift, &key.0, "", Some(id), text, now);
+            self.emit(EventKind::Drift, &key.0, "", Some(id), text, now);
         }
     }
 

@@ -138,7 +138,7 @@ impl Harness {
         self.work()
     }
 
-    fn texts(&self, what: What) -> Vec<&str> {
+    fn texts(&self, what: EventKind) -> Vec<&str> {
         let events = self.events.iter().filter(|event| event.what == what);
         events.map(|event| event.text.as_str()).collect()
     }
@@ -165,15 +165,15 @@ fn three_windows_of_marks_move_the_flows_and_their_fall_keeps_them_moved() {
     // Both flows go to one host, so they move together, to the port with free bandwidth.
     assert_eq!((router.as_str(), prefix.to_string().as_str()), ("leaf-0", "10.2.0.2/32"));
     assert_eq!(members.iter().map(|it| it.port.as_str()).collect::<Vec<_>>(), ["s1"]);
-    let words = harness.texts(What::Move).concat();
+    let words = harness.texts(EventKind::Move).concat();
     assert!(words.starts_with("leaf-0 s0 → spine-0 is 90.0 % full; 10.1.0.2:"), "{words}");
     assert!(words.ends_with("→ leaf-1, 60.0 % full"), "{words}");
     harness.window([0, 0]);
     harness.work();
     harness.window([0, 0]);
     harness.work();
-    assert_eq!(harness.texts(What::Kept).len(), 1, "{:?}", harness.events);
-    assert_eq!(harness.texts(What::Cleared), ["medium alarm over after 3 windows"]);
+    assert_eq!(harness.texts(EventKind::Kept).len(), 1, "{:?}", harness.events);
+    assert_eq!(harness.texts(EventKind::Cleared), ["medium alarm over after 3 windows"]);
     assert_eq!(harness.controller.stats().cleared_after, [0, 1, 0, 0]);
 }
 
@@ -190,22 +190,22 @@ fn a_move_that_does_not_help_is_undone_and_not_repeated() {
     assert!(matches!(&changes[..], [Action::Withdraw { .. }]), "{changes:?}");
     assert!(harness.steered().is_empty());
     assert_eq!(
-        harness.texts(What::Undo),
+        harness.texts(EventKind::Undo),
         ["5000 marks in 187500 MB, 1000 marks in 187500 MB before"]
     );
-    assert_eq!(harness.texts(What::Undone).len(), 1);
+    assert_eq!(harness.texts(EventKind::Undone).len(), 1);
     for _ in 0..20 {
         harness.window([1000, 0]);
         assert_eq!(harness.work(), [], "the same move again");
     }
-    let refusal = harness.texts(What::NoMove).concat();
+    let refusal = harness.texts(EventKind::NoMove).concat();
     assert!(refusal.contains("were tried recently"), "{refusal}");
 }
 
 /// A job that gains by a move sends more, so its marks rise too; only more marks per byte are harmful.
 #[test]
 fn a_move_that_lets_its_job_run_faster_is_judged_by_marks_a_byte() {
-    for (marks, what) in [(1190, What::Kept), (1210, What::Undo)] {
+    for (marks, what) in [(1190, EventKind::Kept), (1210, EventKind::Undo)] {
         let mut harness = Harness::new();
         harness.until_moved();
         harness.pace = 120;
@@ -223,7 +223,7 @@ fn without_the_lease_it_watches_and_with_a_new_one_it_finds_what_is_installed() 
     let mut harness = Harness::new();
     harness.controller.set_lease(None, harness.now());
     assert_eq!(harness.until_moved(), []);
-    assert_eq!(harness.texts(What::Alarm).len(), 2);
+    assert_eq!(harness.texts(EventKind::Alarm).len(), 2);
     harness.controller.set_lease(Some(2), harness.now());
     harness.window([1000, 0]);
     assert_eq!(harness.work().len(), 1);
@@ -280,7 +280,7 @@ fn a_failed_link_undoes_the_moves_that_lead_over_it() {
     harness.controller.handle_tables(router, harness.now()).unwrap();
     let changes = harness.work();
     assert!(matches!(&changes[..], [Action::Withdraw { .. }]), "{changes:?} {:?}", harness.events);
-    assert_eq!(harness.texts(What::Link), ["the port is down"]);
+    assert_eq!(harness.texts(EventKind::Link), ["the port is down"]);
 }
 
 #[test]
@@ -295,7 +295,7 @@ fn a_router_that_refuses_is_left_alone_and_one_that_is_silent_is_undone() {
     let now = harness.now();
     harness.controller.handle_answer(id, Err("table full".into()), now);
     harness.work();
-    assert!(harness.texts(What::Refused)[0].ends_with("table full"));
+    assert!(harness.texts(EventKind::Refused)[0].ends_with("table full"));
     assert!(harness.steered().is_empty() && harness.controller.moves().count() == 0);
 
     let mut harness = Harness::new();
@@ -324,7 +324,7 @@ fn telemetry_that_lies_raises_no_alarm_and_is_named() {
         assert_eq!(harness.work(), []);
     }
     assert!(harness.controller.alarms().is_empty());
-    assert!(harness.texts(What::Doubt)[0].contains("marked packets"), "{:?}", harness.events);
+    assert!(harness.texts(EventKind::Doubt)[0].contains("marked packets"), "{:?}", harness.events);
     assert!(harness.controller.stats().doubts >= 6);
 }
 

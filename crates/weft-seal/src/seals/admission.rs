@@ -3,7 +3,7 @@
 use alloc::boxed::Box;
 use core::net::SocketAddr;
 
-use weft_transport::{Admission, ConnectionId, Named, SetupFault};
+use weft_transport::{Admission, ConnectionId, SetupClass, SetupFault};
 use weft_wire::{SetupHeader, SetupKind};
 
 use super::Seals;
@@ -16,24 +16,24 @@ const RESET_OF_SEALED: u8 = 5;
 
 impl Seals {
     /// Returns the action for a set-up packet from `from`. `rest` follows its header and terms;
-    /// `named` is the endpoint's lookup (`Endpoint::named`): nothing is computed or changed before
+    /// `named` is the endpoint's lookup (`Endpoint::classify_setup`): nothing is computed or changed before
     /// the endpoint has validated the sender's address.
     pub fn admit(
         &mut self,
         from: SocketAddr,
         header: &SetupHeader,
         rest: &[u8],
-        named: Named,
+        named: SetupClass,
     ) -> Admission {
         if !self.is_on() {
             return Admission::Take;
         }
         match (header.kind, named) {
-            (SetupKind::Request, Named::New) => self.admit_request(from, header, rest),
-            (SetupKind::Accept, Named::Connection(connection)) => {
+            (SetupKind::Request, SetupClass::New) => self.admit_request(from, header, rest),
+            (SetupKind::Accept, SetupClass::Connection(connection)) => {
                 self.admit_accept(connection, header, rest)
             }
-            (SetupKind::Reset, Named::Connection(connection)) => {
+            (SetupKind::Reset, SetupClass::Connection(connection)) => {
                 self.admit_reset(connection, header)
             }
             _ => Admission::Take,

@@ -12,9 +12,11 @@ use core::net::SocketAddr;
 use core::ops::Range;
 
 use hashbrown::{HashMap, HashSet};
-use weft_transport::{ConnectionId, Forgotten};
+use weft_transport::{ConnectionId, EndedConnection};
 use weft_units::Instant;
-use weft_wire::{Content, DataHeader, Packet, ParseError, SealedHeader, SetupHeader, SetupKind};
+use weft_wire::{
+    DataHeader, Packet, ParseError, SealedContent, SealedHeader, SetupHeader, SetupKind,
+};
 
 use crate::budget::Budget;
 use crate::channel::Channel;
@@ -95,7 +97,7 @@ pub enum Wrap {
     Clear,
     /// Not at all, because it may not leave in the clear. Zeros, which are no packet, leave in its
     /// place.
-    Void,
+    NotEncrypted,
     /// Encrypted, under the keys of this connection.
     Sealed(ConnectionId),
     /// Followed by this many bytes of a key exchange.
@@ -112,7 +114,7 @@ impl Wrap {
     #[inline]
     pub const fn len(self) -> usize {
         match self {
-            Self::Clear | Self::Void => 0,
+            Self::Clear | Self::NotEncrypted => 0,
             Self::Sealed(_) => SealedHeader::OVERHEAD,
             Self::Exchange { length, .. } => length as usize,
         }
@@ -136,7 +138,7 @@ impl Wrap {
     #[inline]
     pub const fn inside(self, clear: usize, len: usize) -> Range<usize> {
         match self {
-            Self::Clear | Self::Void => clear..len,
+            Self::Clear | Self::NotEncrypted => clear..len,
             Self::Sealed(_) => clear + SealedHeader::LEN..len - SealedHeader::TAG_LEN,
             Self::Exchange { length, .. } => clear..len - length as usize,
         }
@@ -231,7 +233,7 @@ impl Seals {
             _ if self.clear.contains(&connection) => Wrap::Clear,
             // A close before the peer has answered, which carries no information.
             Packet::Setup(_) if self.asking.contains_key(&connection) => Wrap::Clear,
-            _ => Wrap::Void,
+            _ => Wrap::NotEncrypted,
         }
     }
 
@@ -260,7 +262,7 @@ impl Seals {
             // encrypted.
             None if self.channels.contains_key(&connection) => Wrap::Clear,
             None if self.clear.contains(&connection) => Wrap::Clear,
-            None => Wrap::Void,
+            None => Wrap::NotEncrypted,
         }
     }
 
@@ -271,7 +273,7 @@ impl Seals {
     /// If the datagram is shorter than that, or `wrap` is of another endpoint.
     #[inline]
     pub fn seal(&mut self, wrap: Wrap, clear: usize, datagram: &mut [u8]) {
-        self.seal_as(Content::Packet, wrap, clear, datagram);
+        self.seal_as(SealedContent::Packet, wrap, clear, datagram);
     }
 
     /// Completes a datagram in the same way for the result of [`wrap_frame`](Self::wrap_frame).
@@ -280,14 +282,14 @@ impl Seals {
     /// As [`seal`](Self::seal).
     #[inline]
     pub fn seal_frame(&mut self, wrap: Wrap, clear: usize, datagram: &mut [u8]) {
-        self.seal_as(Content::Frame, wrap, clear, datagram);
+        self.seal_as(SealedContent::Frame, wrap, clear, datagram);
     }
 
     #[inline]
-    fn seal_as(&mut self, content: Content, wrap: Wrap, clear: usize, datagram: &mut [u8]) {
+    fn seal_as(&mut self, content: SealedContent, wrap: Wrap, clear: usize, datagram: &mut [u8]) {
         match wrap {
             Wrap::Clear => {}
-            Wrap::Void => datagram.fill(0),
+            Wrap::NotEncrypted => datagram.fill(0),
             Wrap::Sealed(connection) => {
                 let channel = self.channels.get_mut(&connection).expect("it was there for wrap");
                 let is_new_key = channel.seal(content, clear, datagram, self.epoch);
@@ -311,13 +313,13 @@ impl Seals {
     ///
     /// # Errors
     /// The datagram must be dropped; after `UnknownKey` its sender is notified
-    /// (`Endpoint::handle_unopened`).
+    /// (`Endpoint::handle_unknown_encrypted`).
     #[inline]
     pub fn open<'a>(
         &mut self,
         datagram: &'a mut [u8],
         clear: usize,
-    ) -> Result<(&'a mut [u8], Content), OpenError> {
+    ) -> Result<(&'a mut [u8], SealedContent), OpenError> {
         let Some(&kind) = datagram.get(clear) else {
             self.counters.malformed += 1;
             return Err(OpenError::TooShort { got: 0 });
@@ -329,7 +331,7 @@ impl Seals {
         } else {
             self.check_clear(&datagram[clear..])
         };
-        opened.map(|()| (&mut datagram[clear..], Content::Packet))
+        opened.map(|()| (&mut datagram[clear..], SealedContent::Packet))
     }
 
     #[inline]
@@ -337,7 +339,7 @@ impl Seals {
         &mut self,
         datagram: &'a mut [u8],
         clear: usize,
-    ) -> Result<(&'a mut [u8], Content), OpenError> {
+    ) -> Result<(&'a mut [u8], SealedContent), OpenError> {
         let opened = self.try_open(datagram, clear);
         match &opened {
             Ok(_) => self.counters.opened += 1,
@@ -351,10 +353,11 @@ impl Seals {
         &mut self,
         datagram: &'a mut [u8],
         clear: usize,
-    ) -> Result<(&'a mut [u8], Content), OpenError> {
+    ) -> Result<(&'a mut [u8], SealedContent), OpenError> {
         let (header, sealed) = SealedHeader::parse(&datagram[clear..])?;
         // Every packet has at least a type and a connection id, which is checked below.
-        let least = SealedHeader::TAG_LEN + if header.content == Content::Packet { 12 } else { 0 };
+        let least =
+            SealedHeader::TAG_LEN + if header.content == SealedContent::Packet { 12 } else { 0 };
         if sealed.len() < least {
             return Err(OpenError::TooShort { got: sealed.len() });
         }
@@ -367,7 +370,7 @@ impl Seals {
         };
         let (inside, is_new_key) = channel.open(&header, clear, datagram)?;
         // Under a connection's keys a peer may send only packets of that connection.
-        if header.content == Content::Packet && connection_of(inside) != Some(connection) {
+        if header.content == SealedContent::Packet && connection_of(inside) != Some(connection) {
             return Err(OpenError::NotAuthentic { connection });
         }
         channel.accept = None;
@@ -424,8 +427,8 @@ impl Seals {
     }
 
     /// Removes the keys of a closed connection.
-    pub fn forget(&mut self, forgotten: Forgotten) {
-        let Forgotten { connection, to, remote_cid } = forgotten;
+    pub fn forget(&mut self, forgotten: EndedConnection) {
+        let EndedConnection { connection, to, remote_cid } = forgotten;
         self.asking.remove(&connection);
         self.answering.remove(&(to, remote_cid));
         self.channels.remove(&connection);

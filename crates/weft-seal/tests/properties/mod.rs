@@ -6,10 +6,10 @@ use std::cell::RefCell;
 use std::net::SocketAddr;
 
 use weft_seal::{Mode, SealConfig, Seals, Wrap};
-use weft_transport::{Admission, ConnectionId, Named};
+use weft_transport::{Admission, ConnectionId, SetupClass};
 use weft_wire::{
-    Content, DataHeader, ExchangeHeader, Packet, ParseError, SealedHeader, SetupHeader, SetupKind,
-    Terms, U4,
+    DataHeader, ExchangeHeader, Packet, ParseError, SealedContent, SealedHeader, SetupHeader,
+    SetupKind, SetupParameters, U4,
 };
 
 /// The connection as each end calls it.
@@ -31,7 +31,7 @@ fn end(seed: u8) -> Seals {
 }
 
 fn setup(kind: SetupKind, from: usize) -> SetupHeader {
-    let terms = Terms { receive_port: 4791, token: 1, ..Terms::default() };
+    let terms = SetupParameters { receive_port: 4791, token: 1, ..SetupParameters::default() };
     SetupHeader {
         kind,
         version: U4::truncate(1),
@@ -58,9 +58,12 @@ impl Pair {
         let [initiator, responder] = &mut ends;
         let (request, accept) = (setup(SetupKind::Request, 0), setup(SetupKind::Accept, 1));
         let first = exchange(initiator, 0, request);
-        assert_eq!(responder.admit(at(0), &request, &first, Named::New), Admission::TakeSealed);
+        assert_eq!(
+            responder.admit(at(0), &request, &first, SetupClass::New),
+            Admission::TakeSealed
+        );
         let second = exchange(responder, 1, accept);
-        let asked = Named::Connection(ConnectionId(IDS[0]));
+        let asked = SetupClass::Connection(ConnectionId(IDS[0]));
         assert_eq!(initiator.admit(at(1), &accept, &second, asked), Admission::TakeSealed);
         Self { ends, sent: 0 }
     }
@@ -80,7 +83,9 @@ impl Pair {
     }
 
     fn receive(&mut self, mut datagram: Vec<u8>, clear: usize) -> bool {
-        self.ends[1].open(&mut datagram, clear).is_ok_and(|(_, content)| content == Content::Packet)
+        self.ends[1]
+            .open(&mut datagram, clear)
+            .is_ok_and(|(_, content)| content == SealedContent::Packet)
     }
 }
 
@@ -119,17 +124,20 @@ fn exchanges(bytes: &[u8]) {
 fn admissions(bytes: &[u8]) {
     let (mut initiator, mut responder) = (end(1), end(2));
     let request = setup(SetupKind::Request, 0);
-    let admission = responder.admit(at(0), &request, bytes, Named::New);
+    let admission = responder.admit(at(0), &request, bytes, SetupClass::New);
     assert!(matches!(admission, Admission::Take | Admission::Refuse(_)), "{admission:?}");
     let _ = exchange(&mut initiator, 0, request);
     let accept = setup(SetupKind::Accept, 1);
-    let admission = initiator.admit(at(1), &accept, bytes, Named::Connection(ConnectionId(IDS[0])));
+    let admission =
+        initiator.admit(at(1), &accept, bytes, SetupClass::Connection(ConnectionId(IDS[0])));
     // Nobody can answer a request without having seen it.
     assert!(matches!(admission, Admission::Drop | Admission::GiveUp(..)), "{admission:?}");
     assert_eq!(initiator.connections(), 0);
     if let Ok((header, rest)) = SetupHeader::parse(bytes) {
         for seals in [&mut initiator, &mut responder] {
-            for named in [Named::New, Named::Connection(ConnectionId(IDS[0])), Named::Nothing] {
+            for named in
+                [SetupClass::New, SetupClass::Connection(ConnectionId(IDS[0])), SetupClass::Nothing]
+            {
                 let _ = seals.admit(at(0), &header, rest, named);
             }
         }

@@ -45,7 +45,7 @@ impl Observer for Check {
             }
         }
         let hosts = network.hosts.iter().filter_map(|host| {
-            let held = host.endpoint.connections() as usize - host.endpoint.unproven();
+            let held = host.endpoint.connections() as usize - host.endpoint.unproven_connections();
             let known = known.iter().filter(|(of, _)| *of == host.id()).count();
             let host = host.id().0;
             (held != known).then(|| {

@@ -30,7 +30,7 @@ impl Observer for Check {
         }
         let stats = || network.hosts.iter().map(|host| host.stats());
         let seen: u64 = stats().map(|stats| stats.ecn_marks).sum();
-        let heard: u64 = stats().map(|stats| stats.ecn_marks_heard).sum();
+        let heard: u64 = stats().map(|stats| stats.ecn_marks_reported).sum();
         if seen == heard {
             return Vec::new();
         }

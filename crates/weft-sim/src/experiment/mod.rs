@@ -292,18 +292,18 @@ impl Experiment {
     ///
     /// # Errors
     /// A measure or a claim names a row or measure that does not exist.
-    pub fn judge(&self, mut rows: Vec<Row>) -> Result<Findings, ExperimentError> {
+    pub fn evaluate(&self, mut rows: Vec<Row>) -> Result<Findings, ExperimentError> {
         for measure in self.measures.iter().filter(|measure| !measure.over.is_empty()) {
             measure.relate(&mut rows)?;
         }
-        self.judge_related(rows)
+        self.evaluate_related(rows)
     }
 
     /// Evaluates the claims on rows whose measures are already divided, as those of [`Findings`] are.
     ///
     /// # Errors
     /// A claim names a row or measure that does not exist.
-    pub fn judge_related(&self, rows: Vec<Row>) -> Result<Findings, ExperimentError> {
+    pub fn evaluate_related(&self, rows: Vec<Row>) -> Result<Findings, ExperimentError> {
         let claims =
             self.claims.iter().map(|claim| claim.judge(&rows)).collect::<Result<_, _>>()?;
         Ok(Findings { rows, claims })

@@ -90,7 +90,7 @@ fn rows(experiment: &Experiment) -> Vec<Row> {
 #[test]
 fn measures_are_means_over_the_seeds_and_claims_compare_them() {
     let mut experiment = Experiment::parse(TEXT).unwrap();
-    let findings = experiment.judge(rows(&experiment)).unwrap();
+    let findings = experiment.evaluate(rows(&experiment)).unwrap();
     assert_eq!(findings.rows[2].measured["queue"], 3.0);
     assert!(findings.claims[0].holds);
     assert_eq!((findings.claims[0].left, findings.claims[0].right), (1.0, 3.0));
@@ -106,7 +106,7 @@ fn a_measure_may_be_a_share_of_another_row_seed_by_seed() {
     let mut experiment = Experiment::parse(TEXT).unwrap();
     experiment.measures[0].over = BTreeMap::from([("paths".into(), "4".into())]);
     experiment.measures[0].scale = 100.0;
-    let findings = experiment.judge(rows(&experiment)).unwrap();
+    let findings = experiment.evaluate(rows(&experiment)).unwrap();
     let shares: Vec<_> = findings.rows.iter().map(|row| row.measured["queue"]).collect();
     // The last row's seeds are 1 of 4 and 3 of 8.
     assert_eq!(shares, [100.0, 100.0, 100.0, 31.25]);
@@ -115,13 +115,13 @@ fn a_measure_may_be_a_share_of_another_row_seed_by_seed() {
     let of_seeds = |reduce| {
         let mut experiment = experiment.clone();
         experiment.measures[0].of_seeds = reduce;
-        experiment.judge(rows(&experiment)).unwrap().rows[3].clone()
+        experiment.evaluate(rows(&experiment)).unwrap().rows[3].clone()
     };
     assert_eq!(of_seeds(Reduce::Min).measured["queue"], 25.0);
     assert_eq!(of_seeds(Reduce::Max).measured["queue"], 37.5);
     assert!(of_seeds(Reduce::Max).spread.is_empty(), "only means have one");
     experiment.measures[0].over = BTreeMap::from([("paths".into(), "5".into())]);
-    let error = experiment.judge(rows(&experiment)).unwrap_err().to_string();
+    let error = experiment.evaluate(rows(&experiment)).unwrap_err().to_string();
     assert!(error.contains("paths = 5"), "{error}");
 }
 
@@ -133,7 +133,7 @@ fn a_claim_may_be_about_several_rows_and_says_what_is_taken_of_them() {
             &format!("left = {{ measure = \"queue\", {left} }}"),
         );
         let experiment = Experiment::parse(&text).unwrap();
-        experiment.judge(rows(&experiment)).map(|findings| findings.claims[0].left)
+        experiment.evaluate(rows(&experiment)).map(|findings| findings.claims[0].left)
     };
     assert_eq!(judge(r#"at = { paths = "128" }, of = "max""#).unwrap(), 4.5);
     assert_eq!(judge(r#"at = { policy = ["single", "oblivious"] }, of = "mean""#).unwrap(), 3.25);
@@ -151,7 +151,7 @@ fn a_claim_may_be_about_several_measures() {
         r#"paths = "128" }, measure = ["queue", "twice"], of = "max""#,
     );
     let experiment = Experiment::parse(&text).unwrap();
-    assert_eq!(experiment.judge(rows(&experiment)).unwrap().claims[0].left, 2.0);
+    assert_eq!(experiment.evaluate(rows(&experiment)).unwrap().claims[0].left, 2.0);
 }
 
 #[test]
@@ -159,7 +159,7 @@ fn a_claim_may_hold_rows_over_others() {
     let judge = |over: &str| {
         let text = TEXT.replacen("measure = \"queue\"", &format!("measure = \"queue\", {over}"), 1);
         let experiment = Experiment::parse(&text).unwrap();
-        experiment.judge(rows(&experiment)).map(|findings| findings.claims[0].left)
+        experiment.evaluate(rows(&experiment)).map(|findings| findings.claims[0].left)
     };
     // 1 and 3 over 4 and 8, and over 9 and 9.
     assert_eq!(judge("over = { paths = \"4\" }").unwrap(), 4.0 / 12.0);
@@ -175,7 +175,7 @@ fn what_is_missing_is_named() {
     let error = experiment.measure(point, &[serde_json::json!({})]).unwrap_err();
     let text = r#"measure "queue": the report has no number at "queues.0.mean""#;
     assert_eq!(error.to_string(), text);
-    let error = experiment.judge(Vec::new()).unwrap_err().to_string();
+    let error = experiment.evaluate(Vec::new()).unwrap_err().to_string();
     assert!(error.contains("there is not a run with paths = 128"), "{error}");
     let error = Experiment::parse("title = 3").unwrap_err().to_string();
     assert!(error.contains("line 1"), "{error}");
@@ -232,7 +232,7 @@ fn every_simulated_experiment_can_be_run_measured_and_judged() {
             points.iter().map(|point| experiment.measure(point, std::slice::from_ref(&report)));
         let rows = rows.collect::<Result<Vec<_>, _>>();
         let rows = rows.unwrap_or_else(|error| panic!("{name}: {error}"));
-        let findings = experiment.judge(rows).unwrap_or_else(|error| panic!("{name}: {error}"));
+        let findings = experiment.evaluate(rows).unwrap_or_else(|error| panic!("{name}: {error}"));
         assert!(!findings.claims.is_empty(), "{name} claims nothing");
     }
 }

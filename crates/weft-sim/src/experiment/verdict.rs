@@ -15,7 +15,7 @@ pub enum Verdict {
     /// A claim of the paper is known not to hold here; the file's `differs` gives the reason.
     Differs,
     /// The figure needs hardware or data that is not here; the file's `missing` names the substitute.
-    CannotBeHad,
+    NotReproducible,
     /// A claim is not as the file states: the file, or the code it measures, must be fixed.
     OutOfDate,
     /// No rows were recorded.
@@ -26,7 +26,7 @@ impl Experiment {
     /// Returns the verdict on the findings, or on there being none.
     pub fn verdict(&self, findings: Option<&Findings>) -> Verdict {
         if matches!(self.source(), Source::Missing(_)) {
-            return Verdict::CannotBeHad;
+            return Verdict::NotReproducible;
         }
         let Some(findings) = findings else { return Verdict::NotRun };
         if !findings.claims.iter().all(Outcome::as_stated) {
@@ -41,7 +41,7 @@ impl Experiment {
         // A figure without a comparison to the paper's words does not reproduce them.
         let compared = self.claims.iter().any(|claim| !claim.paper.is_empty());
         match self.source() {
-            Source::Missing(_) => Verdict::CannotBeHad,
+            Source::Missing(_) => Verdict::NotReproducible,
             _ if differs || !compared => Verdict::Differs,
             _ => Verdict::Reproduced,
         }
@@ -53,7 +53,7 @@ impl fmt::Display for Verdict {
         f.write_str(match self {
             Self::Reproduced => "reproduced",
             Self::Differs => "differs",
-            Self::CannotBeHad => "cannot be had here",
+            Self::NotReproducible => "cannot be had here",
             Self::OutOfDate => "out of date",
             Self::NotRun => "not run",
         })
@@ -82,7 +82,7 @@ mod tests {
         );
         let experiment = Experiment::parse(&text).unwrap();
         let rows = experiment.measure_rows(&[serde_json::json!({ "rate": rate })]).unwrap();
-        experiment.verdict(Some(&experiment.judge(rows).unwrap()))
+        experiment.verdict(Some(&experiment.evaluate(rows).unwrap()))
     }
 
     #[test]

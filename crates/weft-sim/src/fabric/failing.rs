@@ -105,7 +105,7 @@ impl Fabric {
             let links: Vec<LinkId> = links.iter().copied().filter(is_up).collect();
             // A route whose next hops are all down gives way to the next shorter prefix.
             if !links.is_empty() {
-                self.routes.steer(switch, destination, &links);
+                self.routes.install_host_route(switch, destination, &links);
             }
         }
         self.forwarding.rerouted();

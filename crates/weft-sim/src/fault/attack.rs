@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 use weft_topo::NodeId;
 use weft_units::{Duration, Rng, Seed};
 use weft_wire::{
-    AckHeader, Cipher, Content, DataHeader, MessageHeader, Packet, SealedHeader, SetupHeader,
-    SetupKind, Terms, U4,
+    AckHeader, Cipher, DataHeader, MessageHeader, Packet, SealedContent, SealedHeader, SetupHeader,
+    SetupKind, SetupParameters, U4,
 };
 
 use super::{Action, Change, FaultError, LinkSelector, Plan, Scheduler, Window, probability};
@@ -211,7 +211,8 @@ impl Attacker {
         let Forgery { from_to, bytes: seen } = self.any();
         let known = SealedHeader::parse(&seen).map(|(header, _)| header).unwrap_or_default();
         let cipher = if self.rng.chance(1, 2) { Cipher::Aes128Gcm } else { Cipher::Aes256Gcm };
-        let content = if self.rng.chance(1, 8) { Content::Frame } else { Content::Packet };
+        let content =
+            if self.rng.chance(1, 8) { SealedContent::Frame } else { SealedContent::Packet };
         let header = SealedHeader {
             cipher,
             content,
@@ -304,8 +305,8 @@ impl Attacker {
     }
 
     /// Returns plausible terms of set-up.
-    fn terms(&mut self) -> Terms {
-        Terms {
+    fn terms(&mut self) -> SetupParameters {
+        SetupParameters {
             capabilities: self.rng.next_u32() % 16,
             first_psn: self.rng.next_u32(),
             mtu: 1_000,

@@ -66,7 +66,7 @@ pub enum IdealTime {
 
 /// The parameters of the ideal times of flows.
 #[derive(Clone, Copy, Debug)]
-pub struct Yardstick<'a> {
+pub struct IdealTimeParameters<'a> {
     /// The network as it was built.
     pub topology: &'a Topology,
     /// The network's routes.
@@ -85,7 +85,11 @@ pub struct Yardstick<'a> {
 
 impl FlowReport {
     /// Returns the report about `finished` of `started` flows.
-    pub fn new(started: u64, finished: &[&FinishedFlow], yardstick: &Yardstick<'_>) -> Self {
+    pub fn new(
+        started: u64,
+        finished: &[&FinishedFlow],
+        yardstick: &IdealTimeParameters<'_>,
+    ) -> Self {
         let counted = finished.iter().filter(|flow| flow.submitted >= yardstick.warm_up);
         let counted: Vec<&FinishedFlow> = counted.copied().collect();
         let each = |value: &dyn Fn(&FinishedFlow) -> f64| -> Vec<f64> {
@@ -105,7 +109,7 @@ impl FlowReport {
     }
 }
 
-impl Yardstick<'_> {
+impl IdealTimeParameters<'_> {
     /// Returns a flow's completion time divided by its ideal time; at least 1.
     pub fn slowdown(&self, flow: &FinishedFlow) -> f64 {
         let ideal = match self.ideal {
@@ -118,7 +122,7 @@ impl Yardstick<'_> {
 
 /// Returns the time from submission to acknowledgement, microseconds.
 fn took(flow: &FinishedFlow) -> f64 {
-    flow.sent.since(flow.submitted).as_micros_f64()
+    flow.acknowledged.since(flow.submitted).as_micros_f64()
 }
 
 fn by_size(counted: &[&FinishedFlow], slowdowns: &[f64], edges: &[u64]) -> Vec<SizeBin> {
@@ -153,8 +157,8 @@ pub fn binned(values: impl Iterator<Item = (u64, f64)>, edges: &[u64]) -> Vec<Di
 /// headers at the rate of the sender's ports together, then the last acknowledgement's way back. `None` where no path
 /// leads.
 ///
-pub fn ideal_time(flow: &FinishedFlow, yardstick: &Yardstick<'_>) -> Option<SimSpan> {
-    let &Yardstick { topology, routes, mtu, overhead, .. } = yardstick;
+pub fn ideal_time(flow: &FinishedFlow, yardstick: &IdealTimeParameters<'_>) -> Option<SimSpan> {
+    let &IdealTimeParameters { topology, routes, mtu, overhead, .. } = yardstick;
     let (source, destination) = (flow.source, flow.destination);
     let first = u16::try_from(flow.length.min(mtu.into())).expect("no more than the MTU");
     let way = idle_latency(topology, routes, source, destination, first + overhead)?;
@@ -167,8 +171,11 @@ pub fn ideal_time(flow: &FinishedFlow, yardstick: &Yardstick<'_>) -> Option<SimS
 /// no header on each hop there and no ACK back, and all bytes with headers at line rate. That counts
 /// the first hop twice: for a flow of one packet through four hops of 100 Gb/s it is 0.6 % more than
 /// [`ideal_time`], for one of 100 bytes 3 %.
-pub fn base_round_trip_time(flow: &FinishedFlow, yardstick: &Yardstick<'_>) -> Option<SimSpan> {
-    let &Yardstick { topology, routes, mtu, .. } = yardstick;
+pub fn base_round_trip_time(
+    flow: &FinishedFlow,
+    yardstick: &IdealTimeParameters<'_>,
+) -> Option<SimSpan> {
+    let &IdealTimeParameters { topology, routes, mtu, .. } = yardstick;
     let (source, destination) = (flow.source, flow.destination);
     let way = idle_latency(topology, routes, source, destination, mtu)?;
     let back = idle_latency(topology, routes, destination, source, 0)?;
@@ -177,7 +184,7 @@ pub fn base_round_trip_time(flow: &FinishedFlow, yardstick: &Yardstick<'_>) -> O
 }
 
 /// Returns the bytes of a flow with the headers of its packets.
-fn bytes_on_wire(flow: &FinishedFlow, yardstick: &Yardstick<'_>) -> u64 {
+fn bytes_on_wire(flow: &FinishedFlow, yardstick: &IdealTimeParameters<'_>) -> u64 {
     let packets = u64::from(flow.length.div_ceil(yardstick.mtu.into()).max(1));
     u64::from(flow.length) + packets * u64::from(yardstick.overhead)
 }
@@ -219,12 +226,12 @@ mod tests {
             length,
             submitted: at(0),
             delivered: at(9_000_000),
-            sent: at(20_000_000),
+            acknowledged: at(20_000_000),
         }
     }
 
-    fn yardstick<'a>(topology: &'a Topology, routes: &'a Routes) -> Yardstick<'a> {
-        Yardstick {
+    fn yardstick<'a>(topology: &'a Topology, routes: &'a Routes) -> IdealTimeParameters<'a> {
+        IdealTimeParameters {
             topology,
             routes,
             mtu: 1000,
@@ -257,7 +264,7 @@ mod tests {
     fn conweaves_simulator_counts_the_base_round_trip_and_then_every_byte() {
         let topology = LeafSpine::default().build().unwrap();
         let routes = Routes::compute(&topology, &Failures::none()).unwrap();
-        let yardstick = Yardstick { overhead: 48, ..yardstick(&topology, &routes) };
+        let yardstick = IdealTimeParameters { overhead: 48, ..yardstick(&topology, &routes) };
         for (destination, length, want) in
             [(127, 100, 8.32 + 0.01184), (127, 10_000, 8.32 + 0.8384), (1, 1000, 4.16 + 0.08384)]
         {
@@ -286,7 +293,8 @@ mod tests {
         assert_eq!(report.slowdown.min, 1.0);
 
         let late = FinishedFlow { submitted: SimTime::from_picos(2_000_000), ..flow(127, 5000) };
-        let yardstick = Yardstick { warm_up: SimTime::from_picos(1_000_000), ..yardstick };
+        let yardstick =
+            IdealTimeParameters { warm_up: SimTime::from_picos(1_000_000), ..yardstick };
         let report = FlowReport::new(4, &[&flows[0], &late], &yardstick);
         assert_eq!((report.finished, report.fct_us.count, report.fct_us.mean), (2, 1, 18.0));
         assert_eq!(report.by_size.iter().filter(|bin| bin.flows > 0).count(), 1);

@@ -10,8 +10,8 @@ mod queues;
 
 pub use distribution::Distribution;
 pub use flows::{
-    FlowReport, IdealTime, REFERENCE_BINS, SizeBin, Yardstick, base_round_trip_time, binned,
-    ideal_time,
+    FlowReport, IdealTime, IdealTimeParameters, REFERENCE_BINS, SizeBin, base_round_trip_time,
+    binned, ideal_time,
 };
 pub use goodput::Goodput;
 pub use pauses::{PfcReport, PortPauses, TierPauses};

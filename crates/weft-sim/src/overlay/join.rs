@@ -35,7 +35,7 @@ impl Vtep {
         let switch = SwitchConfig {
             receive_port: nic::RECEIVE_PORT,
             waiting_frames: config.waiting_frames as usize,
-            plain_for: config.plain_for,
+            plain_period: config.plain_for,
             ..SwitchConfig::new(transport.clone())
         };
         let mut vtep = Self {
@@ -43,7 +43,7 @@ impl Vtep {
             config: config.clone(),
             limits: config.limits(transport),
             paths: transport.paths,
-            switch: Switch::new(switch, seed, Secret::repeatable(seed))?,
+            switch: Switch::new(switch, seed, Secret::from_seed(seed))?,
             nics: Nics::new(config.tenants * config.ports, config.buffers),
             plain: PlainQueue::default(),
             flows: BTreeMap::new(),

@@ -234,8 +234,9 @@ impl Vtep {
             self.counters.frames_sent += 1;
             self.counters.frames_again += u64::from(is_again);
             let (port, len) = (flow.port, frame.len());
-            let mut head = [0; VirtioNetHeader::LEN + Frame::LOOK_AHEAD];
-            let head = &mut head[..(len as usize).min(VirtioNetHeader::LEN + Frame::LOOK_AHEAD)];
+            let mut head = [0; VirtioNetHeader::LEN + Frame::MIN_PARSE_BYTES];
+            let head =
+                &mut head[..(len as usize).min(VirtioNetHeader::LEN + Frame::MIN_PARSE_BYTES)];
             let token = self.nics.send(frame);
             self.nics.read(port, token, 0, head, Reading::First);
             self.switch.handle_frame(now, port, token, len, head, &mut self.nics);

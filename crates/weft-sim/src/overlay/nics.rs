@@ -141,7 +141,7 @@ impl Tenants for Nics {
 
     fn claim(&mut self, port: PortId, len: u32, turn: Turn, _: Staging) -> Option<Slot> {
         let held = self.held.get_mut(port.0 as usize)?;
-        let reserved = u32::from(turn == Turn::Early);
+        let reserved = u32::from(turn == Turn::OutOfOrder);
         if *held + reserved >= self.buffers {
             return None;
         }

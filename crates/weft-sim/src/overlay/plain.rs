@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use weft_transport::path::PathId;
 use weft_transport::{Departure, Payload};
-use weft_vpc::gateway::pass_on;
+use weft_vpc::gateway::forward;
 use weft_vpc::{Plain, Reading, Tenants, offload};
 use weft_wire::{Packet, U24, VirtioNetHeader, VxlanHeader, VxlanNext};
 
@@ -35,7 +35,7 @@ impl PlainQueue {
         nics.read(plain.port, plain.token, 0, &mut self.frame, Reading::First);
         nics.release(plain.port, plain.token);
         if let Some(next) = plain.next {
-            pass_on(&mut self.frame[VirtioNetHeader::LEN..], next);
+            forward(&mut self.frame[VirtioNetHeader::LEN..], next);
         }
         let vxlan = VxlanHeader { vni: U24::truncate(plain.vni.get()), next: VxlanNext::Frame };
         let pieces = &mut self.pieces;

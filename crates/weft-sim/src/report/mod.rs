@@ -144,7 +144,7 @@ impl From<&Stats> for TransportReport {
             tail_loss_probes,
             spurious_retransmits,
             ecn_marks,
-            ecn_marks_heard,
+            ecn_marks_reported: ecn_marks_heard,
             nacks_received,
             declined: _,
             shed: _,

@@ -22,7 +22,7 @@ use crate::queue::QueueConfig;
 use crate::switch::ForwardingConfig;
 use crate::switch::buffer::BufferConfig;
 use crate::time::SimSpan;
-use crate::workload::{Recipe, WorkloadConfig};
+use crate::workload::{WorkloadBuilder, WorkloadConfig};
 use crate::world::WorldConfig;
 
 mod controller;

@@ -117,7 +117,7 @@ impl Workload for Chatter {
     fn notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
         match notice {
             Notice::Woken { .. } => self.act(session),
-            Notice::Sent { order } => {
+            Notice::Acknowledged { order } => {
                 if let Some(Some((_, unfinished))) = self.pair_of(order.channel) {
                     *unfinished -= 1;
                 }

@@ -273,7 +273,7 @@ fn repeats(channel: ChannelId, side: Side, session: &Session<'_>) -> (u64, u64) 
     let channel = network.traffic.channel(channel).expect("only known channels speak");
     let endpoint = &network.hosts[channel.hosts[side.index()].index()].endpoint;
     let connection = channel.connections[side.index()].expect("what speaks is open");
-    let flow = endpoint.flow(connection).expect("what is open is held");
+    let flow = endpoint.connection_stats(connection).expect("what is open is held");
     (flow.repeated, endpoint.stats().fast_retransmits)
 }
 
@@ -285,7 +285,7 @@ impl Workload for LastWords {
     fn notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
         match notice {
             Notice::Woken { token } => self.woken(*token, session),
-            Notice::Sent { .. } => self.heard(session),
+            Notice::Acknowledged { .. } => self.heard(session),
             Notice::Delivered { .. } | Notice::Closed { .. } => {}
         }
     }

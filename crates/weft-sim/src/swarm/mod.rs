@@ -243,19 +243,19 @@ fn prepare(case: &Case, seed: u64, hosts: &mut [Host]) {
                 accept: true,
                 max_connections: 1 << 12,
             };
-            let endpoint = Endpoint::new(config, engine, Secret::repeatable(engine))
+            let endpoint = Endpoint::new(config, engine, Secret::from_seed(engine))
                 .expect("cases draw what is in range");
             let shares = case.world.source_ports == SourcePorts::Shared;
-            let endpoint = if shares { endpoint.sharing_ports(1) } else { endpoint };
+            let endpoint = if shares { endpoint.with_shared_ports(1) } else { endpoint };
             let seals = case.sealing.is_some();
-            host.endpoint = if seals { endpoint.keeping_forgotten() } else { endpoint };
+            host.endpoint = if seals { endpoint.with_ended() } else { endpoint };
         }
         if let Some(sealing) = case.sealing.as_ref().filter(|_| host.id().0 % 2 == 1) {
             let entropy = Seed(seed).child("odd seals", host.id().0.into());
             host.stack = Some(Box::new(Stack::sealed(&sealing.odd, entropy)));
         }
         if let Some(psn) = case.first_psn {
-            host.endpoint.number_packets_from(psn);
+            host.endpoint.set_first_psn(psn);
         }
     }
 }

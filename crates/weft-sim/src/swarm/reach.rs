@@ -72,7 +72,7 @@ impl AddAssign<&Stats> for Reach {
             fast_retransmits: stats.fast_retransmits,
             timeout_retransmits: stats.timeout_retransmits,
             spurious_retransmits: stats.spurious_retransmits,
-            ecn_marks_heard: stats.ecn_marks_heard,
+            ecn_marks_heard: stats.ecn_marks_reported,
             paths_down: stats.paths_down,
             paths_up: stats.paths_up,
             seals: SealCounters::default(),
@@ -104,7 +104,7 @@ mod tests {
             fast_retransmits: 1,
             timeout_retransmits: 1,
             spurious_retransmits: 1,
-            ecn_marks_heard: 1,
+            ecn_marks_reported: 1,
             paths_down: 1,
             ..Stats::default()
         };

@@ -3,7 +3,7 @@
 //! The host hashed the packet once; each switch only adds its salt (see [`FabricHash`]). Linux's hash is not affine
 //! and is computed in full at every hop.
 
-use weft_topo::hash::{Choice, FabricHash, FiveTuple, SwitchSalt};
+use weft_topo::hash::{FabricHash, FiveTuple, SwitchChoice, SwitchSalt};
 use weft_topo::{LinkId, Topology};
 use weft_units::Seed;
 
@@ -31,7 +31,7 @@ impl Forwarding {
 
     /// Returns the choice of a switch from the packet's hash alone.
     #[inline]
-    pub(crate) fn choice(&self, switch: usize) -> Option<Choice> {
+    pub(crate) fn choice(&self, switch: usize) -> Option<SwitchChoice> {
         self.hash.choice(self.salts[switch])
     }
 

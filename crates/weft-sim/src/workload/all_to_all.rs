@@ -11,7 +11,7 @@ use weft_topo::NodeId;
 use weft_units::{ByteCount, Duration};
 
 use super::{
-    Grouping, HostSet, Iteration, Recipe, Setting, Workload, WorkloadError, at_least_one,
+    Grouping, HostSet, Iteration, Setting, Workload, WorkloadBuilder, WorkloadError, at_least_one,
     message_size, one_to_64,
 };
 use crate::time::{SimSpan, SimTime};
@@ -56,7 +56,7 @@ impl Default for Config {
     }
 }
 
-impl Recipe for Config {
+impl WorkloadBuilder for Config {
     fn build(&self, setting: &Setting<'_>) -> Result<Box<dyn Workload>, WorkloadError> {
         let hosts = self.hosts.resolve(setting.topology.hosts(), self.rails.saturating_mul(2))?;
         let length = self.length()?;
@@ -211,7 +211,7 @@ impl Workload for AllToAll {
             Notice::Woken { token } => {
                 self.begin(usize::try_from(*token).expect("a place of ours"), session);
             }
-            Notice::Sent { order } => self.end(order.channel, false, session),
+            Notice::Acknowledged { order } => self.end(order.channel, false, session),
             Notice::Closed { channel, .. } => self.end(*channel, true, session),
             Notice::Delivered { .. } => {}
         }

@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 use weft_topo::NodeId;
 use weft_units::{BitRate, ByteCount, Duration, Rng};
 
-use super::{HostSet, Recipe, Setting, Workload, WorkloadError, message_size, random_ring};
+use super::{
+    HostSet, Setting, Workload, WorkloadBuilder, WorkloadError, message_size, random_ring,
+};
 use crate::link::Pace;
 use crate::time::{SimSpan, SimTime};
 use crate::traffic::{ChannelId, Notice, Order, Side};
@@ -45,7 +47,7 @@ impl Default for Config {
     }
 }
 
-impl Recipe for Config {
+impl WorkloadBuilder for Config {
     fn build(&self, setting: &Setting<'_>) -> Result<Box<dyn Workload>, WorkloadError> {
         if !(self.load > 0.0 && self.load.is_finite()) {
             let (key, got, expected) = ("load", self.load.to_string(), "above 0");
@@ -149,7 +151,7 @@ impl Workload for Load {
             Notice::Woken { token } => {
                 self.send(usize::try_from(*token).expect("an index of ours"), session);
             }
-            Notice::Sent { order } => {
+            Notice::Acknowledged { order } => {
                 let index = usize::try_from(order.tag).expect("an index of ours");
                 if self.streams[index].period.is_none() {
                     self.send(index, session);

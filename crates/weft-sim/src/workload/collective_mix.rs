@@ -8,7 +8,7 @@ use weft_units::{ByteCount, Duration, Rng};
 use super::poisson::exponential;
 use super::rings::{Grouping, Part, Rings, steps};
 use super::sizes::Sizes;
-use super::{HostSet, Iteration, Recipe, Setting, Workload, WorkloadError};
+use super::{HostSet, Iteration, Setting, Workload, WorkloadBuilder, WorkloadError};
 use crate::time::{SimSpan, SimTime};
 use crate::traffic::Notice;
 use crate::world::Session;
@@ -93,7 +93,7 @@ impl Mix {
     }
 }
 
-impl Recipe for Config {
+impl WorkloadBuilder for Config {
     fn build(&self, setting: &Setting<'_>) -> Result<Box<dyn Workload>, WorkloadError> {
         self.check()?;
         let hosts = self.hosts.resolve(setting.topology.hosts(), 2)?;
@@ -234,7 +234,7 @@ impl Workload for CollectiveMix {
                     self.jobs[group].over = true;
                 }
             }
-            Notice::Sent { .. } => self.acknowledged += 1,
+            Notice::Acknowledged { .. } => self.acknowledged += 1,
         }
     }
 

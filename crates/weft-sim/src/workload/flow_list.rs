@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use weft_topo::NodeId;
 use weft_units::Duration;
 
-use super::{Connections, Flow, Flows, Recipe, Setting, Workload, WorkloadError};
+use super::{Connections, Flow, Flows, Setting, Workload, WorkloadBuilder, WorkloadError};
 use crate::time::SimTime;
 
 /// The settings of the `flow-list` workload.
@@ -26,7 +26,7 @@ pub struct Config {
     pub until: Option<Duration>,
 }
 
-impl Recipe for Config {
+impl WorkloadBuilder for Config {
     fn build(&self, setting: &Setting<'_>) -> Result<Box<dyn Workload>, WorkloadError> {
         let file = setting.folder.join(&self.file);
         let mut flows = read_flow_list(&file, setting.topology.hosts())?;

@@ -120,7 +120,7 @@ impl Workload for Flows {
             Notice::Woken { token } => {
                 self.begin(usize::try_from(*token).expect("an index of ours"), session);
             }
-            Notice::Sent { order } => self.finish(order.channel, session),
+            Notice::Acknowledged { order } => self.finish(order.channel, session),
             Notice::Closed { channel, .. } => {
                 self.left -= self.unfinished.remove(channel).unwrap_or(0);
                 self.open.retain(|_, open| open != channel);

@@ -31,7 +31,7 @@ impl HostSet {
     /// Returns the hosts, in the order they were named.
     ///
     /// # Errors
-    /// `NoSuchHost` for a host that the topology lacks, `TwiceNamed`, or `TooFewHosts` for fewer than `least`.
+    /// `NoSuchHost` for a host that the topology lacks, `DuplicateHost`, or `TooFewHosts` for fewer than `least`.
     pub fn resolve(&self, hosts: u32, least: u32) -> Result<Vec<NodeId>, WorkloadError> {
         let spans = match self.0.as_slice() {
             [] => &[Span { first: 0, end: hosts, step: 1 }][..],
@@ -45,7 +45,7 @@ impl HostSet {
                     .get_mut(host as usize)
                     .ok_or(WorkloadError::NoSuchHost { got: host, hosts })?;
                 if std::mem::replace(seen, true) {
-                    return Err(WorkloadError::TwiceNamed { host });
+                    return Err(WorkloadError::DuplicateHost { host });
                 }
                 named.push(NodeId(host));
             }
@@ -135,7 +135,7 @@ mod tests {
     #[test]
     fn what_a_topology_lacks_is_named() {
         assert_eq!(numbers("0..9", 8), Err(WorkloadError::NoSuchHost { got: 8, hosts: 8 }));
-        assert_eq!(numbers("0..4, 3", 8), Err(WorkloadError::TwiceNamed { host: 3 }));
+        assert_eq!(numbers("0..4, 3", 8), Err(WorkloadError::DuplicateHost { host: 3 }));
         let one = HostSet::from_str("0").unwrap().resolve(8, 2);
         assert_eq!(one, Err(WorkloadError::TooFewHosts { got: 1, least: 2 }));
         for bad in ["", "4..2", "0..8/0", "x", "0..4294967296"] {

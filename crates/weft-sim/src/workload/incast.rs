@@ -6,7 +6,8 @@ use weft_units::{ByteCount, Duration};
 
 use super::streams::{Plan, Streams};
 use super::{
-    Flow, Flows, HostSet, Recipe, Setting, Workload, WorkloadError, at_least_one, message_size,
+    Flow, Flows, HostSet, Setting, Workload, WorkloadBuilder, WorkloadError, at_least_one,
+    message_size,
 };
 use crate::time::{SimSpan, SimTime};
 
@@ -41,7 +42,7 @@ impl Default for Config {
     }
 }
 
-impl Recipe for Config {
+impl WorkloadBuilder for Config {
     fn build(&self, setting: &Setting<'_>) -> Result<Box<dyn Workload>, WorkloadError> {
         let hosts = setting.topology.hosts();
         if self.receiver >= hosts {

@@ -82,7 +82,7 @@ pub enum WorkloadError {
     },
     /// A host that was named more than once.
     #[error("host {host} is named twice")]
-    TwiceNamed {
+    DuplicateHost {
         /// The host.
         host: u32,
     },
@@ -158,7 +158,7 @@ pub struct Setting<'a> {
 }
 
 /// A constructor of workloads: the settings in a scenario file.
-pub trait Recipe {
+pub trait WorkloadBuilder {
     /// Returns the workload for this setting.
     ///
     /// # Errors
@@ -198,7 +198,7 @@ macro_rules! workloads {
             }
         }
 
-        impl Recipe for WorkloadConfig {
+        impl WorkloadBuilder for WorkloadConfig {
             fn build(&self, setting: &Setting<'_>) -> Result<Box<dyn Workload>, WorkloadError> {
                 match self { $(Self::$kind(config) => config.build(setting)),+ }
             }
@@ -240,7 +240,7 @@ fn checked_pair(pair: [u32; 2], hosts: u32) -> Result<(NodeId, NodeId), Workload
         return Err(WorkloadError::NoSuchHost { got, hosts });
     }
     if source == destination {
-        return Err(WorkloadError::TwiceNamed { host: source });
+        return Err(WorkloadError::DuplicateHost { host: source });
     }
     Ok((NodeId(source), NodeId(destination)))
 }

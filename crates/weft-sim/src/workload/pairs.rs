@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use weft_units::{ByteCount, Duration};
 
 use super::{
-    Flow, Flows, Recipe, Setting, Workload, WorkloadError, at_least_one, checked_pair, message_size,
+    Flow, Flows, Setting, Workload, WorkloadBuilder, WorkloadError, at_least_one, checked_pair,
+    message_size,
 };
 use crate::time::{SimSpan, SimTime};
 
@@ -34,7 +35,7 @@ impl Default for Config {
     }
 }
 
-impl Recipe for Config {
+impl WorkloadBuilder for Config {
     fn build(&self, setting: &Setting<'_>) -> Result<Box<dyn Workload>, WorkloadError> {
         let hosts = setting.topology.hosts();
         let length = message_size("size", self.size)?;

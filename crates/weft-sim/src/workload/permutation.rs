@@ -4,7 +4,7 @@
 use serde::{Deserialize, Serialize};
 use weft_units::{ByteCount, Duration};
 
-use super::{Flows, HostSet, Recipe, Setting, Workload, WorkloadError, message_size};
+use super::{Flows, HostSet, Setting, Workload, WorkloadBuilder, WorkloadError, message_size};
 use crate::time::{SimSpan, SimTime};
 
 /// The settings of the `permutation` workload.
@@ -26,7 +26,7 @@ impl Default for Config {
     }
 }
 
-impl Recipe for Config {
+impl WorkloadBuilder for Config {
     fn build(&self, setting: &Setting<'_>) -> Result<Box<dyn Workload>, WorkloadError> {
         let hosts = self.hosts.resolve(setting.topology.hosts(), 2)?;
         let start = SimTime::EPOCH + SimSpan::from(self.start);

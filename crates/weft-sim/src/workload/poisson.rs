@@ -12,7 +12,7 @@ use weft_topo::{LinkId, NodeId, Topology};
 use weft_units::{Duration, Rng};
 
 use super::sizes::Sizes;
-use super::{Connections, Flow, Flows, HostSet, Recipe, Setting, Workload, WorkloadError};
+use super::{Connections, Flow, Flows, HostSet, Setting, Workload, WorkloadBuilder, WorkloadError};
 use crate::time::SimTime;
 
 /// The settings of the `poisson` workload.
@@ -64,7 +64,7 @@ pub enum LoadOf {
 /// The largest number of flows; more are a mistake in the duration or the sizes.
 const MAX_FLOWS: f64 = 50e6;
 
-impl Recipe for Config {
+impl WorkloadBuilder for Config {
     fn build(&self, setting: &Setting<'_>) -> Result<Box<dyn Workload>, WorkloadError> {
         Ok(Box::new(Flows::over(self.connections, self.flows(setting)?)))
     }
@@ -80,7 +80,7 @@ impl Config {
     /// Returns every arrival, host by host.
     ///
     /// # Errors
-    /// The errors of [`Recipe::build`].
+    /// The errors of [`WorkloadBuilder::build`].
     pub fn flows(&self, setting: &Setting<'_>) -> Result<Vec<Flow>, WorkloadError> {
         let Setting { topology, seed, folder } = *setting;
         let hosts = self.hosts.resolve(topology.hosts(), 2)?;

@@ -12,7 +12,9 @@ use serde::{Deserialize, Serialize};
 use weft_topo::NodeId;
 use weft_units::{ByteCount, Duration, Seed};
 
-use super::{HostSet, Recipe, Setting, Shares, Workload, WorkloadError, at_least_one, one_to_64};
+use super::{
+    HostSet, Setting, Shares, Workload, WorkloadBuilder, WorkloadError, at_least_one, one_to_64,
+};
 use crate::time::{SimSpan, SimTime};
 use crate::traffic::{ChannelId, Notice, Order, Side};
 use crate::world::Session;
@@ -90,7 +92,7 @@ pub struct Iteration {
     pub shares: Option<Shares>,
 }
 
-impl Recipe for Config {
+impl WorkloadBuilder for Config {
     fn build(&self, setting: &Setting<'_>) -> Result<Box<dyn Workload>, WorkloadError> {
         let rings = at_least_one("rings", self.rings)?;
         let hosts = self.hosts.resolve(setting.topology.hosts(), rings.saturating_mul(2))?;
@@ -294,7 +296,7 @@ impl Workload for AllReduce {
             }
             Notice::Delivered { order } => self.received(Slice::from_tag(order.tag), session),
             Notice::Closed { .. } => self.broken = true,
-            Notice::Sent { .. } => {}
+            Notice::Acknowledged { .. } => {}
         }
     }
 

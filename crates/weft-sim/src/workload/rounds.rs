@@ -8,7 +8,8 @@ use weft_topo::NodeId;
 use weft_units::{ByteCount, Duration};
 
 use super::{
-    Iteration, Recipe, Setting, Workload, WorkloadError, at_least_one, checked_pair, message_size,
+    Iteration, Setting, Workload, WorkloadBuilder, WorkloadError, at_least_one, checked_pair,
+    message_size,
 };
 use crate::time::{SimSpan, SimTime};
 use crate::traffic::{ChannelId, Notice, Order, Side};
@@ -39,7 +40,7 @@ impl Default for Config {
     }
 }
 
-impl Recipe for Config {
+impl WorkloadBuilder for Config {
     fn build(&self, setting: &Setting<'_>) -> Result<Box<dyn Workload>, WorkloadError> {
         let hosts = setting.topology.hosts();
         let pairs = self.pairs.iter().map(|&pair| checked_pair(pair, hosts));
@@ -128,7 +129,7 @@ impl Workload for Rounds {
     fn notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
         match notice {
             Notice::Woken { .. } => self.begin(session),
-            Notice::Sent { order } => self.sent(order.channel, session),
+            Notice::Acknowledged { order } => self.sent(order.channel, session),
             Notice::Closed { channel, .. } => self.broken |= self.under_way.contains(channel),
             Notice::Delivered { .. } => {}
         }

@@ -79,7 +79,7 @@ impl Workload for Streams {
 
     fn notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
         match notice {
-            Notice::Sent { order } => {
+            Notice::Acknowledged { order } => {
                 if let Some(stream) = self.streams.get_mut(&order.channel) {
                     stream.sent += 1;
                 }

@@ -9,7 +9,7 @@ use weft_plan::collective;
 use weft_units::{ByteCount, Duration};
 
 use super::rings::{self, Grouping, Part, Rings};
-use super::{HostSet, Iteration, Recipe, Setting, Workload, WorkloadError, at_least_one};
+use super::{HostSet, Iteration, Setting, Workload, WorkloadBuilder, WorkloadError, at_least_one};
 use crate::time::{SimSpan, SimTime};
 use crate::traffic::Notice;
 use crate::world::Session;
@@ -72,7 +72,7 @@ impl Default for Collective {
     }
 }
 
-impl Recipe for Config {
+impl WorkloadBuilder for Config {
     fn build(&self, setting: &Setting<'_>) -> Result<Box<dyn Workload>, WorkloadError> {
         let hosts = self.hosts.resolve(setting.topology.hosts(), 2)?;
         let phase = |collective: &Collective| {
@@ -190,7 +190,7 @@ impl Workload for Training {
             }
             Notice::Delivered { order } => self.received(order.tag, session),
             Notice::Closed { .. } => self.broken = true,
-            Notice::Sent { .. } => self.acknowledged += 1,
+            Notice::Acknowledged { .. } => self.acknowledged += 1,
         }
     }
 

@@ -5,7 +5,9 @@ use serde::{Deserialize, Serialize};
 use weft_units::ByteCount;
 
 use super::streams::{Plan, Streams};
-use super::{Recipe, Setting, Workload, WorkloadError, at_least_one, checked_pair, message_size};
+use super::{
+    Setting, Workload, WorkloadBuilder, WorkloadError, at_least_one, checked_pair, message_size,
+};
 use crate::time::SimTime;
 
 /// The settings of the `writes` workload.
@@ -36,7 +38,7 @@ impl Default for Config {
     }
 }
 
-impl Recipe for Config {
+impl WorkloadBuilder for Config {
     fn build(&self, setting: &Setting<'_>) -> Result<Box<dyn Workload>, WorkloadError> {
         let hosts = setting.topology.hosts();
         let pairs = self.pairs.iter().map(|&pair| checked_pair(pair, hosts));

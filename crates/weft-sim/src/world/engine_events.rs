@@ -32,10 +32,10 @@ impl Network {
                     self.submit_waiting(channel, node);
                 }
             }
-            EngineEvent::Sent { connection, token } => {
+            EngineEvent::Acked { connection, token } => {
                 if let Some((channel, _)) = side_of(self, connection) {
                     let completed = self.traffic.complete(channel, token, self.now);
-                    self.note(completed, |order| Notice::Sent { order });
+                    self.note(completed, |order| Notice::Acknowledged { order });
                     self.submit_waiting(channel, node);
                 }
             }

@@ -85,7 +85,7 @@ impl Network {
             }
             Heard::Sent { channel, message } => {
                 let completed = self.traffic.complete(channel, message.0.into(), self.now);
-                self.note(completed, |order| Notice::Sent { order });
+                self.note(completed, |order| Notice::Acknowledged { order });
                 self.submit_waiting(channel, node);
             }
             Heard::Closed { channel } => self.end(channel, None),

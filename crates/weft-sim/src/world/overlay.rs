@@ -68,7 +68,7 @@ impl Network {
             Heard::Received { channel, side } => self.deliver_from_flow(node, channel, side),
             Heard::Acked { channel, message } => {
                 let completed = self.traffic.complete(channel, message.0.into(), self.now);
-                self.note(completed, |order| Notice::Sent { order });
+                self.note(completed, |order| Notice::Acknowledged { order });
             }
             Heard::Broken { channel, side, serial } => {
                 let broken = Contradiction::Frame { channel, to: side, serial };

@@ -1,7 +1,9 @@
 //! Packets at hosts: arrival, placement and departure.
 
 use weft_topo::{LinkId, NodeId};
-use weft_transport::{Arrival, ConnectionId, Departure, Payload, Placement, Step, Verdict};
+use weft_transport::{
+    Arrival, ConnectionId, Departure, Payload, Placement, PrefetchStage, Verdict,
+};
 use weft_units::{Duration, prefetch, prefetch_all};
 use weft_wire::Packet;
 
@@ -46,7 +48,11 @@ impl Network {
         {
             host.ports.iter().for_each(|port| prefetch(fabric.link(port.link)));
         }
-        for (others, step) in [(3, Step::Connections), (2, Step::Senders), (1, Step::Packets)] {
+        for (others, step) in [
+            (3, PrefetchStage::Connections),
+            (2, PrefetchStage::Senders),
+            (1, PrefetchStage::Packets),
+        ] {
             if let Some(node) = events.upcoming(others)
                 && let Some(host) = hosts.get(node.index())
             {
@@ -54,7 +60,7 @@ impl Network {
                     Event::Arrive(hop) => Some(&fabric.parcels.get(hop.packet()).packet),
                     _ => None,
                 };
-                host.endpoint.look_ahead(events.of(node).filter_map(packet), step);
+                host.endpoint.prefetch(events.of(node).filter_map(packet), step);
             }
         }
     }

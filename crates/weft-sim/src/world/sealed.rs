@@ -6,7 +6,7 @@ use weft_seal::{OpenError, Seals};
 use weft_topo::NodeId;
 use weft_transport::{Arrival, Departure, Endpoint, Placement, Verdict};
 use weft_units::Duration;
-use weft_wire::{Content, Packet, SealedHeader, SetupHeader, SetupKind, U4};
+use weft_wire::{Packet, SealedContent, SealedHeader, SetupHeader, SetupKind, U4};
 
 use super::Network;
 use crate::datagram::Contents;
@@ -58,10 +58,10 @@ impl Network {
         let sealed = datagram.first() == Some(&SealedHeader::PACKET_TYPE);
         let tag = datagram.last_chunk().copied();
         let inside = match seals.open(datagram, 0) {
-            Ok((inside, Content::Packet)) => inside,
-            Ok((_, Content::Frame)) => return None,
+            Ok((inside, SealedContent::Packet)) => inside,
+            Ok((_, SealedContent::Frame)) => return None,
             Err(OpenError::UnknownKey { connection, iv }) => {
-                endpoint.handle_unopened(arrival.from, connection, iv);
+                endpoint.handle_unknown_encrypted(arrival.from, connection, iv);
                 return None;
             }
             Err(_) => return None,
@@ -74,7 +74,7 @@ impl Network {
             return None;
         }
         if let Packet::Setup(header) = &packet {
-            let named = endpoint.named(now, arrival, header);
+            let named = endpoint.classify_setup(now, arrival, header);
             let admission = seals.admit(arrival.from, header, payload, named);
             let _ = endpoint.handle_admission(now, arrival, header, admission);
             return None;
@@ -193,7 +193,7 @@ impl Network {
     /// Forgets the keys of connections that have ended.
     fn forget_keys(&mut self, node: NodeId) {
         let (endpoint, seals) = ends(&mut self.hosts[node.index()]);
-        while let Some(forgotten) = endpoint.poll_forgotten() {
+        while let Some(forgotten) = endpoint.poll_ended() {
             seals.forget(forgotten);
         }
     }

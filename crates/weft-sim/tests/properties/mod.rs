@@ -130,7 +130,7 @@ pub fn experiment(bytes: &[u8]) -> bool {
     let reports = [report.clone(), report];
     let rows = points.iter().map(|point| experiment.measure(point, &reports));
     if let Ok(rows) = rows.collect() {
-        let _ = experiment.judge(rows);
+        let _ = experiment.evaluate(rows);
     }
     for point in points.into_iter().take(4) {
         let _ = Scenario::from_table(point.scenario, Path::new(""));

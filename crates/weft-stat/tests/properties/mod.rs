@@ -1,7 +1,7 @@
 //! What holds of a file's bytes, whoever wrote them. The mutation test and the fuzz target both call this.
 #![allow(dead_code, unreachable_pub, reason = "each user of this file calls what it needs")]
 
-use weft_stat::{Board, Folder, Snapshot};
+use weft_stat::{Folder, Snapshot, StatusWriter};
 
 /// Reads bytes as a program's file; whether they were one. What was read is written and read again the same.
 pub fn stat(bytes: &[u8]) -> bool {
@@ -12,9 +12,9 @@ pub fn stat(bytes: &[u8]) -> bool {
 }
 
 /// Shows a snapshot in a folder, as its program would.
-pub fn put_up(folder: &Folder, snapshot: &Snapshot) -> Board {
+pub fn put_up(folder: &Folder, snapshot: &Snapshot) -> StatusWriter {
     folder.prepare().expect("a folder of ours");
-    let mut board = Board::create(folder, "node").expect("there is room");
+    let mut board = StatusWriter::create(folder, "node").expect("there is room");
     board.publish(|draft| snapshot.draft(draft)).expect("there is room");
     board
 }

@@ -97,7 +97,11 @@ impl Agent {
 }
 
 /// Returns the items of datagrams that come from their agents' sources.
-fn collect_all(collector: &mut Collector, fabric: &Fabric, datagrams: &[Vec<u8>]) -> Vec<Heard> {
+fn collect_all(
+    collector: &mut Collector,
+    fabric: &Fabric,
+    datagrams: &[Vec<u8>],
+) -> Vec<CollectedItem> {
     let source = |bytes: &[u8]| match Datagram::parse(bytes) {
         Ok(datagram) if datagram.agent == IpAddr::from([10, 0, 0, 2]) => SPINE,
         _ => LEAF,
@@ -111,7 +115,7 @@ fn collect_from(
     collector: &mut Collector,
     fabric: &Fabric,
     datagrams: &[(IpAddr, Vec<u8>)],
-) -> Vec<Heard> {
+) -> Vec<CollectedItem> {
     let mut received = vec![];
     let now = Instant::EPOCH + Duration::from_secs(1);
     datagrams
@@ -128,14 +132,14 @@ fn a_packet_that_leaves_is_a_sample_of_its_link() {
     let mut leaf = Agent { address: [10, 0, 0, 1], sequence: 0 };
     let received =
         collect_all(&mut collector, &fabric, &leaf.packets(1, false, NONE, Interface::Index(3)));
-    let [Heard::Sample(sample)] = received[..] else { panic!("{received:?}") };
+    let [CollectedItem::Sample(sample)] = received[..] else { panic!("{received:?}") };
     assert_eq!(fabric.name(sample.link).to_string(), "leaf s0 → spine");
     assert_eq!(sample.flow.to_string(), "10.1.0.2:49152>10.2.0.2:4791/udp");
     assert_eq!((sample.bytes, sample.packets, sample.rate, sample.input), (1000, 1, 16, None));
     // A switch's sample names both interfaces.
     let both = leaf.packets(1, false, Interface::Index(2), Interface::Index(3));
     let received = collect_all(&mut collector, &fabric, &both);
-    let [Heard::Sample(sample)] = received[..] else { panic!("{received:?}") };
+    let [CollectedItem::Sample(sample)] = received[..] else { panic!("{received:?}") };
     assert_eq!(fabric.name(sample.input.unwrap()).to_string(), "host 10.1.0.2 → leaf");
 }
 
@@ -161,7 +165,7 @@ fn an_ipv6_packet_is_a_sample_too() {
     };
     let datagram = leaf.send(|writer| sample_of(writer, header));
     let received = collect_all(&mut collector, &fabric, &[datagram]);
-    let [Heard::Sample(sample)] = received[..] else { panic!("{received:?}") };
+    let [CollectedItem::Sample(sample)] = received[..] else { panic!("{received:?}") };
     assert_eq!(sample.flow.to_string(), "[fd00:1::2]:49152>[fd00:2::2]:4791/udp/0x12345");
     assert_eq!(sample.flow.src(), fabric.addresses(weft_route::HostId(0)).v6().unwrap());
     // Link-local packets between neighbours are in no flow.
@@ -187,8 +191,10 @@ fn marks_count_where_they_were_made() {
     let reports: Vec<(String, u64, u64)> = received
         .iter()
         .filter_map(|it| match it {
-            Heard::Report(it) => Some((fabric.name(it.link).to_string(), it.bytes, it.marks)),
-            Heard::Sample(_) => None,
+            CollectedItem::Report(it) => {
+                Some((fabric.name(it.link).to_string(), it.bytes, it.marks))
+            }
+            CollectedItem::Sample(_) => None,
         })
         .collect();
     assert_eq!(
@@ -243,7 +249,7 @@ fn an_off_path_host_that_calls_itself_a_routers_agent_is_refused() {
     // The leaf's own report is then processed as if there had been no attack.
     let mut leaf = Agent { address: [10, 0, 0, 1], sequence: 0 };
     let received = collect_all(&mut collector, &fabric, &[leaf.counters(3, 5)]);
-    let [Heard::Report(report)] = received[..] else { panic!("{received:?}") };
+    let [CollectedItem::Report(report)] = received[..] else { panic!("{received:?}") };
     assert_eq!((report.bytes, report.marks), (5, 0));
 }
 
@@ -280,8 +286,8 @@ fn forged_numbers_and_counters_do_not_displace_the_routers_own() {
     datagrams.push(leaf.counters(3, 2_500));
     let received = collect_all(&mut collector, &fabric, &datagrams);
     let bytes = received.iter().map(|it| match it {
-        Heard::Report(report) => report.bytes,
-        Heard::Sample(sample) => panic!("{sample:?}"),
+        CollectedItem::Report(report) => report.bytes,
+        CollectedItem::Sample(sample) => panic!("{sample:?}"),
     });
     assert_eq!(bytes.collect::<Vec<_>>(), [1_000, 1_500, 2_500]);
     let counters = collector.counters();

@@ -1,6 +1,6 @@
 //! Requests to a running controller from outside: ports for a job, and the end of a job.
 //!
-//! Any thread sends requests by a [`Door`]; the daemon answers them in its loop.
+//! Any thread sends requests by a [`Handle`]; the daemon answers them in its loop.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
@@ -48,7 +48,7 @@ pub struct PlannedJob {
 /// The reason why a controller refuses a request.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum AskError {
+pub enum RequestError {
     /// This controller does not hold the lease.
     #[error("this controller does not steer: {}", match other {
         Some(other) => format!("{other} does, ask that one"),
@@ -81,8 +81,8 @@ pub enum AskError {
 /// A request with the channel for its answer.
 #[derive(Debug)]
 enum Request {
-    Announce(Announcement, SyncSender<Result<PlannedJob, AskError>>),
-    Withdraw(String, SyncSender<Result<usize, AskError>>),
+    Announce(Announcement, SyncSender<Result<PlannedJob, RequestError>>),
+    Withdraw(String, SyncSender<Result<usize, RequestError>>),
 }
 
 /// Maximum time that a request waits for its answer.
@@ -97,16 +97,16 @@ const MIN_RATE: BitRate = BitRate::bps(1).expect("it is not zero");
 
 /// A handle for requests to a running daemon.
 #[derive(Clone, Debug)]
-pub struct Door {
+pub struct Handle {
     requests: Sender<Request>,
 }
 
-impl Door {
+impl Handle {
     /// Requests ports for a job, given the installed tables and the present load.
     ///
     /// # Errors
     /// Returns the reason if there are none.
-    pub fn announce(&self, announcement: Announcement) -> Result<PlannedJob, AskError> {
+    pub fn announce(&self, announcement: Announcement) -> Result<PlannedJob, RequestError> {
         self.request(|answer| Request::Announce(announcement, answer))
     }
 
@@ -114,19 +114,19 @@ impl Door {
     ///
     /// # Errors
     /// Returns `Watches`, or `Job` if there is none of that name.
-    pub fn withdraw(&self, job: String) -> Result<usize, AskError> {
+    pub fn withdraw(&self, job: String) -> Result<usize, RequestError> {
         self.request(|answer| Request::Withdraw(job, answer))
     }
 
     fn request<T>(
         &self,
-        request: impl FnOnce(SyncSender<Result<T, AskError>>) -> Request,
-    ) -> Result<T, AskError> {
+        request: impl FnOnce(SyncSender<Result<T, RequestError>>) -> Request,
+    ) -> Result<T, RequestError> {
         let (sender, answer) = sync_channel(1);
-        self.requests.send(request(sender)).map_err(|_| AskError::Silent("has ended"))?;
+        self.requests.send(request(sender)).map_err(|_| RequestError::Silent("has ended"))?;
         answer.recv_timeout(ANSWER_TIMEOUT).map_err(|error| match error {
-            RecvTimeoutError::Disconnected => AskError::Silent("ended before it answered"),
-            RecvTimeoutError::Timeout => AskError::Silent("is busy and has not answered"),
+            RecvTimeoutError::Disconnected => RequestError::Silent("ended before it answered"),
+            RecvTimeoutError::Timeout => RequestError::Silent("is busy and has not answered"),
         })?
     }
 }
@@ -145,8 +145,8 @@ impl RequestQueue {
         Self { requests, pending }
     }
 
-    pub(super) fn door(&self) -> Door {
-        Door { requests: self.requests.clone() }
+    pub(super) fn door(&self) -> Handle {
+        Handle { requests: self.requests.clone() }
     }
 
     /// Answers one pending request, if there is one. `steers` is `Err` with the lease's holder if this controller does
@@ -161,7 +161,7 @@ impl RequestQueue {
         now: Instant,
         keep: impl FnOnce(&Controller) -> Result<(), SteerError>,
     ) -> Result<(), SteerError> {
-        let steers = steers.map_err(|other| AskError::Watches { other });
+        let steers = steers.map_err(|other| RequestError::Watches { other });
         match self.pending.try_recv() {
             Err(_) => Ok(()),
             Ok(Request::Announce(announcement, to)) => {
@@ -177,8 +177,8 @@ impl RequestQueue {
 }
 
 fn reply<T>(
-    answer: Result<T, AskError>,
-    to: &SyncSender<Result<T, AskError>>,
+    answer: Result<T, RequestError>,
+    to: &SyncSender<Result<T, RequestError>>,
     controller: &Controller,
     keep: impl FnOnce(&Controller) -> Result<(), SteerError>,
 ) -> Result<(), SteerError> {
@@ -194,7 +194,7 @@ fn plan(
     controller: &mut Controller,
     announcement: Announcement,
     now: Instant,
-) -> Result<PlannedJob, AskError> {
+) -> Result<PlannedJob, RequestError> {
     let Announcement { job, rows, rate, entropy, seed } = announcement;
     let pairs = pairs(controller.fabric(), &rows, rate)?;
     let tries = (MAX_TRIES_PER_JOB / pairs.len().max(1))
@@ -219,7 +219,11 @@ fn plan(
 }
 
 /// Converts the table's queue pairs to flows of the fabric.
-fn pairs(fabric: &Fabric, rows: &[PortRow], rate: Option<BitRate>) -> Result<Vec<Pair>, AskError> {
+fn pairs(
+    fabric: &Fabric,
+    rows: &[PortRow],
+    rate: Option<BitRate>,
+) -> Result<Vec<Pair>, RequestError> {
     let links = rows.iter().enumerate().map(|(row, it)| first_link(fabric, row, it));
     let links: Vec<Option<LinkId>> = links.collect::<Result<_, _>>()?;
     let mut senders: BTreeMap<LinkId, u64> = BTreeMap::new();
@@ -237,10 +241,10 @@ fn pairs(fabric: &Fabric, rows: &[PortRow], rate: Option<BitRate>) -> Result<Vec
 }
 
 /// Returns the cable on which a queue pair is sent; `None` if the fabric does not have the sender.
-fn first_link(fabric: &Fabric, row: usize, it: &PortRow) -> Result<Option<LinkId>, AskError> {
+fn first_link(fabric: &Fabric, row: usize, it: &PortRow) -> Result<Option<LinkId>, RequestError> {
     let Some(host) = fabric.host(it.source) else { return Ok(None) };
     let links = fabric.links_of_host(host);
-    let wrong = || AskError::NicPort {
+    let wrong = || RequestError::NicPort {
         row,
         source_address: it.source,
         cables: links.len(),

@@ -8,7 +8,7 @@ use weft_guard::is_exposed;
 use weft_units::Duration;
 
 use super::Daemon;
-use crate::{Heard, Inventory, RouterEntry, SteerConfig, SteerError};
+use crate::{CollectedItem, Inventory, RouterEntry, SteerConfig, SteerError};
 
 /// Maximum time to receive datagrams before other work.
 const RECEIVE_TIMEOUT: Duration = Duration::from_millis(20);
@@ -63,8 +63,8 @@ impl Daemon {
             self.collector.take(&datagram[..length], from.ip(), now, fabric, &mut received);
             for it in received.drain(..) {
                 match it {
-                    Heard::Report(report) => self.controller.handle_report(report),
-                    Heard::Sample(sample) => self.controller.handle_sample(sample),
+                    CollectedItem::Report(report) => self.controller.handle_report(report),
+                    CollectedItem::Sample(sample) => self.controller.handle_sample(sample),
                 }
             }
         }

@@ -25,13 +25,13 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use weft_route::{Action, Controller, Event, Fabric, Installed, What};
+use weft_route::{Action, Controller, Event, EventKind, Fabric, Installed};
 use weft_units::{Duration, Instant};
 
 use self::announce::RequestQueue;
-pub use self::announce::{Announcement, AskError, Door, PlannedJob};
+pub use self::announce::{Announcement, Handle, PlannedJob, RequestError};
 use self::leases::Leases;
-pub use self::picture::{JobView, LinkView, MoveView, NodeView, Picture, RefusedView};
+pub use self::picture::{JobView, LinkView, MoveView, NodeView, RefusedView, View};
 use self::worker::{Done, Job, Outcome, Worker};
 use crate::{Change, Collector, Inventory, Lease, SteerConfig, SteerError};
 
@@ -53,7 +53,7 @@ pub struct Daemon {
     /// The recent events, the newest last.
     events: VecDeque<Event>,
     /// Event counts since the start, by kind.
-    happened: BTreeMap<What, u64>,
+    happened: BTreeMap<EventKind, u64>,
     /// By move, the commands that applied it.
     commands: BTreeMap<u64, Vec<String>>,
     /// By router, the error of the last read of its tables, if it failed.
@@ -61,7 +61,7 @@ pub struct Daemon {
     clock: Clock,
     next_read: Instant,
     next_picture: Instant,
-    picture: Arc<Mutex<Picture>>,
+    picture: Arc<Mutex<View>>,
     /// `true` if the state has to be saved.
     changed: bool,
     /// Number of jobs, and of begun jobs, at the last save.
@@ -152,12 +152,12 @@ impl Daemon {
     }
 
     /// Returns the view, which is updated while the daemon runs.
-    pub fn picture(&self) -> Arc<Mutex<Picture>> {
+    pub fn picture(&self) -> Arc<Mutex<View>> {
         Arc::clone(&self.picture)
     }
 
     /// Returns a handle with which other threads request ports for jobs.
-    pub fn door(&self) -> Door {
+    pub fn door(&self) -> Handle {
         self.requests.door()
     }
 
@@ -240,7 +240,7 @@ impl Daemon {
         self.act();
         if now >= self.next_picture {
             self.next_picture = now + PICTURE_INTERVAL;
-            let picture = Picture::of(self, now);
+            let picture = View::of(self, now);
             *self.picture.lock().unwrap_or_else(PoisonError::into_inner) = picture;
         }
         if std::mem::take(&mut self.changed) {
@@ -286,7 +286,7 @@ impl Daemon {
                 if self.unread.insert(router.clone(), text.clone()).is_none() {
                     self.record(Event {
                         at: now.as_nanos(),
-                        what: What::Silent,
+                        what: EventKind::Silent,
                         router,
                         port: String::new(),
                         id: None,

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use serde::{Deserialize, Serialize};
 use weft_guard::Refused;
-use weft_route::{End, Event, Fabric, Job, LinkId, Move, Stage, What};
+use weft_route::{End, Event, EventKind, Fabric, Job, LinkId, Move, Stage};
 use weft_units::Instant;
 
 use super::Daemon;
@@ -13,7 +13,7 @@ use crate::CollectorCounters;
 
 /// The state of a controller and its fabric at one time.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub struct Picture {
+pub struct View {
     /// The time, in nanoseconds since 1970.
     pub at: u64,
     /// The name of this controller as a lease holder.
@@ -127,11 +127,11 @@ pub struct JobView {
     pub fullest_per_mille: u32,
 }
 
-impl Picture {
+impl View {
     pub(super) fn of(daemon: &Daemon, now: Instant) -> Self {
         let controller = &daemon.controller;
         let fabric = controller.fabric();
-        let kind = |what: What| format!("{what:?}").to_lowercase();
+        let kind = |what: EventKind| format!("{what:?}").to_lowercase();
         Self {
             at: now.as_nanos(),
             holder: daemon.leases.holder().to_owned(),

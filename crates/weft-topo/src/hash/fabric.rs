@@ -41,12 +41,12 @@ pub struct SwitchSalt {
 
 /// The choice of one switch with an affine hash, as [`FabricHash::choice`] returns it.
 #[derive(Clone, Copy, Debug)]
-pub struct Choice {
+pub struct SwitchChoice {
     salt: SwitchSalt,
     width: u32,
 }
 
-impl Choice {
+impl SwitchChoice {
     /// Returns the index of the link, of `count` equal-cost links, that a packet with this base takes.
     ///
     /// # Panics
@@ -100,9 +100,9 @@ impl FabricHash {
     /// Returns the choice of a switch with this salt, from a packet's base alone; `None` if the hash is
     /// not affine and needs the tuple.
     #[inline]
-    pub fn choice(&self, salt: SwitchSalt) -> Option<Choice> {
+    pub fn choice(&self, salt: SwitchSalt) -> Option<SwitchChoice> {
         match self.kind {
-            Kind::Affine { width, .. } => Some(Choice { salt, width }),
+            Kind::Affine { width, .. } => Some(SwitchChoice { salt, width }),
             Kind::Linux(_) => None,
         }
     }
@@ -133,7 +133,7 @@ impl FabricHash {
         count: usize,
     ) -> usize {
         match &self.kind {
-            Kind::Affine { width, .. } => Choice { salt, width: *width }.of(base, count),
+            Kind::Affine { width, .. } => SwitchChoice { salt, width: *width }.of(base, count),
             Kind::Linux(policy) => {
                 linux::select(linux::multipath_hash(*policy, salt.value, &tuple()), count)
             }

@@ -18,7 +18,7 @@ mod fabric;
 mod five_tuple6;
 mod registry;
 
-pub use fabric::{Choice, FabricHash, SwitchSalt};
+pub use fabric::{FabricHash, SwitchChoice, SwitchSalt};
 pub use five_tuple6::FiveTuple6;
 pub use registry::HashAlgorithm;
 

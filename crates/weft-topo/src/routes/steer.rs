@@ -13,7 +13,7 @@ impl Routes {
     /// # Panics
     /// Panics if `switch` is not a switch or `destination` not a host of the topology, or if `links` is
     /// empty.
-    pub fn steer(&mut self, switch: NodeId, destination: NodeId, links: &[LinkId]) {
+    pub fn install_host_route(&mut self, switch: NodeId, destination: NodeId, links: &[LinkId]) {
         assert!(!links.is_empty(), "a route has a next hop");
         let group = self.group_alone(destination);
         let start = narrow(self.sets.len());
@@ -59,9 +59,9 @@ mod tests {
         let links = before.next_links(leaf, host);
         assert_eq!(links.len(), 3);
         // Installed twice: the second route replaces the first and needs no further group.
-        routes.steer(leaf, host, &links[..1]);
+        routes.install_host_route(leaf, host, &links[..1]);
         let groups = routes.groups;
-        routes.steer(leaf, host, &[links[2], links[1]]);
+        routes.install_host_route(leaf, host, &[links[2], links[1]]);
         assert_eq!((groups, routes.groups), (before.groups + 1, groups));
         for switch in topology.switch_ids() {
             for other in topology.host_ids() {

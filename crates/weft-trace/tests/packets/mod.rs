@@ -2,8 +2,8 @@
 
 use weft_wire::{
     AckHeader, AckType, AtomicOperands, Bitmap, DataHeader, ExchangeHeader, MessageHeader, Packet,
-    RdmaHeader, RdmaOpcode, RdmaOperation, SealedHeader, SetupHeader, SetupKind, Terms, U3, U4, U5,
-    U11, U24,
+    RdmaHeader, RdmaOpcode, RdmaOperation, SealedHeader, SetupHeader, SetupKind, SetupParameters,
+    U3, U4, U5, U11, U24,
 };
 
 const VERSION: U4 = U4::truncate(1);
@@ -26,7 +26,7 @@ fn message(opcode: u8) -> MessageHeader {
 }
 
 fn setup(kind: SetupKind) -> Packet {
-    let terms = Terms {
+    let terms = SetupParameters {
         capabilities: 3,
         first_psn: 77,
         mtu: 4096,

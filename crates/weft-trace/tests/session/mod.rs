@@ -40,9 +40,7 @@ fn host(last: u8, cipher: Cipher) -> Host {
     let seals = SealConfig { cipher, key_log: true, ..SealConfig::default() };
     Host {
         at: SocketAddr::new([10, 0, 0, last].into(), 4791),
-        endpoint: Endpoint::new(config, seed, Secret::repeatable(seed))
-            .unwrap()
-            .keeping_forgotten(),
+        endpoint: Endpoint::new(config, seed, Secret::from_seed(seed)).unwrap().with_ended(),
         seals: Seals::new(seals, [last; 32]),
         events: Vec::new(),
     }
@@ -70,7 +68,7 @@ impl Host {
         let Ok((packet, rest)) = Packet::parse(inside) else { return };
         let arrival = Arrival { from, received_at: now, congestion_experienced: false, hops: 1 };
         if let Packet::Setup(header) = &packet {
-            let named = self.endpoint.named(now, &arrival, header);
+            let named = self.endpoint.classify_setup(now, &arrival, header);
             let admission = self.seals.admit(from, header, rest, named);
             let _ = self.endpoint.handle_admission(now, &arrival, header, admission);
         } else {

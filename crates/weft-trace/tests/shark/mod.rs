@@ -40,7 +40,13 @@ pub(crate) fn capture_of(datagrams: impl IntoIterator<Item = Sent>) -> Vec<u8> {
     {
         let mut headers = [0; Datagram::MAX_LEN];
         let payload_len = length.try_into().unwrap();
-        let datagram = Datagram { from, to, ecn: Ecn::Capable0, hop_limit: 64, payload_len };
+        let datagram = Datagram {
+            source: from,
+            destination: to,
+            ecn: Ecn::Capable0,
+            hop_limit: 64,
+            payload_len,
+        };
         let len = datagram.emit(&mut headers);
         writer
             .packet(&Record {

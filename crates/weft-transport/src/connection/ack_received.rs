@@ -88,7 +88,7 @@ impl Connection {
         let newest = sender.is_newest(now, ack);
         let newly_acked = sender.acknowledge(now, arrival, ack, shared);
         while let Some(message) = sender.send_queue.pop_done(sender.base) {
-            shared.events.push_back(Event::Sent { connection: id, token: message.token });
+            shared.events.push_back(Event::Acked { connection: id, token: message.token });
         }
         if !newest && newly_acked.packets == 0 && ack.ack_type != AckType::Duplicate {
             return Err(DropReason::StaleAck);
@@ -142,7 +142,7 @@ impl Sender {
         shared: &mut Shared,
     ) -> NewlyAcked {
         let marks = self.take_marks(now, ack);
-        shared.stats.ecn_marks_heard += u64::from(marks);
+        shared.stats.ecn_marks_reported += u64::from(marks);
         let hops = ack.hop_count.get();
         let acked_end = self.acked_end;
         let mut newly_acked =
@@ -369,7 +369,7 @@ impl Sender {
             return;
         }
         let stats = &mut shared.stats;
-        if stats.spurious_retransmits < stats.repeats() {
+        if stats.spurious_retransmits < stats.retransmissions() {
             stats.spurious_retransmits += 1;
             if self.probed.is_none_or(|(probed, _)| probed != ack.psn) {
                 self.reordering_multiplier =

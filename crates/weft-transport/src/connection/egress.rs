@@ -4,7 +4,7 @@
 //! its path, [`Picked::header`] builds its header.
 
 use weft_units::Instant;
-use weft_wire::{DataHeader, MessageHeader, Next, Packet, U3};
+use weft_wire::{DataHeader, MessageHeader, NextHeader, Packet, U3};
 
 use super::in_flight::{PacketState, SentPacket};
 use super::sender::{NO_PATH, Sender, charge};
@@ -188,7 +188,7 @@ impl Picked {
             ece: true,
             retransmitted: self.packet.retransmissions > 0,
             path_id: U3::truncate(self.packet.path.0.into()),
-            next: Next::Message,
+            next: NextHeader::Message,
             psn: self.psn,
             timestamp: self.packet.sent_at,
             ..DataHeader::default()

@@ -7,7 +7,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
 use weft_units::{Instant, Rng, Seed};
-use weft_wire::{Packet, SetupHeader, SetupKind, Terms, U4};
+use weft_wire::{Packet, SetupHeader, SetupKind, SetupParameters, U4};
 
 use crate::path::{PathId, Paths, PeerPaths, PeerPorts};
 use crate::pool::Pool;
@@ -41,7 +41,7 @@ use idle::BUFFER_RELEASE_AFTER;
 use in_flight::SentPacket;
 pub(crate) use message::SendQueue;
 use peer_check::{Announcement, PeerCheck};
-pub use prefetch::Step;
+pub use prefetch::PrefetchStage;
 use probe::ReceivedProbes;
 use reassembly::{ReceivedPacket, Receiver};
 pub(crate) use reset::Proof;
@@ -174,7 +174,7 @@ pub(crate) struct Connection {
 
 /// The statistics of one connection.
 #[derive(Clone, Copy, Debug)]
-pub struct Flow<'a> {
+pub struct ConnectionStats<'a> {
     /// Number of data packets sent, retransmissions included.
     pub sent: u64,
     /// Number of data packets retransmitted.
@@ -220,9 +220,9 @@ impl Connection {
         }
     }
 
-    pub(crate) fn flow(&self) -> Flow<'_> {
+    pub(crate) fn flow(&self) -> ConnectionStats<'_> {
         let sender = self.sender.as_deref();
-        Flow {
+        ConnectionStats {
             sent: self.sent,
             repeated: self.retransmitted,
             in_flight: sender.map_or(0, |sender| sender.in_flight),
@@ -242,7 +242,7 @@ impl Connection {
         &mut self,
         now: Instant,
         header: &SetupHeader,
-        theirs: &Terms,
+        theirs: &SetupParameters,
         config: &TransportConfig,
     ) {
         self.setup = Setup::Established { accept_due: false };

@@ -16,7 +16,7 @@ const PACKETS_AHEAD: usize = 2;
 
 /// A stage of prefetching. One stage reads what the stage before it fetched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum PrefetchStage {
     /// The first stage: connections.
     Connections,
     /// The second stage: their sending halves and receive windows.
@@ -28,15 +28,19 @@ pub enum Step {
 impl Connection {
     /// Prefetches for [`Self::handle_packet`].
     #[inline]
-    pub(crate) fn prefetch(&self, packet: &Packet, step: Step) {
-        if step == Step::Connections {
+    pub(crate) fn prefetch(&self, packet: &Packet, step: PrefetchStage) {
+        if step == PrefetchStage::Connections {
             return prefetch_all(self);
         }
         match (step, packet, self.sender.as_deref()) {
-            (Step::Senders, Packet::Ack(_), Some(sender)) => prefetch_all(sender),
-            (Step::Senders, Packet::Data(..), _) => self.receiver.received.prefetch_first(),
-            (Step::Packets, Packet::Ack(ack), Some(sender)) => sender.prefetch_for_ack(ack),
-            (Step::Packets, Packet::Data(header, _), _) => {
+            (PrefetchStage::Senders, Packet::Ack(_), Some(sender)) => prefetch_all(sender),
+            (PrefetchStage::Senders, Packet::Data(..), _) => {
+                self.receiver.received.prefetch_first()
+            }
+            (PrefetchStage::Packets, Packet::Ack(ack), Some(sender)) => {
+                sender.prefetch_for_ack(ack)
+            }
+            (PrefetchStage::Packets, Packet::Data(header, _), _) => {
                 if let Some(packet) = self.receiver.received.slot(header.psn) {
                     prefetch(packet);
                 }
@@ -47,13 +51,13 @@ impl Connection {
 
     /// Prefetches for [`Self::poll_burst`].
     #[inline]
-    pub(crate) fn prefetch_for_transmit(&self, step: Step) {
-        if step == Step::Connections {
+    pub(crate) fn prefetch_for_transmit(&self, step: PrefetchStage) {
+        if step == PrefetchStage::Connections {
             return prefetch_all(self);
         }
         match (step, self.sender.as_deref()) {
-            (Step::Senders, Some(sender)) => prefetch_all(sender),
-            (Step::Packets, Some(sender)) => sender.prefetch_for_send(),
+            (PrefetchStage::Senders, Some(sender)) => prefetch_all(sender),
+            (PrefetchStage::Packets, Some(sender)) => sender.prefetch_for_send(),
             _ => {}
         }
     }

@@ -3,7 +3,7 @@
 use core::net::SocketAddr;
 
 use weft_units::{Duration, Instant};
-use weft_wire::{Packet, SetupHeader, SetupKind, Terms, U4};
+use weft_wire::{Packet, SetupHeader, SetupKind, SetupParameters, U4};
 
 use super::{Connection, Origin, Shared};
 use crate::timers::Timer;
@@ -130,7 +130,7 @@ impl Connection {
         id: ConnectionId,
         peer: SocketAddr,
         request: &SetupHeader,
-        theirs: &Terms,
+        theirs: &SetupParameters,
         origin: Origin,
         now: Instant,
         config: &TransportConfig,
@@ -148,7 +148,7 @@ impl Connection {
         &mut self,
         now: Instant,
         offer: &SetupHeader,
-        theirs: &Terms,
+        theirs: &SetupParameters,
         config: &TransportConfig,
     ) {
         self.establish(now, offer, theirs, config);
@@ -170,14 +170,14 @@ impl Connection {
                 (SetupKind::Request, *token, *service)
             }
         };
-        let terms = Terms { token, service, ..self.terms(shared) };
+        let terms = SetupParameters { token, service, ..self.terms(shared) };
         Some(Packet::Setup(self.setup_header(kind, Some(terms), shared)))
     }
 
     pub(crate) fn setup_header(
         &self,
         kind: SetupKind,
-        terms: Option<Terms>,
+        terms: Option<SetupParameters>,
         shared: &Shared,
     ) -> SetupHeader {
         SetupHeader {
@@ -200,9 +200,9 @@ impl Connection {
     }
 
     /// Returns the terms that this end offers.
-    pub(crate) fn terms(&self, shared: &Shared) -> Terms {
+    pub(crate) fn terms(&self, shared: &Shared) -> SetupParameters {
         let config = &shared.config;
-        Terms {
+        SetupParameters {
             capabilities: CAPABILITIES,
             first_psn: self.cursor.psn,
             mtu: config.mtu,
@@ -216,7 +216,7 @@ impl Connection {
     }
 
     /// Handles a challenge: sends the request again, with the peer's token.
-    pub(crate) fn handle_challenge(&mut self, theirs: &Terms) -> bool {
+    pub(crate) fn handle_challenge(&mut self, theirs: &SetupParameters) -> bool {
         let Setup::Requesting { token, due, .. } = &mut self.setup else { return false };
         *token = theirs.token;
         *due = (*due).max(1);
@@ -228,7 +228,7 @@ impl Connection {
         &mut self,
         now: Instant,
         header: &SetupHeader,
-        theirs: &Terms,
+        theirs: &SetupParameters,
         sealed: bool,
         shared: &mut Shared,
     ) -> bool {
@@ -283,13 +283,13 @@ fn copies(retransmissions: u8, config: &TransportConfig) -> u8 {
 }
 
 /// Returns the send window towards a peer with these terms: the packets it keeps and can describe.
-pub(crate) fn agreed_window(theirs: &Terms, config: &TransportConfig) -> u16 {
+pub(crate) fn agreed_window(theirs: &SetupParameters, config: &TransportConfig) -> u16 {
     let wide = theirs.capabilities & CAPABILITIES & capability::WIDE_WINDOW != 0;
     let describable = if wide { u16::MAX } else { NARROW_WINDOW };
     theirs.window.min(config.send_window).min(describable).max(1)
 }
 
 /// Returns `true` if packets can be exchanged under these terms at all.
-pub(crate) fn is_usable(theirs: &Terms) -> bool {
+pub(crate) fn is_usable(theirs: &SetupParameters) -> bool {
     theirs.capabilities & capability::MESSAGES != 0 && theirs.mtu >= 64 && theirs.window > 0
 }

@@ -2,7 +2,7 @@
 
 use core::net::SocketAddr;
 
-use weft_wire::{Packet, SetupHeader, SetupKind, Terms, U4};
+use weft_wire::{Packet, SetupHeader, SetupKind, SetupParameters, U4};
 
 use super::stream::{Setup, Stream};
 use super::{Direct, DirectConfig, LinkId, MAX_ANSWERS};
@@ -69,7 +69,7 @@ impl Direct {
     }
 
     /// Accepts a peer's request, or rejects it if there is no room.
-    fn accept(&mut self, link: LinkId, peer: SocketAddr, remote: u32, theirs: &Terms) {
+    fn accept(&mut self, link: LinkId, peer: SocketAddr, remote: u32, theirs: &SetupParameters) {
         if self.answers.len() >= MAX_ANSWERS {
             return;
         }
@@ -95,7 +95,7 @@ impl Direct {
     }
 
     /// Queues a set-up packet of a connection.
-    pub(super) fn answer(&mut self, slot: u32, kind: SetupKind, terms: Option<Terms>) {
+    pub(super) fn answer(&mut self, slot: u32, kind: SetupKind, terms: Option<SetupParameters>) {
         let stream = self.streams.at(slot);
         let packet = setup(kind, stream.id.0, stream.remote, terms);
         self.answers.push_back((stream.link, stream.departure(None), packet));
@@ -120,8 +120,8 @@ impl Direct {
 
 impl DirectConfig {
     /// Returns the terms that this end offers.
-    pub(super) fn terms(&self) -> Terms {
-        Terms {
+    pub(super) fn terms(&self) -> SetupParameters {
+        SetupParameters {
             capabilities: CAPABILITIES,
             first_psn: 0,
             mtu: self.mtu,
@@ -139,7 +139,7 @@ pub(super) fn setup(
     kind: SetupKind,
     local_cid: u32,
     destination_cid: u32,
-    terms: Option<Terms>,
+    terms: Option<SetupParameters>,
 ) -> Packet {
     let version = U4::truncate(VERSION);
     let (cc_type, thread_id, reason) = (U4::truncate(0), 0, 0);

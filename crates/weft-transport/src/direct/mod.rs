@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use core::net::SocketAddr;
 
 use weft_units::{Duration, Instant};
-use weft_wire::{AckHeader, Packet, SetupKind, Terms};
+use weft_wire::{AckHeader, Packet, SetupKind, SetupParameters};
 
 use crate::{
     CloseReason, ConnectError, ConnectionId, Departure, DropReason, Event, Message, Payload, Peer,
@@ -47,7 +47,7 @@ pub struct DirectConfig {
 
 /// An acknowledgement of a connection's packets, which another packet carries along.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Acknowledged {
+pub struct Acknowledgement {
     /// The data sender's connection id.
     pub destination_cid: u32,
     /// The first packet not placed: every packet before it has been placed.
@@ -62,7 +62,7 @@ pub struct Outgoing {
     /// The destination and the payload.
     pub departure: Departure,
     /// An acknowledgement that the owner passes to [`Direct::handle_acknowledged`] at the other end, before the packet.
-    pub acknowledged: Option<Acknowledged>,
+    pub acknowledged: Option<Acknowledgement>,
 }
 
 /// Maximum number of queued answers: peers may request more of them than they receive.
@@ -126,14 +126,14 @@ impl Direct {
     }
 
     /// Reports that a link has no room: nothing is sent on it until [`Self::release`].
-    pub fn hold(&mut self, link: LinkId) {
+    pub fn pause(&mut self, link: LinkId) {
         if let Some(link) = self.links.get_mut(&link) {
             link.held = true;
         }
     }
 
     /// Reports that a link has room again.
-    pub fn release(&mut self, link: LinkId) {
+    pub fn resume(&mut self, link: LinkId) {
         let was_held = |link: &mut Link| core::mem::take(&mut link.held);
         if !self.links.get_mut(&link).is_some_and(was_held) {
             return;
@@ -171,7 +171,7 @@ impl Direct {
             slot.ok_or(ConnectError::TooManyConnections { limit: self.config.max_connections })?;
         let stream = self.streams.at(slot);
         stream.waiting_since = Some(now);
-        let terms = Some(Terms { service, ..self.config.terms() });
+        let terms = Some(SetupParameters { service, ..self.config.terms() });
         self.answer(slot, SetupKind::Request, terms);
         self.arm_timeout(now);
         Ok(self.streams.at(slot).id)
@@ -270,7 +270,7 @@ impl Direct {
             Packet::Data(_, None) => Verdict::Dropped(DropReason::Malformed),
             Packet::Ack(ack) => {
                 let AckHeader { destination_cid, psn_base, .. } = *ack;
-                let acknowledged = Acknowledged { destination_cid, psn_base };
+                let acknowledged = Acknowledgement { destination_cid, psn_base };
                 self.handle_acknowledged(now, link, from, acknowledged)
             }
             Packet::Setup(header) => {
@@ -287,7 +287,7 @@ impl Direct {
         now: Instant,
         link: LinkId,
         from: SocketAddr,
-        acknowledged: Acknowledged,
+        acknowledged: Acknowledgement,
     ) -> Verdict {
         let Some(slot) = self.established_slot(link, acknowledged.destination_cid) else {
             return self.reset_unknown(link, from, acknowledged.destination_cid);
@@ -300,7 +300,7 @@ impl Direct {
         stream.waiting_since = owes.then_some(now);
         let connection = stream.id;
         while let Some(Message { token, .. }) = stream.pop_done() {
-            self.events.push_back(Event::Sent { connection, token });
+            self.events.push_back(Event::Acked { connection, token });
         }
         self.reschedule(slot);
         Verdict::Done
@@ -371,7 +371,7 @@ impl Direct {
     /// Returns the acknowledgement of the connection whose turn is next, if it is on this link. In a ping-pong that is
     /// the message which the outgoing one answers: a packet less in each direction.
     #[inline]
-    fn next_acknowledged(&mut self, link: LinkId) -> Option<Acknowledged> {
+    fn next_acknowledged(&mut self, link: LinkId) -> Option<Acknowledgement> {
         let &slot = self.ready.front()?;
         let window = self.config.window;
         let stream = self.streams.get_mut(slot).filter(|stream| stream.link == link)?;

@@ -7,7 +7,7 @@ use alloc::collections::VecDeque;
 use weft_units::Instant;
 use weft_wire::{AckHeader, DataHeader, MessageHeader, Packet, U4};
 
-use super::{Acknowledged, LinkId};
+use super::{Acknowledgement, LinkId};
 use crate::connection::{SendQueue, VERSION};
 use crate::path::PathId;
 use crate::{ConnectionId, Departure, Message, Payload, PlacedError, Placement, SubmitError};
@@ -56,7 +56,7 @@ struct Arrivals {
     message_fields: Option<(u8, u32)>,
 }
 
-impl Acknowledged {
+impl Acknowledgement {
     /// Returns an ACK packet with this acknowledgement alone.
     pub(super) fn alone(self) -> Packet {
         let Self { destination_cid, psn_base } = self;
@@ -153,9 +153,11 @@ impl Stream {
 
     /// Returns the acknowledgement that is owed, if any.
     #[inline]
-    pub(super) fn poll_ack(&mut self) -> Option<Acknowledged> {
-        core::mem::take(&mut self.arrivals.ack_due)
-            .then_some(Acknowledged { destination_cid: self.remote, psn_base: self.arrivals.base })
+    pub(super) fn poll_ack(&mut self) -> Option<Acknowledgement> {
+        core::mem::take(&mut self.arrivals.ack_due).then_some(Acknowledgement {
+            destination_cid: self.remote,
+            psn_base: self.arrivals.base,
+        })
     }
 
     /// Writes the next packet's headers to `packet` and returns its payload, if it has any; `None` if there is no

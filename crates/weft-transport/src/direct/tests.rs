@@ -106,7 +106,7 @@ fn messages_arrive_in_pieces_in_order_and_are_sent_when_all_is_placed() {
         pair.ends[0].submit(connection, message(token, length)).unwrap();
     }
     pair.run();
-    let sent: Vec<_> = [1, 2, 3].map(|token| Event::Sent { connection, token }).into();
+    let sent: Vec<_> = [1, 2, 3].map(|token| Event::Acked { connection, token }).into();
     assert_eq!(pair.events[0], sent);
     let pieces: Vec<_> = pair.arrived.iter().map(|p| (p.message, p.offset, p.len)).collect();
     let mut expected: Vec<_> = (0..10).map(|piece| (0, piece * 1000, 1000)).collect();
@@ -133,7 +133,7 @@ fn no_more_is_sent_than_the_window_holds_and_a_packet_kept_back_keeps_back_all()
     pair.ends[1].placed(accepted, 0).unwrap();
     pair.run();
     assert_eq!(pair.arrived.len(), 9);
-    assert_eq!(pair.events[0], [Event::Sent { connection, token: 1 }]);
+    assert_eq!(pair.events[0], [Event::Acked { connection, token: 1 }]);
 }
 
 #[test]
@@ -147,7 +147,7 @@ fn what_was_placed_is_acknowledged_before_an_end_closes() {
     pair.ends[1].close(accepted);
     pair.run();
     let closed = Event::Closed { connection, reason: CloseReason::Peer };
-    assert_eq!(pair.events[0], [Event::Sent { connection, token: 1 }, closed]);
+    assert_eq!(pair.events[0], [Event::Acked { connection, token: 1 }, closed]);
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn what_was_placed_is_acknowledged_by_the_message_that_answers() {
     let sent = |end: &mut Direct| core::iter::from_fn(|| end.poll_event()).count();
     assert_eq!(pair.ends.each_mut().map(sent), [3, 2], "all but the last");
     pair.run();
-    assert_eq!(pair.events[1], [Event::Sent { connection: back, token: 1 }]);
+    assert_eq!(pair.events[1], [Event::Acked { connection: back, token: 1 }]);
 }
 
 #[test]
@@ -285,14 +285,14 @@ fn packets_that_break_the_order_end_their_connection_and_no_other() {
 fn nothing_leaves_over_a_link_that_is_held_and_all_does_when_it_is_released() {
     let mut pair = pair();
     let [connection, _] = pair.connect();
-    pair.ends[0].hold(LINK);
+    pair.ends[0].pause(LINK);
     pair.ends[0].submit(connection, message(1, 2000)).unwrap();
     pair.ends[0].submit(connection, message(2, 10)).unwrap();
     pair.run();
     assert!(pair.arrived.is_empty());
-    pair.ends[0].release(LINK);
+    pair.ends[0].resume(LINK);
     pair.run();
-    let sent = [1, 2].map(|token| Event::Sent { connection, token });
+    let sent = [1, 2].map(|token| Event::Acked { connection, token });
     assert_eq!((pair.arrived.len(), &pair.events[0][..]), (3, &sent[..]));
 }
 
@@ -300,13 +300,13 @@ fn nothing_leaves_over_a_link_that_is_held_and_all_does_when_it_is_released() {
 fn an_acknowledgement_waits_for_room_too_and_is_no_debt_of_the_peer() {
     let mut pair = pair();
     let [connection, _] = pair.connect();
-    pair.ends[1].hold(LINK);
+    pair.ends[1].pause(LINK);
     pair.ends[0].submit(connection, message(1, 10)).unwrap();
     pair.run();
     assert_eq!((pair.arrived.len(), pair.events[0].len()), (1, 0));
-    pair.ends[1].release(LINK);
+    pair.ends[1].resume(LINK);
     pair.run();
-    assert_eq!(pair.events[0], [Event::Sent { connection, token: 1 }]);
+    assert_eq!(pair.events[0], [Event::Acked { connection, token: 1 }]);
     pair.now += Duration::from_secs(10);
     pair.ends.iter_mut().for_each(|end| end.handle_timeout(pair.now));
     pair.run();
@@ -317,7 +317,7 @@ fn an_acknowledgement_waits_for_room_too_and_is_no_debt_of_the_peer() {
 fn a_peer_whose_link_stays_held_is_given_up() {
     let mut pair = pair();
     let [connection, _] = pair.connect();
-    pair.ends[0].hold(LINK);
+    pair.ends[0].pause(LINK);
     pair.ends[0].submit(connection, message(1, 10)).unwrap();
     pair.run();
     pair.now = pair.ends[0].poll_timeout().unwrap();

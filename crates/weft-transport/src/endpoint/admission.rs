@@ -4,7 +4,7 @@
 use core::net::SocketAddr;
 
 use weft_units::Instant;
-use weft_wire::{Packet, SetupHeader, SetupKind, Terms};
+use weft_wire::{Packet, SetupHeader, SetupKind, SetupParameters};
 
 use super::handshake::Refusal;
 use super::token::Requester;
@@ -32,7 +32,7 @@ pub enum Admission {
 
 /// The connection that a set-up packet refers to, as known before the packet is processed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Named {
+pub enum SetupClass {
     /// No connection, or the packet will be refused.
     Nothing,
     /// A request that does not prove its sender's address.
@@ -45,7 +45,7 @@ pub enum Named {
 
 /// A connection that has ended and whose last packet has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Forgotten {
+pub struct EndedConnection {
     /// The connection's id.
     pub connection: ConnectionId,
     /// The peer's address and receive port.
@@ -65,7 +65,12 @@ pub enum SetupFault {
 
 impl Endpoint {
     /// Returns the connection that a set-up packet refers to. Changes nothing.
-    pub fn named(&self, now: Instant, arrival: &Arrival, header: &SetupHeader) -> Named {
+    pub fn classify_setup(
+        &self,
+        now: Instant,
+        arrival: &Arrival,
+        header: &SetupHeader,
+    ) -> SetupClass {
         let of = |slot: u32| self.connections.get(slot).map(|connection| connection.id);
         let named = match (header.kind, &header.terms) {
             (SetupKind::Request, Some(terms)) => {
@@ -77,7 +82,7 @@ impl Endpoint {
             (SetupKind::Reset, _) => self.reset_slot(arrival, header).and_then(of),
             _ => None,
         };
-        named.map_or(Named::Nothing, Named::Connection)
+        named.map_or(SetupClass::Nothing, SetupClass::Connection)
     }
 
     fn classify_request(
@@ -85,21 +90,21 @@ impl Endpoint {
         now: Instant,
         arrival: &Arrival,
         header: &SetupHeader,
-        terms: &Terms,
-    ) -> Named {
+        terms: &SetupParameters,
+    ) -> SetupClass {
         let (ip, receive_port) = (arrival.from.ip(), terms.receive_port);
         let requester = Requester { ip, receive_port, cid: header.local_cid };
         if !self.tokens.check(now, &requester, terms.token) {
-            return Named::Unproven;
+            return SetupClass::Unproven;
         }
         let known = self.by_peer.get(&(ip, header.local_cid, receive_port));
         if let Some(connection) = known.and_then(|&slot| self.connections.get(slot)) {
-            return Named::Connection(connection.id);
+            return SetupClass::Connection(connection.id);
         }
         let is_valid = header.local_cid != 0 && receive_port != 0;
         let has_room = self.connections.len() < self.connections.limit();
         let is_new = is_valid && has_room && self.refusal(header, terms).is_none();
-        if is_new { Named::New } else { Named::Nothing }
+        if is_new { SetupClass::New } else { SetupClass::Nothing }
     }
 
     /// Processes a set-up packet according to its admission; [`Admission::Take`] is equivalent to
@@ -156,7 +161,12 @@ impl Endpoint {
 
     /// Answers an encrypted packet of an unknown connection with a reset, so that the peer closes it. `iv` is the low
     /// half of the packet's number.
-    pub fn handle_unopened(&mut self, from: SocketAddr, connection: ConnectionId, iv: u32) {
+    pub fn handle_unknown_encrypted(
+        &mut self,
+        from: SocketAddr,
+        connection: ConnectionId,
+        iv: u32,
+    ) {
         if self.connections.find(connection.0).is_none() {
             let (reason, number) = Proof::Iv(iv).to_wire();
             self.answer(from, number, SetupKind::Reset, connection.0, reason, None);
@@ -165,21 +175,21 @@ impl Endpoint {
 
     /// Returns the number of connections requested by peers that have not yet proved their identity; no event has
     /// reported them to the owner. Scans all connections.
-    pub fn unproven(&self) -> usize {
+    pub fn unproven_connections(&self) -> usize {
         self.connections.iter().filter(|connection| connection.is_unproven()).count()
     }
 
-    /// Keeps the ids of ended connections for [`poll_forgotten`](Self::poll_forgotten), for owners that hold state per
+    /// Keeps the ids of ended connections for [`poll_ended`](Self::poll_forgotten), for owners that hold state per
     /// connection.
     #[must_use]
-    pub fn keeping_forgotten(mut self) -> Self {
+    pub fn with_ended(mut self) -> Self {
         self.forgotten = Some(alloc::collections::VecDeque::new());
         self
     }
 
     /// Returns the next connection that has ended and whose last packet has left.
     #[inline]
-    pub fn poll_forgotten(&mut self) -> Option<Forgotten> {
+    pub fn poll_ended(&mut self) -> Option<EndedConnection> {
         self.forgotten.as_mut()?.pop_front()
     }
 
@@ -190,7 +200,7 @@ impl Endpoint {
             && header.kind == SetupKind::Close
         {
             let remote_cid = header.destination_cid;
-            forgotten.push_back(Forgotten { connection, to: answer.to, remote_cid });
+            forgotten.push_back(EndedConnection { connection, to: answer.to, remote_cid });
         }
     }
 }

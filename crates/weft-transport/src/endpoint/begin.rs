@@ -3,7 +3,7 @@
 use core::net::SocketAddr;
 
 use weft_units::Instant;
-use weft_wire::{SetupHeader, SetupKind, Terms};
+use weft_wire::{SetupHeader, SetupKind, SetupParameters};
 
 use super::secret::Purpose;
 use super::{ConnectionId, Endpoint};
@@ -77,13 +77,13 @@ impl Endpoint {
         self.shared.accepted += 1;
     }
 
-    fn offer(&self, slot: u32) -> (SetupHeader, Terms) {
+    fn offer(&self, slot: u32) -> (SetupHeader, SetupParameters) {
         let connection = self.connections.get(slot).expect("the caller made it");
         let terms = connection.terms(&self.shared);
         (connection.setup_header(SetupKind::Accept, Some(terms), &self.shared), terms)
     }
 
-    fn agree(&mut self, now: Instant, slot: u32, offer: &SetupHeader, theirs: &Terms) {
+    fn agree(&mut self, now: Instant, slot: u32, offer: &SetupHeader, theirs: &SetupParameters) {
         let connection = self.connections.get_mut(slot).expect("the caller made it");
         connection.joined(now, offer, theirs, &self.shared.config);
         self.by_peer.insert(connection.peer_key(), slot);

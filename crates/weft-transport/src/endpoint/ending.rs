@@ -3,7 +3,7 @@
 use weft_units::Instant;
 use weft_wire::Packet;
 
-use super::{ConnectionId, Endpoint, Forgotten, Transmit};
+use super::{ConnectionId, EndedConnection, Endpoint, Transmit};
 use crate::{CloseReason, Event};
 
 impl Endpoint {
@@ -38,7 +38,7 @@ impl Endpoint {
         }
         if let Some(forgotten) = self.forgotten.as_mut().filter(|_| !leaves_last_packet) {
             let (to, remote_cid) = (connection.peer, connection.remote_cid);
-            forgotten.push_back(Forgotten { connection: connection.id, to, remote_cid });
+            forgotten.push_back(EndedConnection { connection: connection.id, to, remote_cid });
         }
         connection.release(now, &mut self.shared);
         connection.note_first_data(&mut self.shared);

@@ -4,7 +4,7 @@
 use core::net::SocketAddr;
 
 use weft_units::Instant;
-use weft_wire::{Packet, SetupHeader, SetupKind, Terms, U4};
+use weft_wire::{Packet, SetupHeader, SetupKind, SetupParameters, U4};
 
 use super::token::Requester;
 use super::{Arrival, Endpoint, Transmit};
@@ -62,7 +62,7 @@ impl Endpoint {
         now: Instant,
         arrival: &Arrival,
         header: &SetupHeader,
-        theirs: &Terms,
+        theirs: &SetupParameters,
         sealed: bool,
     ) -> Result<(), DropReason> {
         let ip = arrival.from.ip();
@@ -113,7 +113,11 @@ impl Endpoint {
     }
 
     /// Returns the reason to refuse this request; `None` if it is acceptable.
-    pub(super) fn refusal(&self, header: &SetupHeader, theirs: &Terms) -> Option<Refusal> {
+    pub(super) fn refusal(
+        &self,
+        header: &SetupHeader,
+        theirs: &SetupParameters,
+    ) -> Option<Refusal> {
         let common =
             u32::from(header.version.get()) >= MIN_VERSION && theirs.min_version <= VERSION;
         if !common {
@@ -136,11 +140,11 @@ impl Endpoint {
         header: &SetupHeader,
     ) {
         let token = self.tokens.make(now, requester);
-        let terms = Terms {
+        let terms = SetupParameters {
             capabilities: CAPABILITIES,
             min_version: MIN_VERSION,
             token,
-            ..Terms::default()
+            ..SetupParameters::default()
         };
         self.answer(peer, header.local_cid, SetupKind::Challenge, 0, 0, Some(terms));
     }
@@ -168,7 +172,7 @@ impl Endpoint {
         kind: SetupKind,
         local_cid: u32,
         reason: u8,
-        terms: Option<Terms>,
+        terms: Option<SetupParameters>,
     ) {
         if self.answers.len() >= MAX_ANSWERS {
             return;
@@ -198,7 +202,7 @@ impl Endpoint {
         now: Instant,
         arrival: &Arrival,
         header: &SetupHeader,
-        theirs: &Terms,
+        theirs: &SetupParameters,
         sealed: bool,
     ) -> Result<(), DropReason> {
         let slot = self.accepted_slot(arrival, header, theirs).inspect_err(|reason| {
@@ -222,7 +226,7 @@ impl Endpoint {
         &self,
         arrival: &Arrival,
         header: &SetupHeader,
-        theirs: &Terms,
+        theirs: &SetupParameters,
     ) -> Result<u32, DropReason> {
         let version = u32::from(header.version.get());
         if header.local_cid == 0

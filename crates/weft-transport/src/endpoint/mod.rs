@@ -8,7 +8,7 @@ use alloc::collections::{BTreeMap, VecDeque};
 use weft_units::{Instant, Seed, prefetch};
 use weft_wire::Packet;
 
-pub use admission::{Admission, Forgotten, Named, SetupFault};
+pub use admission::{Admission, EndedConnection, SetupClass, SetupFault};
 use ids::Connections;
 pub use ids::ThreadBits;
 use schedule::Schedule;
@@ -16,7 +16,7 @@ pub use secret::Secret;
 use token::Tokens;
 pub use transmit::{Departure, Transmit};
 
-use crate::connection::{Connection, Flow, Identity, PeerKey, Shared, Step};
+use crate::connection::{Connection, ConnectionStats, Identity, PeerKey, PrefetchStage, Shared};
 use crate::path::PathNews;
 use crate::{
     ConfigError, DropReason, Event, PlacedError, Stats, SubmitError, TransportConfig, Verdict,
@@ -58,7 +58,7 @@ pub struct EndpointConfig {
 /// A message to send.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message {
-    /// The owner's token, returned in [`Event::Sent`] and in every [`Payload`].
+    /// The owner's token, returned in [`Event::Acked`] and in every [`Payload`].
     pub token: u64,
     /// The owner's operation code, delivered to the peer's owner.
     pub opcode: u8,
@@ -127,7 +127,7 @@ pub struct Endpoint {
     /// The first sequence number of new connections; `None` draws one.
     first_psn: Option<u32>,
     /// Connections that have ended; `None` unless the owner asked for them.
-    forgotten: Option<VecDeque<Forgotten>>,
+    forgotten: Option<VecDeque<EndedConnection>>,
 }
 
 /// Upper bound of [`EndpointConfig::max_connections`].
@@ -167,14 +167,14 @@ impl Endpoint {
 
     /// Numbers the packets of new connections from `psn` instead of from a random number. For tests of sequence number
     /// wrap, which random numbers rarely reach: predictable numbers make packets easier to forge.
-    pub fn number_packets_from(&mut self, psn: u32) {
+    pub fn set_first_psn(&mut self, psn: u32) {
         self.first_psn = Some(psn);
     }
 
     /// Reserves the connection ids from `first` on for others, such as a [`Direct`](crate::Direct) beside it. `first`
     /// is at least 2^31.
     #[must_use]
-    pub fn leaving_ids(mut self, first: u32) -> Self {
+    pub fn with_ids_below(mut self, first: u32) -> Self {
         debug_assert!(first >= 1 << 31, "each slot must have ids left");
         self.connections.set_last_id(first - 1);
         self
@@ -184,7 +184,7 @@ impl Endpoint {
     /// that send path `p` of every connection from one source port, or from one for each remainder of
     /// [`Peer::thread_id`] by `groups`, at least one.
     #[must_use]
-    pub fn sharing_ports(mut self, groups: u8) -> Self {
+    pub fn with_shared_ports(mut self, groups: u8) -> Self {
         self.shared.peer_paths.share(groups.max(1));
         self
     }
@@ -192,7 +192,7 @@ impl Endpoint {
     /// Keeps findings about paths for [`poll_path_news`](Self::poll_path_news): for processes with several endpoints
     /// that send from the same source ports.
     #[must_use]
-    pub fn keeping_path_news(mut self) -> Self {
+    pub fn with_path_news(mut self) -> Self {
         self.shared.peer_paths.keep_news();
         self
     }
@@ -203,7 +203,7 @@ impl Endpoint {
     /// # Errors
     /// [`ConfigError`] if the thread does not fit the bits, or too few other bits remain: `max_connections` times the
     /// number of threads is at most 2^24.
-    pub fn naming_its_thread(mut self, bits: ThreadBits) -> Result<Self, ConfigError> {
+    pub fn with_thread_in_ids(mut self, bits: ThreadBits) -> Result<Self, ConfigError> {
         let thread = self.shared.identity.thread_id;
         if self.connections.set_thread(thread, bits) {
             return Ok(self);
@@ -310,7 +310,7 @@ impl Endpoint {
         verdict
     }
 
-    /// Prefetches the data that [`Self::look_ahead`] reads to find connections, and the next deadline.
+    /// Prefetches the data that [`Self::prefetch`] reads to find connections, and the next deadline.
     #[inline]
     pub fn prefetch_tables(&self) {
         self.connections.prefetch_table();
@@ -321,10 +321,10 @@ impl Endpoint {
     }
 
     /// Prefetches the data that [`Self::handle_packet`] needs for these packets, and [`Self::poll_transmit`] for the
-    /// next one. Changes nothing: an owner of many endpoints calls it for one that it will serve soon, one [`Step`] at
+    /// next one. Changes nothing: an owner of many endpoints calls it for one that it will serve soon, one [`PrefetchStage`] at
     /// a time with other work between, to hide memory latency.
     #[inline]
-    pub fn look_ahead<'a>(&self, packets: impl Iterator<Item = &'a Packet>, step: Step) {
+    pub fn prefetch<'a>(&self, packets: impl Iterator<Item = &'a Packet>, step: PrefetchStage) {
         for packet in packets {
             let cid = match packet {
                 Packet::Data(header, _) => header.destination_cid,
@@ -407,7 +407,7 @@ impl Endpoint {
     }
 
     /// Returns the statistics of a connection; `None` once it has ended.
-    pub fn flow(&self, connection: ConnectionId) -> Option<Flow<'_>> {
+    pub fn connection_stats(&self, connection: ConnectionId) -> Option<ConnectionStats<'_>> {
         let slot = self.connections.find(connection.0)?;
         self.connections.get(slot).map(Connection::flow)
     }

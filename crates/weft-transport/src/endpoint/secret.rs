@@ -32,7 +32,7 @@ impl Secret {
     }
 
     /// Returns the secret of a reproducible run. It is not secret: it follows from the seed.
-    pub fn repeatable(seed: Seed) -> Self {
+    pub fn from_seed(seed: Seed) -> Self {
         let mut rng = seed.child("secret", 0).rng();
         let mut bytes = [0; 16];
         for half in bytes.chunks_exact_mut(8) {
@@ -163,7 +163,7 @@ mod tests {
     #[test]
     fn a_run_is_repeated_with_its_seed() {
         let draws = |seed| {
-            let secret = Secret::repeatable(Seed(seed));
+            let secret = Secret::from_seed(Seed(seed));
             PURPOSES.map(|purpose| secret.draw(purpose, 1)).into_iter().collect::<Vec<_>>()
         };
         assert_eq!(draws(1), draws(1));

@@ -67,7 +67,7 @@ impl Endpoint {
     /// after as many turns. An owner with thousands of connections accepts no further messages while the number is
     /// high.
     #[inline]
-    pub fn wanting_to_send(&self) -> usize {
+    pub fn ready_connections(&self) -> usize {
         self.ready.len()
     }
 

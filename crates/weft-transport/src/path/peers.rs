@@ -1,7 +1,7 @@
 //! The path measurements that all connections of an endpoint to one peer share.
 //!
 //! If the owner sends path `p` of every connection from one source port
-//! ([`Endpoint::sharing_ports`](crate::Endpoint::sharing_ports)), packets of path `p` to one address take the same
+//! ([`Endpoint::with_shared_ports`](crate::Endpoint::with_shared_ports)), packets of path `p` to one address take the same
 //! route: a path that is dead, lossy or slow for one connection is so for all (RFC 9040 shares round trips likewise).
 //! Consecutive losses are counted over all connections, so that many connections that send one packet each detect a
 //! dead path. One connection probes a path that is down: the one that detected it, or, once that one is idle, the next

@@ -113,7 +113,7 @@ fn lost_acks_and_a_wide_window_with_a_hole_cause_few_spurious_retransmissions() 
     (0..20).for_each(|token| pair.submit(0, ids[0], token, 1_000_000));
     pair.run_until(LIMIT, |pair| pair.sent_tokens(0).len() == 20);
     let stats = pair.ends[0].stats();
-    let retransmissions = stats.repeats();
+    let retransmissions = stats.retransmissions();
     let needless = pair.ends[1].stats().dropped_for(DropReason::Duplicate);
     assert!(retransmissions > 20, "{retransmissions} retransmissions: nothing was lost");
     // The remaining duplicates are probes: one packet in 256 after a timeout.
@@ -183,7 +183,7 @@ fn a_packet_that_was_only_late_takes_no_path_down() {
     });
     pair.submit(0, ids[0], 5, 100);
     pair.run_until(LIMIT, |pair| pair.sent_tokens(0).len() == 6);
-    assert!(pair.ends[0].stats().repeats() > 0, "it was never asked for");
+    assert!(pair.ends[0].stats().retransmissions() > 0, "it was never asked for");
     assert_eq!(pair.ends[0].stats().paths_down, 0);
 }
 

@@ -422,7 +422,7 @@ fn an_endpoint_that_is_full_refuses() {
             accept: false,
             max_connections: 1,
         };
-        Endpoint::new(config, Seed(5), Secret::repeatable(Seed(5))).unwrap()
+        Endpoint::new(config, Seed(5), Secret::from_seed(Seed(5))).unwrap()
     };
     pair.ends[0].connect(pair.now, address(1), 0).unwrap();
     pair.run_until(LIMIT, |pair| closed(pair, 0) == Some(CloseReason::Refused));

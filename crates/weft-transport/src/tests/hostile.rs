@@ -2,8 +2,8 @@
 
 use weft_units::{Duration, Seed};
 use weft_wire::{
-    AckHeader, Bitmap, DataHeader, MessageHeader, Next, Packet, SetupHeader, SetupKind, Terms, U4,
-    U5, U11,
+    AckHeader, Bitmap, DataHeader, MessageHeader, NextHeader, Packet, SetupHeader, SetupKind,
+    SetupParameters, U4, U5, U11,
 };
 
 use super::pair::{Pair, address};
@@ -14,7 +14,7 @@ const LIMIT: Duration = Duration::from_secs(5);
 fn data(cid: u32, psn: u32) -> (DataHeader, MessageHeader) {
     let header = DataHeader {
         version: U4::truncate(1),
-        next: Next::Message,
+        next: NextHeader::Message,
         psn,
         destination_cid: cid,
         ..DataHeader::default()
@@ -34,13 +34,13 @@ fn ack(cid: u32, psn: u32) -> AckHeader {
 
 /// Returns a set-up packet of a peer that names its connection `local_cid` and receives on `receive_port`.
 fn setup(kind: SetupKind, local_cid: u32, destination_cid: u32, receive_port: u16) -> Packet {
-    let terms = Terms {
+    let terms = SetupParameters {
         capabilities: 3,
         mtu: 1440,
         window: 100,
         paths: 1,
         receive_port,
-        ..Terms::default()
+        ..SetupParameters::default()
     };
     Packet::Setup(SetupHeader {
         kind,
@@ -184,7 +184,7 @@ fn packets_of_another_version_than_agreed_are_refused() {
         let ack = AckHeader { version, ..ack(sender, next) };
         let (header, message) = data(receiver, base);
         let header = DataHeader { version, ..header };
-        let probe = DataHeader { special: true, next: Next::Frame, ..header };
+        let probe = DataHeader { special: true, next: NextHeader::Frame, ..header };
         for (to, packet, len) in [
             (0, Packet::Ack(ack), 0),
             (1, Packet::Data(header, Some(message)), 100),

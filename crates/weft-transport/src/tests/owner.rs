@@ -26,7 +26,7 @@ fn what_is_declined_comes_again() {
     let declined = pair.ends[1].stats().declined;
     assert!(declined >= 1_000_000 / 1440 / 7, "{declined}");
     let sender = pair.ends[0].stats();
-    assert_eq!(sender.repeats() - sender.spurious_retransmits, declined);
+    assert_eq!(sender.retransmissions() - sender.spurious_retransmits, declined);
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn what_is_shed_does_not_come_again_and_slows_the_sender() {
         pair.submit(0, ids[0], 1, 4_000_000);
         pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
         assert_eq!(pair.delivered(1), [(0, 4_000_000)]);
-        assert_eq!(pair.ends[0].stats().repeats(), 0);
+        assert_eq!(pair.ends[0].stats().retransmissions(), 0);
         (pair.now.since(began), pair.ends[1].stats().shed)
     };
     let (free, none) = run(OwnerAction::Place);

@@ -88,7 +88,7 @@ pub(super) fn endpoint(config: &TransportConfig, seed: u64) -> Endpoint {
         accept: true,
         max_connections: 1024,
     };
-    Endpoint::new(config, Seed(seed), Secret::repeatable(Seed(seed))).unwrap()
+    Endpoint::new(config, Seed(seed), Secret::from_seed(Seed(seed))).unwrap()
 }
 
 impl Pair {
@@ -116,7 +116,7 @@ impl Pair {
     /// Returns a joined pair whose first packets have sequence numbers from `psn` on.
     pub(super) fn joined_at(config: &TransportConfig, psn: u32) -> (Self, [ConnectionId; 2]) {
         let mut pair = Self::new(config);
-        pair.ends.iter_mut().for_each(|end| end.number_packets_from(psn));
+        pair.ends.iter_mut().for_each(|end| end.set_first_psn(psn));
         pair.join()
     }
 
@@ -250,7 +250,7 @@ impl Pair {
 
     pub(super) fn sent_tokens(&self, end: usize) -> Vec<u64> {
         let token = |event: &Event| match event {
-            Event::Sent { token, .. } => Some(*token),
+            Event::Acked { token, .. } => Some(*token),
             _ => None,
         };
         self.events[end].iter().filter_map(token).collect()

@@ -66,7 +66,7 @@ fn losing(lost: &'static [u32]) -> impl FnMut(&OnLink<'_>) -> Fate {
 fn nothing_is_sent_again_where_nothing_is_lost() {
     for kind in Kind::ALL {
         let (_, [sender, receiver]) = transfer(&roce(*kind, 0), |_| Fate::Pass);
-        assert_eq!((sender.repeats(), receiver.out_of_order), (0, 0), "{kind}");
+        assert_eq!((sender.retransmissions(), receiver.out_of_order), (0, 0), "{kind}");
     }
 }
 
@@ -95,14 +95,14 @@ fn irn_that_rewinds_sends_what_was_in_flight_again_once_for_a_loss() {
     let (_, [sender, receiver]) = transfer(&rewinding, spaced());
     let needless = receiver.dropped_for(DropReason::Duplicate);
     assert!(needless > 0, "what had arrived after the lost packet is sent again");
-    assert_eq!((sender.repeats() > needless, sender.timeout_retransmits), (true, 0));
+    assert_eq!((sender.retransmissions() > needless, sender.timeout_retransmits), (true, 0));
     // Every packet between the loss and its retransmission is early and is answered with a NACK, except one that
     // arrives together with the retransmission.
     let unasked = receiver.out_of_order - sender.nacks_received;
     assert!(sender.nacks_received > 50 && unasked <= 1, "{receiver:?}");
 
     let (_, [sender, receiver]) = transfer(&roce(Kind::Irn, 0), spaced());
-    assert_eq!((sender.repeats(), receiver.dropped_for(DropReason::Duplicate)), (1, 0));
+    assert_eq!((sender.retransmissions(), receiver.dropped_for(DropReason::Duplicate)), (1, 0));
 }
 
 /// Packets arrive 100 ns apart, packet 20 long after those that follow it, and the last so late that all
@@ -124,7 +124,7 @@ fn where_senders_rewind_marks_on_duplicates_are_reported() {
             };
             let (_, [sender, receiver]) = transfer(&TransportConfig { recovery, ..config }, rule);
             let duplicates = receiver.dropped_for(DropReason::Duplicate);
-            let (heard, placed) = (sender.ecn_marks_heard, receiver.ecn_marks);
+            let (heard, placed) = (sender.ecn_marks_reported, receiver.ecn_marks);
             assert!(heard <= placed + duplicates, "{kind}: {heard}");
             assert_eq!(heard > placed, rewind, "{kind}: {heard} of {placed} and {duplicates}");
         }
@@ -200,7 +200,7 @@ fn a_late_packet_is_asked_for_only_beyond_the_bound() {
     let retransmissions = |bound, by| {
         let (_, [sender, receiver]) = transfer(&roce(Kind::Irn, bound), late(by));
         assert!(receiver.out_of_order > 0, "nothing overtook it");
-        sender.repeats()
+        sender.retransmissions()
     };
     assert_eq!(retransmissions(0, 2), 1, "IRN takes it for lost");
     assert_eq!(retransmissions(500, 2), 0, "within the bound it is waited for");
@@ -228,7 +228,7 @@ fn heavy_random_loss_and_reordering_lose_nothing() {
                     2 => Fate::Twice,
                     _ => Fate::Pass,
                 });
-                assert!(sender.repeats() > 0);
+                assert!(sender.retransmissions() > 0);
             }
         }
     }

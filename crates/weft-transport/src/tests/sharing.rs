@@ -31,7 +31,7 @@ fn overlay() -> TransportConfig {
 fn at_rest(sharing: bool) -> (Pair, Vec<ConnectionId>) {
     let mut pair = Pair::new(&overlay());
     if sharing {
-        pair.ends = pair.ends.map(|end| end.sharing_ports(1));
+        pair.ends = pair.ends.map(|end| end.with_shared_ports(1));
     }
     let ids = (0..=PAIRS).map(|_| {
         let [a, b] = &mut pair.ends;

@@ -28,7 +28,7 @@ fn messages_arrive_whole_and_in_order_on_every_policy_and_congestion_control() {
             assert_eq!(pair.sent_tokens(0), (0..20).collect::<Vec<_>>());
             assert_eq!(pair.bytes_placed(1), 1_900_000);
             let stats = pair.ends[0].stats();
-            assert_eq!(stats.repeats(), 0, "{policy}");
+            assert_eq!(stats.retransmissions(), 0, "{policy}");
         }
     }
 }
@@ -192,7 +192,7 @@ fn an_ack_that_comes_very_late_reports_no_marks() {
     pair.submit(0, ids[0], 1, 64 * 5_000);
     pair.run_until(LIMIT, |pair| pair.sent_tokens(0) == [1]);
     let seen = pair.ends[1].stats().ecn_marks;
-    assert_eq!((seen, pair.ends[0].stats().ecn_marks_heard), (500, 500));
+    assert_eq!((seen, pair.ends[0].stats().ecn_marks_reported), (500, 500));
 }
 
 #[test]

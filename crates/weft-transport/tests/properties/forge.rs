@@ -2,8 +2,8 @@
 //! would, so that nothing is fed in that cannot arrive.
 
 use weft_wire::{
-    AckHeader, AckType, Bitmap, DataHeader, MessageHeader, Next, Packet, SetupHeader, SetupKind,
-    Terms, U3, U4, U5, U6, U11,
+    AckHeader, AckType, Bitmap, DataHeader, MessageHeader, NextHeader, Packet, SetupHeader,
+    SetupKind, SetupParameters, U3, U4, U5, U6, U11,
 };
 
 use super::script::Script;
@@ -58,7 +58,7 @@ fn data(known: &Known, script: &mut Script<'_>) -> Packet {
         ack_now: flags & 8 != 0,
         retransmitted: flags & 16 != 0,
         path_id: U3::truncate((flags >> 5).into()),
-        next: Next::Message,
+        next: NextHeader::Message,
         psn: script.near(known.psn),
         destination_cid: known.connection(script),
         timestamp: script.near(known.stamp),
@@ -107,7 +107,7 @@ fn setup(known: &Known, script: &mut Script<'_>) -> Packet {
     let kind = usize::from(script.byte().unwrap_or(0) % 8);
     let kind = [Request, Challenge, Accept, Accept, Reject, Close, Close, Reset][kind];
     let flags = script.byte().unwrap_or(0);
-    let terms = Terms {
+    let terms = SetupParameters {
         capabilities: if flags & 32 == 0 { 3 } else { script.wide() },
         first_psn: script.near(known.psn),
         mtu: script.word(),

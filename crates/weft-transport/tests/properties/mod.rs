@@ -57,9 +57,9 @@ fn new_endpoint(config: &TransportConfig, seed: u64) -> Endpoint {
         accept: true,
         max_connections: 8,
     };
-    let mut endpoint = Endpoint::new(config, Seed(seed), Secret::repeatable(Seed(seed)))
+    let mut endpoint = Endpoint::new(config, Seed(seed), Secret::from_seed(Seed(seed)))
         .expect("the configuration is in range");
-    endpoint.number_packets_from(u32::MAX - 20);
+    endpoint.set_first_psn(u32::MAX - 20);
     endpoint
 }
 
@@ -254,7 +254,7 @@ impl Scene {
                 assert_eq!(Some(&length), self.submitted[1 - end].get(message as usize));
                 received.delivered += 1;
             }
-            Event::Sent { connection, token } if connection == self.honest[end] => {
+            Event::Acked { connection, token } if connection == self.honest[end] => {
                 assert!(self.forged_address || token == self.sent[end] as u64);
                 self.sent[end] += 1;
             }

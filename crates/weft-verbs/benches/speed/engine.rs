@@ -98,7 +98,7 @@ fn host(number: usize, largest: u32) -> Host {
         max_connections: 16,
     };
     let seed = Seed(number as u64);
-    let secret = Secret::repeatable(seed);
+    let secret = Secret::from_seed(seed);
     let mut device = Device::new(Limits::default(), config, seed, secret).expect("it is valid");
     let context = device.open().expect("the first");
     let domain = device.allocate_domain(context).expect("the first");

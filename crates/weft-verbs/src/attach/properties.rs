@@ -161,7 +161,7 @@ impl<'a> Rings<'a> {
         let Ok(any) = self.work.pop(self.page, &mut self.record) else { return false };
         assert_eq!(any, tail != self.head, "a record is reported if and only if there is one");
         if any {
-            assert!(self.record.len() <= messages::LONGEST_MESSAGE);
+            assert!(self.record.len() <= messages::MAX_MESSAGE);
             let len = u32::try_from(self.record.len()).expect("a short record") + 4;
             assert!(len <= tail.wrapping_sub(self.head), "it was written");
             self.head = self.head.wrapping_add(len);

@@ -83,12 +83,12 @@ impl Page {
     /// Announces that this side goes to sleep or waits: the other side sends a signal with each later record. The
     /// caller must check now for records appended before.
     pub(crate) fn ask_for_signal(&self, flag: usize) {
-        signal::ask::<Self>(self.word(flag));
+        signal::arm::<Self>(self.word(flag));
     }
 
     /// Returns `true` if the other side wants a signal for the record just appended.
     pub(crate) fn wants_signal(&self, flag: usize) -> bool {
-        signal::is_asked::<Self>(self.word(flag))
+        signal::is_armed::<Self>(self.word(flag))
     }
 
     /// Announces that this side does not sleep any more.

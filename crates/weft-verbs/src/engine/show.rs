@@ -5,10 +5,10 @@ use std::fs::File;
 use weft_rnic::{Connection, Device};
 use weft_seal::{SealCounters, Seals};
 use weft_stat::{
-    Address, Board, Carrier, ConnectionRecord, DeviceRecord, Folder, Kind, Pace, PathRecord,
-    ProgramRecord, Text,
+    Address, Carrier, ConnectionRecord, DeviceRecord, Folder, Kind, PathRecord, ProgramRecord,
+    StatusWriter, Text, UpdateSchedule,
 };
-use weft_transport::Flow;
+use weft_transport::ConnectionStats;
 use weft_units::Instant;
 
 use crate::device::NAME;
@@ -19,13 +19,13 @@ const PATHS: usize = 4096;
 /// The published state of a device.
 #[derive(Debug)]
 pub(crate) struct Shown {
-    board: Board,
+    board: StatusWriter,
     name: String,
     address: Address,
     /// The transport, in one line.
     transport: String,
     started: Instant,
-    pace: Pace,
+    pace: UpdateSchedule,
     /// The device's activity when the board was last written.
     shown: Option<u64>,
 }
@@ -40,12 +40,12 @@ impl Shown {
         let folder = Folder::own()?;
         folder.prepare().ok()?;
         folder.sweep();
-        let board = Board::create(&folder, "device").ok()?;
+        let board = StatusWriter::create(&folder, "device").ok()?;
         let path = std::env::current_exe().ok();
         let name = path.as_deref().and_then(|path| path.file_name());
         let name = name.map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let address = address.map(Address).unwrap_or_default();
-        let (transport, pace) = (transport.to_owned(), Pace::default());
+        let (transport, pace) = (transport.to_owned(), UpdateSchedule::default());
         Some(Self { board, name, address, transport, started: now, pace, shown: None })
     }
 
@@ -119,7 +119,7 @@ fn about(
         tail_loss_probes: stats.tail_loss_probes,
         spurious_retransmits: stats.spurious_retransmits,
         out_of_order: stats.out_of_order,
-        ecn_marks_heard: stats.ecn_marks_heard,
+        ecn_marks_heard: stats.ecn_marks_reported,
         paths_down: stats.paths_down,
         paths_up: stats.paths_up,
         refused: stats.dropped.iter().sum(),
@@ -134,7 +134,7 @@ fn about(
 }
 
 fn connection(of: &Connection<'_>, seals: &Seals) -> ConnectionRecord {
-    let nothing = Flow { sent: 0, repeated: 0, in_flight: 0, paths: None };
+    let nothing = ConnectionStats { sent: 0, repeated: 0, in_flight: 0, paths: None };
     let flow = of.flow.unwrap_or(nothing);
     let round_trips = || {
         let paths = flow.paths.into_iter();

@@ -32,7 +32,7 @@ fn the_first_rule_by_priority_decides() {
         "200 allow ingress any from 10.0.0.0/24 name late",
     ]);
     let mut judge = |frame: &Frame| {
-        let decision = acl.judge(Direction::Ingress, frame);
+        let decision = acl.evaluate(Direction::Ingress, frame);
         assert_eq!(acl.explain(Direction::Ingress, frame).action, decision.action);
         let rule = acl.explain(Direction::Ingress, frame).rule;
         (decision.action, rule.map_or_else(String::new, |rule| rule.name.clone()))

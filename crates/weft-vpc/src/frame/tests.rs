@@ -88,7 +88,7 @@ fn a_long_frame_is_known_by_its_first_bytes() {
         packet("10.0.0.1", "10.0.0.2", protocol::TCP, &segment),
         packet("2001:db8::1", "2001:db8::2", protocol::TCP, &segment),
     ] {
-        let first = Frame::parse(&bytes[..Frame::LOOK_AHEAD], bytes.len()).unwrap();
+        let first = Frame::parse(&bytes[..Frame::MIN_PARSE_BYTES], bytes.len()).unwrap();
         assert_eq!(first, parsed(&bytes));
         assert_eq!(first.ip().unwrap().transport_len, 60_020);
     }

@@ -53,13 +53,13 @@ fn the_page_describes_the_effect_of_its_file() {
         let bytes = segment(from, to, (40_000, to_port.parse().unwrap()));
         let frame = parsed(&bytes);
         let direction = if to == "10.1.0.10" { Direction::Ingress } else { Direction::Egress };
-        let action = acl.judge(direction, &frame).action;
+        let action = acl.evaluate(direction, &frame).action;
         let explained = acl.explain(direction, &frame);
         let rule = explained.rule.map_or("no rule", |rule| &rule.name);
         assert_eq!(format!("{action}: {rule}"), list, "{row:?}");
         let own = web.source_guard().unwrap().allows(&frame, &bytes);
         assert_eq!(own, direction == Direction::Egress, "{row:?}");
-        let verdict = groups.judge(direction, &frame, &bytes, Instant::EPOCH);
+        let verdict = groups.evaluate(direction, &frame, &bytes, Instant::EPOCH);
         let name = groups.explain(direction, &frame).rule.map(|rule| rule.name.clone());
         let says = match verdict {
             Ok(Pass::Rule(_)) => format!("allow: {}", name.unwrap()),

@@ -37,7 +37,7 @@ fn judge(
     bytes: &[u8],
     millis: u64,
 ) -> Result<Pass, Refusal> {
-    groups.judge(direction, &parsed(bytes), bytes, at(millis))
+    groups.evaluate(direction, &parsed(bytes), bytes, at(millis))
 }
 
 fn datagram(source: (&str, u16), destination: (&str, u16)) -> Vec<u8> {

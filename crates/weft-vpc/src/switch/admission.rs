@@ -1,20 +1,20 @@
 //! The calls by which the owner, which encrypts, and the transport agree on connections and keys.
 
-use weft_transport::{Admission, Arrival, ConnectionId, Forgotten, Named};
+use weft_transport::{Admission, Arrival, ConnectionId, EndedConnection, SetupClass};
 use weft_units::Instant;
 use weft_wire::{SetupHeader, SetupKind};
 
 use super::{DropCause, Switch};
 
 impl Switch {
-    /// Returns the connection or request that a set-up packet refers to ([`weft_transport::Endpoint::named`]).
-    pub fn named(&self, now: Instant, arrival: &Arrival, header: &SetupHeader) -> Named {
-        self.endpoint.named(now, arrival, header)
+    /// Returns the connection or request that a set-up packet refers to ([`weft_transport::Endpoint::classify_setup`]).
+    pub fn named(&self, now: Instant, arrival: &Arrival, header: &SetupHeader) -> SetupClass {
+        self.endpoint.classify_setup(now, arrival, header)
     }
 
     /// Handles a set-up packet of this thread with the decision of the owner's encryption. `sealed` is `true` if
     /// there are keys for the connection that it names. The owner calls this after
-    /// [`leave_packet`](Self::leave_packet).
+    /// [`redirect_packet`](Self::redirect_packet).
     pub fn handle_admission(
         &mut self,
         now: Instant,
@@ -36,13 +36,13 @@ impl Switch {
         if !self.hosts.contains(&arrival.from.ip()) {
             return self.counters.drop_frame(DropCause::UnknownPeer);
         }
-        self.endpoint.handle_unopened(arrival.from, connection, iv);
+        self.endpoint.handle_unknown_encrypted(arrival.from, connection, iv);
     }
 
     /// Returns the next connection that has ended and whose last packet has left: its keys are no longer
     /// needed.
     #[inline]
-    pub fn poll_forgotten(&mut self) -> Option<Forgotten> {
-        self.endpoint.poll_forgotten()
+    pub fn poll_forgotten(&mut self) -> Option<EndedConnection> {
+        self.endpoint.poll_ended()
     }
 }

@@ -31,7 +31,7 @@ impl Switch {
         payload: &[u8],
         tenants: &mut impl Tenants,
     ) {
-        if !self.leave_packet(arrival, vni, packet, payload) {
+        if !self.redirect_packet(arrival, vni, packet, payload) {
             self.ingest_packet(now, arrival, vni, packet, payload, tenants);
         }
     }
@@ -39,7 +39,7 @@ impl Switch {
     /// Redirects a packet of the transport to the thread of its connection. Returns `true` if this thread is done
     /// with it: the packet was redirected, or dropped because its sender is no peer.
     #[inline]
-    pub fn leave_packet(
+    pub fn redirect_packet(
         &mut self,
         arrival: &Arrival,
         vni: Vni,

@@ -53,7 +53,7 @@ pub struct SwitchConfig {
     pub waiting_frames: usize,
     /// The time after which a peer that is sent plain VXLAN, because it does not speak Weft or all its paths have
     /// failed, is sent a connection request again.
-    pub plain_for: Duration,
+    pub plain_period: Duration,
     /// The frames that may leave and arrive unencrypted if no pair's connection carries them.
     pub in_clear: InClear,
     /// The limits of each network's table.
@@ -70,7 +70,7 @@ impl SwitchConfig {
             threads: 1,
             max_connections: 1 << 17,
             waiting_frames: 256,
-            plain_for: Duration::from_secs(10),
+            plain_period: Duration::from_secs(10),
             in_clear: InClear::Any,
             table: TableConfig::default(),
         }

@@ -67,7 +67,7 @@ pub struct HandedOver {
     /// connection.
     pub packets: u64,
     /// Number of findings about paths to other hosts, each counted once a thread.
-    pub path_news: u64,
+    pub path_findings: u64,
     /// Number of tenants' frames, from other hosts in plain VXLAN or from ports of this one.
     pub frames: u64,
 }

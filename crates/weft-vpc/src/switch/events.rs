@@ -11,7 +11,7 @@ impl Switch {
     pub(super) fn handle_event(&mut self, now: Instant, event: Event, tenants: &mut impl Tenants) {
         match event {
             Event::Connected { connection } => self.on_connected(now, connection, tenants),
-            Event::Sent { connection, token } => {
+            Event::Acked { connection, token } => {
                 let Some((port, token)) = frame_of(token) else {
                     return self.on_hello_acked(now, connection);
                 };

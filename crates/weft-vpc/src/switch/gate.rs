@@ -75,12 +75,12 @@ impl Gate {
         bytes: &[u8],
         now: Instant,
     ) -> Result<(), DropCause> {
-        let denies = |acl: &mut Acl| acl.judge(direction, frame).action == Action::Deny;
+        let denies = |acl: &mut Acl| acl.evaluate(direction, frame).action == Action::Deny;
         if self.acl.as_mut().is_some_and(denies) {
             return Err(DropCause::Denied);
         }
         let Some(groups) = &mut self.groups else { return Ok(()) };
-        match groups.judge(direction, frame, bytes, now) {
+        match groups.evaluate(direction, frame, bytes, now) {
             Ok(_) => Ok(()),
             Err(Refusal::Denied(_)) => Err(DropCause::Denied),
             Err(Refusal::TableFull) => Err(DropCause::TableFull),

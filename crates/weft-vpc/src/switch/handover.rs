@@ -51,7 +51,7 @@ pub enum Handover {
         payload: Vec<u8>,
     },
     /// A datagram that names a connection of that thread, as it arrived: only the owner, which encrypts, can read
-    /// it there ([`Switch::leave_datagram`]).
+    /// it there ([`Switch::redirect_datagram`]).
     Datagram {
         /// The path and marks with which it arrived.
         arrival: Arrival,
@@ -88,7 +88,7 @@ impl Switch {
     /// Hands a datagram that names a connection over to the thread that has the connection. Returns `false` if that
     /// is this thread, or no thread of this host.
     #[inline]
-    pub fn leave_datagram(
+    pub fn redirect_datagram(
         &mut self,
         arrival: &Arrival,
         connection: ConnectionId,
@@ -198,7 +198,7 @@ impl Switch {
     pub(super) fn hand_over(&mut self, thread: u8, handover: Handover) {
         match handover {
             Handover::Packet { .. } | Handover::Datagram { .. } => {}
-            Handover::Path(_) => self.others.counters.path_news += 1,
+            Handover::Path(_) => self.others.counters.path_findings += 1,
             Handover::Frame { .. } | Handover::Plain { .. } => self.others.counters.frames += 1,
         }
         self.others.waiting.push_back((thread, handover));

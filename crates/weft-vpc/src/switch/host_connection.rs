@@ -201,7 +201,7 @@ impl Switch {
 
     /// Records the finding about the peer of a connection that this host requested and that ended.
     pub(super) fn on_request_ended(&mut self, now: Instant, peer: SocketAddr, reason: CloseReason) {
-        let until = now + self.config.plain_for;
+        let until = now + self.config.plain_period;
         let must_encrypt = match self.config.in_clear {
             InClear::Any => false,
             InClear::Unable => self.peers.encrypts(peer) == Some(true),

@@ -133,7 +133,7 @@ impl Arriving {
 
     /// Returns the turn of message `number`: the next to be delivered, or early.
     pub(super) fn turn(&self, number: u32) -> Turn {
-        if number == self.first { Turn::Next } else { Turn::Early }
+        if number == self.first { Turn::Next } else { Turn::OutOfOrder }
     }
 
     /// Returns the next whole frame from message `number` on that the tenant may see now, `in_order` or at once.

@@ -13,7 +13,7 @@ use super::{DropCause, Network, Place, Port};
 use crate::{Direction, Frame};
 
 /// Number of a frame's first bytes that are inspected, with its virtio-net header.
-pub(super) const HEAD: usize = VirtioNetHeader::LEN + Frame::LOOK_AHEAD;
+pub(super) const HEAD: usize = VirtioNetHeader::LEN + Frame::MIN_PARSE_BYTES;
 
 impl Port {
     /// Decides when to inspect a frame whose first piece to arrive is `piece`.
@@ -96,7 +96,7 @@ impl Port {
         if !self.gate.admit(Direction::Ingress, len, frames.into(), now) {
             return Err(DropCause::RateLimited);
         }
-        let head = &ethernet[..ethernet.len().min(Frame::LOOK_AHEAD)];
+        let head = &ethernet[..ethernet.len().min(Frame::MIN_PARSE_BYTES)];
         let frame = Frame::parse(head, ethernet.len()).map_err(|_| DropCause::Malformed)?;
         self.gate.judge(Direction::Ingress, &frame, head, now)
     }

@@ -11,8 +11,8 @@ use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
 
 use weft_transport::{
-    CloseReason, ConfigError, ConnectionId, Endpoint, EndpointConfig, Flow, Secret, Stats,
-    ThreadBits,
+    CloseReason, ConfigError, ConnectionId, ConnectionStats, Endpoint, EndpointConfig, Secret,
+    Stats, ThreadBits,
 };
 use weft_units::{Instant, Seed};
 use weft_wire::{MacAddr, Packet};
@@ -75,7 +75,7 @@ pub struct Plain {
     /// Length of the frame with its virtio-net header, bytes.
     pub len: u32,
     /// The destination machine, if the gateway forwards the frame
-    /// ([`gateway::pass_on`](crate::gateway::pass_on)).
+    /// ([`gateway::forward`](crate::gateway::pass_on)).
     pub next: Option<MacAddr>,
     /// The hosts that receive it.
     pub to: Vec<SocketAddr>,
@@ -143,11 +143,11 @@ impl Switch {
         };
         let bits = ThreadBits::of(config.threads);
         let endpoint = Endpoint::new(endpoint, seed, secret)?
-            .naming_its_thread(bits)?
-            .sharing_ports(config.threads);
+            .with_thread_in_ids(bits)?
+            .with_shared_ports(config.threads);
         let endpoint =
-            if config.in_clear != InClear::Any { endpoint.keeping_forgotten() } else { endpoint };
-        let endpoint = if config.threads > 1 { endpoint.keeping_path_news() } else { endpoint };
+            if config.in_clear != InClear::Any { endpoint.with_ended() } else { endpoint };
+        let endpoint = if config.threads > 1 { endpoint.with_path_news() } else { endpoint };
         Ok(Self {
             endpoint,
             config,
@@ -296,10 +296,10 @@ impl Switch {
         self.others.waiting.pop_front()
     }
 
-    /// Returns the number of connections that may have something to send ([`Endpoint::wanting_to_send`]): while it
+    /// Returns the number of connections that may have something to send ([`Endpoint::ready_connections`]): while it
     /// is high, frames taken from tenants wait here for that many turns.
     pub fn wanting_to_send(&self) -> usize {
-        self.endpoint.wanting_to_send()
+        self.endpoint.ready_connections()
     }
 
     /// Passes the packets that may be sent now to `send`, at most `most`, and returns their number.
@@ -378,7 +378,7 @@ impl Switch {
             peer: pair.peer,
             up: pair.state == State::Up,
             waiting: pair.waiting.len() + pair.sent.len(),
-            flow: self.endpoint.flow(connection),
+            flow: self.endpoint.connection_stats(connection),
         })
     }
 
@@ -444,7 +444,7 @@ pub struct PairView<'a> {
     /// Number of frames not acknowledged.
     pub waiting: usize,
     /// The statistics of the connection.
-    pub flow: Option<Flow<'a>>,
+    pub flow: Option<ConnectionStats<'a>>,
 }
 
 /// Returns `true` if this end of a connection shows that its peer does not speak Weft, or cannot be reached

@@ -10,7 +10,7 @@ use weft_wire::{MacAddr, Packet, VirtioNetHeader};
 use super::hello::{Hello, opcode, service_of};
 use super::pair::{Outgoing, Pair, State};
 use super::{DropCause, Handover, Place, Plain, PortId, Reading, Switch, Tenants, Token, Vni};
-use crate::gateway::pass_on;
+use crate::gateway::forward;
 use crate::{Direction, Frame, GATEWAY, Offload};
 
 /// The token of a hello, which is no tenant's frame.
@@ -54,12 +54,12 @@ impl Leaving<'_> {
         let Some(payload) = self.departure.payload else { return out.fill(0) };
         if let Some((port, token)) = frame_of(payload.token) {
             let again = matches!(self.packet, Packet::Data(header, _) if header.retransmitted);
-            let reading = if again { Reading::Again } else { Reading::First };
+            let reading = if again { Reading::Retransmission } else { Reading::First };
             tenants.read(port, token, payload.offset, out, reading);
             if let (0, Some(pair), Some(ethernet)) =
                 (payload.offset, self.pair, out.get_mut(VirtioNetHeader::LEN..))
             {
-                pass_on(ethernet, pair.remote);
+                forward(ethernet, pair.remote);
             }
         } else if let Some(pair) = self.pair {
             let hello = Hello { vni: pair.vni, source: pair.local, destination: pair.remote };
@@ -95,7 +95,7 @@ impl super::Port {
 
 impl Switch {
     /// Handles a frame that a tenant sent. It has `len` bytes with its virtio-net header and begins with `head`:
-    /// all of it, or at least [`Frame::LOOK_AHEAD`] bytes. The switch releases the token when it no longer needs
+    /// all of it, or at least [`Frame::MIN_PARSE_BYTES`] bytes. The switch releases the token when it no longer needs
     /// the frame.
     pub fn handle_frame(
         &mut self,
@@ -230,7 +230,7 @@ impl Switch {
         frame.resize(len as usize, 0);
         tenants.read(port, token, 0, &mut frame, Reading::First);
         if let Some((_, next)) = to {
-            pass_on(&mut frame[VirtioNetHeader::LEN..], next);
+            forward(&mut frame[VirtioNetHeader::LEN..], next);
         }
         let to = to.map(|(port, _)| port);
         self.count(port).local_sent += 1;
@@ -279,7 +279,7 @@ impl Switch {
             return self.carry_to_peer(now, (port, frame), vni, (local, remote), peer, tenants);
         }
         // A connection at rest keeps no paths and no state of them.
-        let paths = self.endpoint.flow(connection).and_then(|flow| flow.paths);
+        let paths = self.endpoint.connection_stats(connection).and_then(|flow| flow.paths);
         if paths.is_some_and(|paths| paths.up_count() == 0) {
             return self.carry_plain(now, plain, tenants);
         }

@@ -21,7 +21,7 @@ use super::{DropCause, Handover, InClear, Place, PortId, Switch, Tenants, Vni};
 use crate::{Frame, GATEWAY};
 
 /// Number of connection requests that plain frames may cause for one peer within
-/// [`plain_for`](super::SwitchConfig::plain_for): one per second by default. Forged frames cost no more.
+/// [`plain_period`](super::SwitchConfig::plain_period): one per second by default. Forged frames cost no more.
 const PROBES_WITHIN_PLAIN_PERIOD: u64 = 10;
 
 /// The findings about peers.
@@ -264,7 +264,7 @@ impl Switch {
         if frame.source == GATEWAY {
             return true;
         }
-        let every = self.config.plain_for / PROBES_WITHIN_PLAIN_PERIOD;
+        let every = self.config.plain_period / PROBES_WITHIN_PLAIN_PERIOD;
         match self.pairs.sending((port, frame.source)) {
             None if self.peers.may_probe(now, peer, every) => {
                 let pair = (frame.destination, frame.source);
@@ -297,7 +297,7 @@ impl Switch {
         let Some(&port) = ports.iter().find(joined).or_else(|| ports.first()) else {
             return;
         };
-        let every = self.config.plain_for / PROBES_WITHIN_PLAIN_PERIOD;
+        let every = self.config.plain_period / PROBES_WITHIN_PLAIN_PERIOD;
         let own = self.ports.get(&port).and_then(|port| port.config.addresses.first().copied());
         if let Some(own) = own.filter(|_| self.peers.may_probe(now, peer, every)) {
             self.connect(now, vni, port, (own, mac), peer);

@@ -19,7 +19,7 @@ pub enum Reading {
     /// These bytes have not been sent yet.
     First,
     /// These bytes are retransmitted.
-    Again,
+    Retransmission,
 }
 
 /// The position of a frame in the order in which the tenant sees its sender's frames.
@@ -31,7 +31,7 @@ pub enum Turn {
     /// The frame is next; it may take the last buffer.
     Next,
     /// Another frame comes before it; room for one frame of any length must remain.
-    Early,
+    OutOfOrder,
 }
 
 /// The memory in which a frame is stored until it is complete.

@@ -39,12 +39,12 @@ fn parsed(bytes: &[u8]) -> Result<Frame, FrameError> {
     let ethernet = &bytes[12..];
     assert_eq!(frame.len as usize, ethernet.len());
     assert!(!frame.source.is_group());
-    let first = &ethernet[..ethernet.len().min(Frame::LOOK_AHEAD)];
+    let first = &ethernet[..ethernet.len().min(Frame::MIN_PARSE_BYTES)];
     match Frame::parse(first, ethernet.len()) {
         Ok(same) => assert_eq!(same, frame),
         Err(error) => {
             assert_eq!(error.reason(), "truncated");
-            assert!(ethernet.len() > Frame::LOOK_AHEAD);
+            assert!(ethernet.len() > Frame::MIN_PARSE_BYTES);
         }
     }
     if let Some(ip) = frame.ip() {
@@ -153,10 +153,10 @@ pub fn security_groups(bytes: &[u8]) -> &'static str {
     let connections = ConnectionsConfig::default();
     let groups = SecurityGroups::new(&[group], &Sets::new(), connections, (1, 2));
     let mut groups = groups.expect("a good group");
-    let unasked = groups.judge(Direction::Ingress, &frame, ethernet, NOW);
+    let unasked = groups.evaluate(Direction::Ingress, &frame, ethernet, NOW);
     assert!(matches!(unasked, Err(_) | Ok(Pass::Neighbours)), "{unasked:?}");
-    let sent = groups.judge(Direction::Egress, &frame, ethernet, NOW);
-    let again = groups.judge(Direction::Egress, &frame, ethernet, NOW);
+    let sent = groups.evaluate(Direction::Egress, &frame, ethernet, NOW);
+    let again = groups.evaluate(Direction::Egress, &frame, ethernet, NOW);
     assert_eq!(sent.is_ok(), again.is_ok(), "what passed passes again");
     let counters = groups.counters();
     assert_eq!(counters.passed + counters.denied + counters.no_first_part, 3);

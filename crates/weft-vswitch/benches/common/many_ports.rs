@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use weft_vpc::PortPolicies;
 use weft_vswitch::Status;
 use weft_vswitch::config::{Encryption, Mac, Port, Route, Tap};
-use weft_vswitch::control::{Answer, Request, ask};
+use weft_vswitch::control::{Answer, Request, send_request};
 use weft_vswitch::trial::{Trial, TrialConfig};
 use weft_wire::MacAddr;
 
@@ -82,7 +82,7 @@ fn run(arguments: &[&str]) {
 
 /// Returns a daemon's status.
 pub(crate) fn status(trial: &Trial, host: usize) -> Status {
-    match ask(&trial.control(host), &Request::Status).expect("the daemon is there") {
+    match send_request(&trial.control(host), &Request::Status).expect("the daemon is there") {
         Answer::Status(status) => *status,
         other => panic!("{other:?}"),
     }

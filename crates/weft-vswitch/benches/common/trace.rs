@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use weft_trace::pcapng::Direction;
-use weft_vswitch::control::{Answer, Request, ask};
+use weft_vswitch::control::{Answer, Request, send_request};
 use weft_wire::{Packet, VirtioNetHeader, VxlanHeader, VxlanNext};
 
 use super::capture::{self, Captured};
@@ -172,7 +172,7 @@ fn first(at: &mut u64, now: u64) {
 
 fn set_capture(site: &Site, host: usize, file: Option<&Path>) {
     let request = Request::Capture { port: TENANT.into(), file: file.map(Into::into) };
-    let answer = ask(&site.trial.control(host), &request).expect("a daemon that runs");
+    let answer = send_request(&site.trial.control(host), &request).expect("a daemon that runs");
     assert_eq!(answer, Answer::Done);
 }
 

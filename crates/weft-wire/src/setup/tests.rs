@@ -5,21 +5,21 @@ use super::*;
 impl SetupHeader {
     /// Returns a header with the first row's fields from `bits` and the others at random.
     pub(crate) fn sample(kind: SetupKind, bits: u32, rng: &mut Rng) -> Self {
-        let [thread_id, reason, ..] = (bits >> 8).to_le_bytes();
+        let [thread_id, detail, ..] = (bits >> 8).to_le_bytes();
         Self {
             kind,
             version: U4::truncate(bits),
             cc_type: U4::truncate(bits >> 4),
             thread_id,
-            reason,
+            reason: detail,
             local_cid: rng.next_u32(),
             destination_cid: rng.next_u32(),
-            terms: kind.carries_terms().then(|| Terms::sample(rng)),
+            terms: kind.carries_terms().then(|| SetupParameters::sample(rng)),
         }
     }
 }
 
-impl Terms {
+impl SetupParameters {
     fn sample(rng: &mut Rng) -> Self {
         let mut half = || u16::try_from(rng.next_u32() >> 16).expect("sixteen bits are left");
         Self {
@@ -39,7 +39,7 @@ impl Terms {
 #[test]
 fn every_first_row_of_every_kind_comes_back_as_it_went() {
     let mut rng = Seed(1).child("setup header", 0).rng();
-    let mut bytes = [0; SetupHeader::LEN + Terms::LEN];
+    let mut bytes = [0; SetupHeader::LEN + SetupParameters::LEN];
     for kind in SetupKind::ALL {
         for bits in 0..1 << 24 {
             // All values of the two nibbles, with every thread and with every reason.
@@ -70,7 +70,7 @@ fn the_packet_type_and_the_kind_name_each_other() {
 fn bytes_after_the_terms_are_left_to_later_versions() {
     let mut rng = Seed(1).child("setup header", 1).rng();
     let header = SetupHeader::sample(SetupKind::Accept, 0, &mut rng);
-    let mut bytes = [0x55; SetupHeader::LEN + Terms::LEN + 7];
+    let mut bytes = [0x55; SetupHeader::LEN + SetupParameters::LEN + 7];
     header.emit(&mut bytes);
     assert_eq!(SetupHeader::parse(&bytes), Ok((header, &[0x55; 7][..])));
 }
@@ -78,7 +78,7 @@ fn bytes_after_the_terms_are_left_to_later_versions() {
 #[test]
 fn a_request_without_its_terms_is_refused() {
     let mut rng = Seed(1).child("setup header", 2).rng();
-    let mut bytes = [0; SetupHeader::LEN + Terms::LEN];
+    let mut bytes = [0; SetupHeader::LEN + SetupParameters::LEN];
     SetupHeader::sample(SetupKind::Request, 0, &mut rng).emit(&mut bytes);
     for got in 12..44 {
         let truncated = ParseError::Truncated { needed: 44, got };

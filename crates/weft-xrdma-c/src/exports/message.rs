@@ -3,7 +3,7 @@
 use core::ffi::{c_int, c_uint, c_void};
 use core::ptr;
 
-use weft_msg::{Call, ChannelId, Payload};
+use weft_msg::{CallRole, ChannelId, Payload};
 
 use super::{milliseconds, room};
 use crate::context::{Context, Sending, pointer};
@@ -162,9 +162,9 @@ pub extern "C" fn xrdma_msg_len(msg: *const xrdma_msg) -> usize {
 #[unsafe(no_mangle)]
 pub extern "C" fn xrdma_msg_kind_of(msg: *const xrdma_msg) -> xrdma_msg_kind {
     let kind = |held: &Held| match held.message.call {
-        Call::OneWay => xrdma_msg_kind::XRDMA_MSG_ONE_WAY,
-        Call::Request(_) => xrdma_msg_kind::XRDMA_MSG_REQUEST,
-        Call::Response(_) => xrdma_msg_kind::XRDMA_MSG_RESPONSE,
+        CallRole::OneWay => xrdma_msg_kind::XRDMA_MSG_ONE_WAY,
+        CallRole::Request(_) => xrdma_msg_kind::XRDMA_MSG_REQUEST,
+        CallRole::Response(_) => xrdma_msg_kind::XRDMA_MSG_RESPONSE,
     };
     look(msg, kind, xrdma_msg_kind::XRDMA_MSG_NONE)
 }
@@ -176,8 +176,8 @@ pub extern "C" fn xrdma_msg_kind_of(msg: *const xrdma_msg) -> xrdma_msg_kind {
 #[unsafe(no_mangle)]
 pub extern "C" fn xrdma_msg_number(msg: *const xrdma_msg) -> u64 {
     let number = |held: &Held| match held.message.call {
-        Call::OneWay => 0,
-        Call::Request(id) | Call::Response(id) => id,
+        CallRole::OneWay => 0,
+        CallRole::Request(id) | CallRole::Response(id) => id,
     };
     look(msg, number, 0)
 }

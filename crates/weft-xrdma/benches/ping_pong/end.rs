@@ -2,7 +2,9 @@
 
 use std::error::Error;
 
-use weft_xrdma::{Block, Call, ChannelId, Config, Event, Message, Node, Options, Payload, Slice};
+use weft_xrdma::{
+    Block, CallRole, ChannelId, Config, Event, Message, Node, Options, Payload, Slice,
+};
 
 type Outcome = Result<(), Box<dyn Error>>;
 
@@ -93,7 +95,7 @@ fn answer(port: u16) -> Outcome {
         let body = body.of(message.len());
         let now = node.now();
         match message.call {
-            Call::Request(id) => node.context().respond(now, channel, id, body)?,
+            CallRole::Request(id) => node.context().respond(now, channel, id, body)?,
             _ => node.context().send(now, channel, body)?,
         };
         node.context().release(now, message);

@@ -5,7 +5,7 @@ use core::ptr;
 use std::net::Ipv6Addr;
 
 use weft_msg::{
-    Completion, Qp, QpSizes, Refused, Region, Registrar, Slice, Verbs as Asked, Work, rnr_retry,
+    Completion, DeviceError, Qp, QpSizes, Region, Registrar, Slice, Verbs as Asked, Work, rnr_retry,
 };
 use weft_rnic::Status;
 use weft_units::Instant;
@@ -18,7 +18,7 @@ use crate::memory::Mapping;
 use weft_verbs_abi::*;
 
 impl IbVerbs {
-    fn modify(&self, qp: *mut ibv_qp, to: &mut ibv_qp_attr, mask: u32) -> Result<(), Refused> {
+    fn modify(&self, qp: *mut ibv_qp, to: &mut ibv_qp_attr, mask: u32) -> Result<(), DeviceError> {
         let mask = c_int::try_from(mask).expect("bits of verbs.h");
         // SAFETY: the queue pair is this device's.
         match unsafe { (self.verbs.ibv_modify_qp)(qp, to, mask) } {
@@ -27,7 +27,7 @@ impl IbVerbs {
         }
     }
 
-    fn initialise(&self, qp: *mut ibv_qp) -> Result<(), Refused> {
+    fn initialise(&self, qp: *mut ibv_qp) -> Result<(), DeviceError> {
         use qp_attr_mask::{ACCESS_FLAGS, PKEY_INDEX, PORT as PORT_NUM, STATE};
         let mut to = ibv_qp_attr {
             qp_state: qp_state::INIT,
@@ -40,7 +40,7 @@ impl IbVerbs {
 
     /// Resizes the completion queue so that all queue pairs and one more cannot overflow it between polls: an
     /// overflow would lose the queue and all its queue pairs.
-    fn make_room(&mut self, sizes: QpSizes) -> Result<(), Refused> {
+    fn make_room(&mut self, sizes: QpSizes) -> Result<(), DeviceError> {
         let each = u64::from(sizes.send) + u64::from(sizes.receive);
         let wanted = each * (self.qps.len() as u64 + 1);
         if wanted <= self.room {
@@ -56,8 +56,8 @@ impl IbVerbs {
         Ok(())
     }
 
-    fn qp(&self, qp: Qp) -> Result<*mut ibv_qp, Refused> {
-        self.qps.get(&qp.0).copied().ok_or(Refused {
+    fn qp(&self, qp: Qp) -> Result<*mut ibv_qp, DeviceError> {
+        self.qps.get(&qp.0).copied().ok_or(DeviceError {
             doing: "using a queue pair",
             why: "it is gone",
             code: 0,
@@ -66,12 +66,12 @@ impl IbVerbs {
 }
 
 impl Registrar for IbVerbs {
-    fn allocate(&mut self, len: u64) -> Result<Region, Refused> {
+    fn allocate(&mut self, len: u64) -> Result<Region, DeviceError> {
         let doing = "registering memory";
         let bytes = usize::try_from(len).map_err(|_| refused(doing, libc::EINVAL))?;
         let mapping = Mapping::new(bytes, self.pages, &mut self.below).map_err(|error| {
             let code = error.raw_os_error().unwrap_or(0);
-            Refused { doing, why: "the host has no memory left", code }
+            DeviceError { doing, why: "the host has no memory left", code }
         })?;
         let flags = access::LOCAL_WRITE | access::REMOTE_READ;
         let flags = c_int::try_from(flags).expect("bits of verbs.h");
@@ -79,7 +79,7 @@ impl Registrar for IbVerbs {
         // SAFETY: the mapping lives until the region is deregistered.
         let mr = unsafe { (self.verbs.ibv_reg_mr)(self.pd, start.cast(), bytes, flags) };
         let why = "the device refused (is RLIMIT_MEMLOCK too low? `ulimit -l`)";
-        let mr = made("ibv_reg_mr", mr).map_err(|_| Refused { why, ..refused(doing, -1) })?;
+        let mr = made("ibv_reg_mr", mr).map_err(|_| DeviceError { why, ..refused(doing, -1) })?;
         // SAFETY: it was made just now.
         let (lkey, rkey) = unsafe { ((*mr).lkey, (*mr).rkey) };
         let address = start.expose_provenance() as u64;
@@ -101,7 +101,7 @@ impl Asked for IbVerbs {
         self.gid
     }
 
-    fn create_qp(&mut self, _: Instant, sizes: QpSizes) -> Result<Qp, Refused> {
+    fn create_qp(&mut self, _: Instant, sizes: QpSizes) -> Result<Qp, DeviceError> {
         self.make_room(sizes)?;
         let mut init = ibv_qp_init_attr {
             qp_context: ptr::null_mut(),
@@ -134,7 +134,7 @@ impl Asked for IbVerbs {
         qp: Qp,
         psn: u32,
         peer: &ChannelOffer,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), DeviceError> {
         use qp_attr_mask::{
             AV, DEST_QPN, MAX_DEST_RD_ATOMIC, MAX_QP_RD_ATOMIC, MIN_RNR_TIMER, PATH_MTU, RETRY_CNT,
             RNR_RETRY, RQ_PSN, SQ_PSN, STATE, TIMEOUT,
@@ -173,7 +173,7 @@ impl Asked for IbVerbs {
         self.modify(qp, &mut to, mask)
     }
 
-    fn reset_qp(&mut self, _: Instant, qp: Qp) -> Result<(), Refused> {
+    fn reset_qp(&mut self, _: Instant, qp: Qp) -> Result<(), DeviceError> {
         // Its completions must not reach the queue pair's next user.
         let stale = |completion: &ibv_wc| completion.qp_num == qp.0;
         let kept: Vec<_> =
@@ -193,7 +193,7 @@ impl Asked for IbVerbs {
         }
     }
 
-    fn create_shared_receives(&mut self, requests: u32) -> Result<(), Refused> {
+    fn create_shared_receives(&mut self, requests: u32) -> Result<(), DeviceError> {
         let attr = ibv_srq_attr { max_wr: requests, max_sge: 1, srq_limit: 0 };
         let mut init = ibv_srq_init_attr { srq_context: ptr::null_mut(), attr };
         // SAFETY: the domain is this device's.
@@ -211,7 +211,7 @@ impl Asked for IbVerbs {
         }
     }
 
-    fn post_shared_receive(&mut self, wr_id: u64, to: Slice) -> Result<(), Refused> {
+    fn post_shared_receive(&mut self, wr_id: u64, to: Slice) -> Result<(), DeviceError> {
         let mut sge = sge(&to);
         let mut request =
             ibv_recv_wr { wr_id, next: ptr::null_mut(), sg_list: &raw mut sge, num_sge: 1 };
@@ -227,7 +227,7 @@ impl Asked for IbVerbs {
         }
     }
 
-    fn post_receive(&mut self, qp: Qp, wr_id: u64, to: Slice) -> Result<(), Refused> {
+    fn post_receive(&mut self, qp: Qp, wr_id: u64, to: Slice) -> Result<(), DeviceError> {
         let qp = self.qp(qp)?;
         let mut sge = sge(&to);
         let mut request =
@@ -250,7 +250,7 @@ impl Asked for IbVerbs {
         wr_id: u64,
         work: Work<'_>,
         signaled: bool,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), DeviceError> {
         let qp = self.qp(qp)?;
         let mut pieces = [ibv_sge::default(); 2];
         // SAFETY: zeros are a request of an opcode that is set below.
@@ -312,13 +312,13 @@ impl Asked for IbVerbs {
 
 /// Returns the error of a failed call: `result` is an error number, or negative if the number is in
 /// errno.
-fn refused(doing: &'static str, result: c_int) -> Refused {
+fn refused(doing: &'static str, result: c_int) -> DeviceError {
     let code = if result > 0 {
         result
     } else {
         std::io::Error::last_os_error().raw_os_error().unwrap_or(0)
     };
-    Refused { doing, why: "the device refused", code }
+    DeviceError { doing, why: "the device refused", code }
 }
 
 const fn sge(slice: &Slice) -> ibv_sge {

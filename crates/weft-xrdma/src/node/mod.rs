@@ -239,10 +239,10 @@ impl Node {
     pub fn poll(&mut self) {
         let now = clock::now();
         if core::mem::take(&mut self.work_pending) {
-            self.context.tend(now);
+            self.context.service(now);
         }
         loop {
-            let more = self.context.take_in(now);
+            let more = self.context.ingest(now);
             if more {
                 self.last_active = now;
             }
@@ -251,7 +251,7 @@ impl Node {
                 self.work_pending = true;
                 break;
             }
-            self.context.tend(now);
+            self.context.service(now);
             if !more {
                 break;
             }

@@ -6,10 +6,11 @@ use std::path::PathBuf;
 
 use rustix::event::epoll::EventFlags;
 use slotmap::Key;
-use weft_msg::{ChannelId, Context, Noted, Verbs};
+use weft_msg::{ChannelId, Context, NoteKind, Verbs};
 use weft_stat::{
-    Address, Ask, Board, Carrier, ChannelRecord, ChannelState, ContextRecord, Control, EventKind,
-    EventRecord, Folder, Kind, Life, Pace, ProgramRecord, Setting, Text,
+    Address, Carrier, ChannelRecord, ChannelState, ContextRecord, Control, EventKind, EventRecord,
+    Folder, Kind, ProgramRecord, ProgramState, Request, Setting, StatusWriter, Text,
+    UpdateSchedule,
 };
 use weft_units::{Duration, Instant};
 
@@ -31,11 +32,11 @@ pub struct Show {
 /// A node's record for `weft stat`.
 #[derive(Debug)]
 pub(super) struct Shown {
-    board: Board,
+    board: StatusWriter,
     control: Option<Control>,
     name: String,
     started: Instant,
-    pace: Pace,
+    pace: UpdateSchedule,
     /// The context's activity when the board was last written.
     shown: Option<u64>,
     /// The latest events, oldest first.
@@ -58,7 +59,7 @@ impl Shown {
         let folder = show.folder.as_ref().map(Folder::at).or_else(Folder::own)?;
         folder.prepare().ok()?;
         folder.sweep();
-        let board = Board::create(&folder, "node").ok()?;
+        let board = StatusWriter::create(&folder, "node").ok()?;
         let control = Control::beside(board.path()).ok();
         let name = show.name.clone().or_else(program).unwrap_or_default();
         Some(Self {
@@ -66,7 +67,7 @@ impl Shown {
             control,
             name,
             started: now,
-            pace: Pace::default(),
+            pace: UpdateSchedule::default(),
             shown: None,
             events: VecDeque::new(),
             happened: 0,
@@ -80,7 +81,7 @@ impl Shown {
     }
 
     /// Records that the node is about to sleep, or awake again.
-    pub(super) fn live(&self, life: Life) {
+    pub(super) fn live(&self, life: ProgramState) {
         self.board.live(life);
     }
 
@@ -131,8 +132,8 @@ impl Shown {
         let Some(control) = &self.control else { return };
         let mut changed = Vec::new();
         control.serve(|request| match request {
-            Ask::List => Ok(settings(context)),
-            Ask::Set { name, value } => {
+            Request::List => Ok(settings(context)),
+            Request::Set { name, value } => {
                 context.set(&name, &value).map_err(|error| error.to_string())?;
                 let set: Vec<Setting> =
                     settings(context).into_iter().filter(|setting| setting.name == name).collect();
@@ -165,7 +166,7 @@ impl Node {
     /// Writes the node's current state to its record if that is due.
     pub(super) fn show(&mut self) {
         if let Some(shown) = &mut self.shown {
-            shown.live(Life::Running);
+            shown.live(ProgramState::Running);
             shown.refresh(clock::now(), &self.context, &self.listens);
         }
     }
@@ -186,7 +187,7 @@ impl Node {
     /// Records that the node sleeps.
     pub(super) fn show_asleep(&self) {
         if let Some(shown) = &self.shown {
-            shown.live(Life::Asleep);
+            shown.live(ProgramState::Asleep);
         }
     }
 
@@ -281,11 +282,13 @@ const fn carrier(carrier: weft_msg::Carrier) -> Carrier {
 
 fn event(note: &weft_msg::Note) -> EventRecord {
     let (kind, took, text) = match note.what {
-        Noted::Opened => (EventKind::Opened, Duration::ZERO, String::new()),
-        Noted::Closed(reason) => (EventKind::Closed, Duration::ZERO, reason.to_string()),
-        Noted::Switched(to) => (EventKind::Switched, Duration::ZERO, format!("to {}", carrier(to))),
-        Noted::SlowCall(took) => (EventKind::SlowCall, took, String::new()),
-        Noted::SlowPoll(took) => (EventKind::SlowPoll, took, String::new()),
+        NoteKind::Opened => (EventKind::Opened, Duration::ZERO, String::new()),
+        NoteKind::Closed(reason) => (EventKind::Closed, Duration::ZERO, reason.to_string()),
+        NoteKind::Switched(to) => {
+            (EventKind::Switched, Duration::ZERO, format!("to {}", carrier(to)))
+        }
+        NoteKind::SlowCall(took) => (EventKind::SlowCall, took, String::new()),
+        NoteKind::SlowPoll(took) => (EventKind::SlowPoll, took, String::new()),
         // A kind of note newer than this crate.
         _ => (EventKind::Opened, Duration::ZERO, String::new()),
     };

@@ -1,7 +1,7 @@
 //! Hybrid polling (X-RDMA, section IV.B): the node busy-polls while there are events, and sleeps in epoll otherwise.
 
 use rustix::event::{Timespec, epoll};
-use weft_msg::{Call, ChannelId, CloseReason, Message, Payload, SendError};
+use weft_msg::{CallRole, ChannelId, CloseReason, Message, Payload, SendError};
 use weft_units::Duration;
 
 use super::{Event, Node, SOURCE_SHIFT, Source};
@@ -57,7 +57,7 @@ impl Node {
         self.events.extend(happened.map(Event::Channel));
         let at = self.events.iter().position(|event| match event {
             Event::Channel(weft_msg::Event::Message { channel, message }) => {
-                *channel == of && message.call == Call::Response(id)
+                *channel == of && message.call == CallRole::Response(id)
             }
             Event::Channel(weft_msg::Event::Closed { channel, .. }) => *channel == of,
             _ => false,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use weft_units::{Rng, Seed};
-use weft_xrdma::{Call, Carrier, ChannelId, Event, Node, Options, Payload};
+use weft_xrdma::{CallRole, Carrier, ChannelId, Event, Node, Options, Payload};
 
 use crate::alone;
 use crate::end::End;
@@ -29,7 +29,7 @@ impl Load {
         while let Some(event) = node.poll_event() {
             match event {
                 Event::Channel(weft_msg::Event::Message { message, .. }) => {
-                    let Call::Response(id) = message.call else { panic!("{message:?}") };
+                    let CallRole::Response(id) = message.call else { panic!("{message:?}") };
                     assert_eq!(node.context().body(&message), self.asked[&id], "of {id}");
                     assert!(self.answered.insert(id), "{id} came twice");
                     let now = node.now();

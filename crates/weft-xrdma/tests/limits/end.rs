@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::process::{Child, Command, Stdio};
 
-use weft_xrdma::{Call, ChannelId, Config, Event, Message, Node, Options, Payload};
+use weft_xrdma::{CallRole, ChannelId, Config, Event, Message, Node, Options, Payload};
 
 use crate::LIBRARY;
 
@@ -114,11 +114,11 @@ pub(crate) fn serve(parameters: &str) {
             };
             most = most.max(node.context().memory().0);
             match message.call {
-                Call::Request(id) if node.context().body(&message).first() != Some(&b'!') => {
+                CallRole::Request(id) if node.context().body(&message).first() != Some(&b'!') => {
                     let (now, body) = (node.now(), node.context().body(&message).to_vec());
                     let _ = node.context().respond(now, channel, id, Payload::Copy(&body));
                 }
-                Call::Request(id) => {
+                CallRole::Request(id) => {
                     let wanted = text(&mut node, &message);
                     let vitals = Vitals { came, refused, most, ..Vitals::of(&mut node) };
                     most = 0;
@@ -128,7 +128,7 @@ pub(crate) fn serve(parameters: &str) {
                     let _ = node.context().respond(now, channel, id, answer);
                     obey(&mut node, &wanted[1..]);
                 }
-                Call::OneWay | Call::Response(_) => came += 1,
+                CallRole::OneWay | CallRole::Response(_) => came += 1,
             }
             let now = node.now();
             node.context().release(now, message);

@@ -326,7 +326,7 @@ impl Application for Load {
                     self.failure = Some(Failure::Closed(CloseReason::Local));
                 }
             }
-            Event::Sent { connection, token }
+            Event::Acked { connection, token }
                 if token < PLAN_TOKEN && !self.plan.kind.replies() =>
             {
                 self.through(connection, token, now);

@@ -167,7 +167,7 @@ impl Run {
                 let (len, asked) = (message.len(), message.call);
                 let now = self.node.now();
                 self.node.context().release(now, message);
-                let weft_xrdma::Call::Response(id) = asked else { return Ok(()) };
+                let weft_xrdma::CallRole::Response(id) = asked else { return Ok(()) };
                 let Some(call) = self.under_way.remove(&id) else { return Ok(()) };
                 // A request without room for the whole head has a response as short as itself.
                 if len != call.response && call.request >= 4 {

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use weft_guard::Token;
 use weft_units::Duration;
-use weft_xrdma::{Call, ChannelId, Event, Node, Payload, Ticket};
+use weft_xrdma::{CallRole, ChannelId, Event, Node, Payload, Ticket};
 
 use super::hosts::Hosts;
 use crate::messages::{Order, Ordered, Outcome};
@@ -130,7 +130,7 @@ impl Coordinator {
                     serde_json::from_slice(self.node.context().body(&message));
                 let (now, call) = (self.node.now(), message.call);
                 self.node.context().release(now, message);
-                let wanted = |reach: &Reach| matches!(reach, Reach::Asked(of, id) if *of == channel && call == Call::Response(*id));
+                let wanted = |reach: &Reach| matches!(reach, Reach::Asked(of, id) if *of == channel && call == CallRole::Response(*id));
                 let host = find(&self.reach, &wanted)?;
                 self.reach[host] = Reach::Open(channel);
                 let others = self.hosts.len() - 1;

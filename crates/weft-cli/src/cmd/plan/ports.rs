@@ -8,7 +8,7 @@ use weft_plan::Cluster;
 use weft_plan::cluster::{Network, ServerId};
 use weft_plan::output::{port_csv, port_rows};
 use weft_plan::ports::{Bound, Effort, Entropy, Fabric, Loads, Plan, loads, plan, random_ports};
-use weft_plan::ring::{Hop, double_tree, ring_hops, rings_on_rails, server_order};
+use weft_plan::ring::{Transfer, double_tree, ring_hops, rings_on_rails, server_order};
 use weft_plan::traffic::{all_to_all, queue_pairs};
 use weft_report::{Cell, Column, Table};
 use weft_topo::{Failures, NodeId};
@@ -128,7 +128,7 @@ pub(super) fn run(arguments: &PortsArgs, output: Output) -> Result<()> {
     output.value(&(), || text(network, flows.len(), &plan, &planned, &random))
 }
 
-fn hops(cluster: &Cluster, order: &[ServerId], traffic: Traffic) -> Vec<Hop> {
+fn hops(cluster: &Cluster, order: &[ServerId], traffic: Traffic) -> Vec<Transfer> {
     match traffic {
         Traffic::Ring => ring_hops(order, &rings_on_rails(cluster.machine())),
         Traffic::Tree => {

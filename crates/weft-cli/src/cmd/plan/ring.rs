@@ -8,7 +8,7 @@ use weft_plan::Cluster;
 use weft_plan::cluster::ServerId;
 use weft_plan::output::{graph_xml, host_file, rank_file};
 use weft_plan::ring::{
-    Hop, Ring, Shares, double_tree, ring_hops, rings_as_listed, rings_on_rails, server_order,
+    Ring, Shares, Transfer, double_tree, ring_hops, rings_as_listed, rings_on_rails, server_order,
     shares, tree_as_listed,
 };
 use weft_report::{Cell, Column, Table};
@@ -69,7 +69,7 @@ pub(super) fn run(arguments: &RingArgs, output: Output) -> Result<()> {
 
 fn ways(cluster: &Cluster, job: &[ServerId], order: &[ServerId], rings: &[Ring]) -> Vec<Way> {
     let listed = rings_as_listed(cluster.machine());
-    let count = |hops: &[Hop]| shares(cluster, hops);
+    let count = |hops: &[Transfer]| shares(cluster, hops);
     let random = (0..PLACEMENTS).map(|placement| {
         let mut shuffled = job.to_vec();
         Seed(placement).child("random order", 0).rng().shuffle(&mut shuffled);

@@ -1,12 +1,12 @@
 //! A route controller's state as OpenMetrics.
 
 use prometheus_client::registry::Registry;
-use weft_steer::Picture;
+use weft_steer::View;
 
 use crate::openmetrics::{self, counters, gauges};
 
 /// Returns the picture as one text.
-pub(crate) fn text(picture: &Picture) -> String {
+pub(crate) fn text(picture: &View) -> String {
     let mut registry = Registry::with_prefix("weft_route");
     let steers = gauges(&mut registry, "steers", "1 if this controller has the lease");
     steers.get_or_create(&vec![]).set(f64::from(u8::from(picture.steers)));
@@ -53,7 +53,7 @@ pub(crate) fn text(picture: &Picture) -> String {
     openmetrics::text(&registry)
 }
 
-fn links(picture: &Picture, registry: &mut Registry) {
+fn links(picture: &View, registry: &mut Registry) {
     let load = gauges(
         registry,
         "link_load",

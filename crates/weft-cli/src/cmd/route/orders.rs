@@ -5,7 +5,7 @@ use std::str::FromStr;
 use hyper::StatusCode;
 use serde_json::json;
 use weft_plan::ports::Entropy;
-use weft_steer::{Announcement, AskError, Door, read_job_table};
+use weft_steer::{Announcement, Handle, RequestError, read_job_table};
 use weft_units::Seed;
 
 use crate::http::{Access, Reply, Request};
@@ -15,7 +15,7 @@ pub(super) const MAX_TABLE: usize = 64 << 20;
 
 /// Carries out `POST /v1/jobs?job=NAME&…` with a table of ports, which plans a job, and `POST /v1/withdraw?job=NAME`,
 /// which ends one.
-pub(super) fn carry_out(request: &Request, access: &Access, door: &Door) -> Reply {
+pub(super) fn carry_out(request: &Request, access: &Access, door: &Handle) -> Reply {
     if let Err(refusal) = access.check_order(&request.shown, "`weft route serve`") {
         return refusal;
     }
@@ -36,10 +36,10 @@ pub(super) fn carry_out(request: &Request, access: &Access, door: &Door) -> Repl
     }
 }
 
-fn refused(error: &AskError) -> Reply {
+fn refused(error: &RequestError) -> Reply {
     let status = match error {
-        AskError::Watches { .. } => StatusCode::CONFLICT,
-        AskError::Silent(_) => StatusCode::SERVICE_UNAVAILABLE,
+        RequestError::Watches { .. } => StatusCode::CONFLICT,
+        RequestError::Silent(_) => StatusCode::SERVICE_UNAVAILABLE,
         _ => StatusCode::BAD_REQUEST,
     };
     Reply::refuse(status, &error.to_string())

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::Result;
 use hyper::StatusCode;
 use serde_json::json;
-use weft_steer::{Daemon, Door, Picture, SteerConfig};
+use weft_steer::{Daemon, Handle, SteerConfig, View};
 
 use super::{metrics, orders};
 use crate::http::{
@@ -89,8 +89,8 @@ pub(super) fn run(arguments: Serve, output: Output) -> Result<ExitCode> {
 fn serve_page(
     at: SocketAddr,
     access: Access,
-    picture: Arc<Mutex<Picture>>,
-    door: Door,
+    picture: Arc<Mutex<View>>,
+    door: Handle,
 ) -> Result<SocketAddr> {
     let checked = access.clone();
     let handler: Handler = Arc::new(move |request| {

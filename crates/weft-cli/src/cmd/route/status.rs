@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use weft_report::{Cell, Column, Table};
-use weft_steer::Picture;
+use weft_steer::View;
 use weft_units::BitRate;
 
 use super::announce::At;
@@ -24,13 +24,13 @@ pub(super) struct Status {
 
 pub(super) fn run(arguments: &Status, output: Output) -> Result<ExitCode> {
     let answer = arguments.at.ask("/v1/picture", None)?;
-    let picture: Picture =
+    let picture: View =
         serde_json::from_slice(&answer).map_err(|error| arguments.at.malformed(&error))?;
     output.value(&picture, || text(&picture))?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn text(picture: &Picture) -> String {
+fn text(picture: &View) -> String {
     let does = match (picture.dry_run, picture.steers, &picture.other) {
         (true, ..) => "decides, and does nothing".into(),
         (_, true, _) => "steers".into(),
@@ -51,7 +51,7 @@ fn text(picture: &Picture) -> String {
 }
 
 /// Returns the counts of accepted and refused sFlow, in two lines at most.
-fn sflow(picture: &Picture) -> String {
+fn sflow(picture: &View) -> String {
     let it = &picture.heard;
     let heard = format!(
         "sFlow at {}: {} datagrams, {} lost, {} late; not believed: {} refused, {} of unknown agents, {} malformed, \
@@ -79,7 +79,7 @@ fn alarm(link: &weft_steer::LinkView) -> Option<String> {
     Some(format!("{} {} → {} ({level}, {} marks)", link.from, link.port, link.to, link.marks))
 }
 
-fn jobs(picture: &Picture) -> String {
+fn jobs(picture: &View) -> String {
     if picture.jobs.is_empty() {
         return "no jobs were announced".into();
     }
@@ -105,7 +105,7 @@ fn jobs(picture: &Picture) -> String {
     render(&table)
 }
 
-fn moves(picture: &Picture) -> String {
+fn moves(picture: &View) -> String {
     if picture.moves.is_empty() {
         return "nothing was moved".into();
     }

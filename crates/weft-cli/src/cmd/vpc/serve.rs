@@ -11,7 +11,7 @@ use hyper::StatusCode;
 use serde_json::json;
 use weft_vswitch::Daemon;
 use weft_vswitch::config::Config;
-use weft_vswitch::control::{Answer, Request, ask};
+use weft_vswitch::control::{Answer, Request, send_request};
 
 use super::metrics;
 use crate::http::{self, Access, AccessOptions, Handler, OPENMETRICS, Reply};
@@ -68,7 +68,7 @@ fn serve_metrics(at: SocketAddr, access: Access, control: PathBuf) -> Result<()>
         if request.path != "/metrics" {
             return Reply::refuse(StatusCode::NOT_FOUND, "metrics are at /metrics");
         }
-        match ask(&control, &Request::Status) {
+        match send_request(&control, &Request::Status) {
             Ok(Answer::Status(status)) => Reply::new(OPENMETRICS, metrics::text(&status)),
             _ => Reply::refuse(StatusCode::SERVICE_UNAVAILABLE, "the daemon does not answer"),
         }

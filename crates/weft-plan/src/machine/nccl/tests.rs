@@ -1,6 +1,6 @@
 use alloc::string::{String, ToString};
 
-use super::super::{Closeness, Reach};
+use super::super::{PathType, Reach};
 use super::*;
 
 const NVSWITCH: &str = include_str!("../../../tests/golden/nccl/nvswitch.xml");
@@ -19,14 +19,14 @@ fn a_dump_gives_its_gpus_its_fast_nics_and_the_ways_between_them() {
     assert_eq!(names(&machine, &nics), ["mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"], "no bond0");
     let reach = Reach::new(&machine);
     let near = reach.between(nics[2], gpus[2]).unwrap();
-    assert_eq!((near.closeness, near.hops), (Closeness::OneSwitch, 2));
+    assert_eq!((near.closeness, near.hops), (PathType::OneSwitch, 2));
     // 16 lanes at 32 GT/s in 128 of 130 bits.
     assert_eq!(near.rate.as_bps(), 512_000_000_000 / 130 * 128);
-    assert_eq!(reach.between(nics[0], gpus[1]).unwrap().closeness, Closeness::HostBridge);
-    assert_eq!(reach.between(nics[0], gpus[3]).unwrap().closeness, Closeness::System);
+    assert_eq!(reach.between(nics[0], gpus[1]).unwrap().closeness, PathType::HostBridge);
+    assert_eq!(reach.between(nics[0], gpus[3]).unwrap().closeness, PathType::System);
     // 18 links of 20.6 GB/s, over the NVSwitch.
     let peers = reach.between(gpus[0], gpus[3]).unwrap();
-    assert_eq!(peers.closeness, Closeness::Nvlink);
+    assert_eq!(peers.closeness, PathType::Nvlink);
     assert_eq!(peers.rate.as_bps(), 18 * 164_800_000_000);
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use weft_transport::{CloseReason, Named, Verdict};
+use weft_transport::{CloseReason, SetupClass, Verdict};
 use weft_units::{Duration, Rng, Seed};
 use weft_wire::AckHeader;
 
@@ -368,8 +368,8 @@ fn a_peer_that_restarts_between_accept_and_proof_is_asked_again() {
         .recorded
         .iter()
         .filter(|(from, _, bytes)| *from == near && bytes[0] == SetupKind::Request.packet_type());
-    let plain =
-        requests.filter(|(.., bytes)| bytes.len() <= SetupHeader::LEN + weft_wire::Terms::LEN);
+    let plain = requests
+        .filter(|(.., bytes)| bytes.len() <= SetupHeader::LEN + weft_wire::SetupParameters::LEN);
     assert_eq!(plain.count(), 0);
 }
 

@@ -60,13 +60,13 @@ pub(super) fn host(last: u8, seed: u64, config: SealConfig) -> Host {
         max_connections: 64,
     };
     let seed = Seed(seed).child("host", last.into());
-    let endpoint = Endpoint::new(config_of, seed, Secret::repeatable(seed)).unwrap();
+    let endpoint = Endpoint::new(config_of, seed, Secret::from_seed(seed)).unwrap();
     let mut entropy = [0; 32];
     entropy[0] = last;
     entropy[1..9].copy_from_slice(&seed.0.to_le_bytes());
     Host {
         at: SocketAddr::new([10, 0, 0, last].into(), 4791),
-        endpoint: endpoint.keeping_forgotten(),
+        endpoint: endpoint.with_ended(),
         seals: Seals::new(config, entropy),
         events: Vec::new(),
         placed: 0,
@@ -95,7 +95,7 @@ impl Host {
             seals.seal(wrap, 0, &mut bytes);
             out.push((*at, transmit.to, bytes));
         }
-        while let Some(forgotten) = endpoint.poll_forgotten() {
+        while let Some(forgotten) = endpoint.poll_ended() {
             seals.forget(forgotten);
         }
         out
@@ -110,14 +110,14 @@ impl Host {
         let opened = self.seals.open(&mut bytes, 0);
         let (inside, content) = opened.inspect_err(|error| {
             if let OpenError::UnknownKey { connection, iv } = *error {
-                self.endpoint.handle_unopened(from, connection, iv);
+                self.endpoint.handle_unknown_encrypted(from, connection, iv);
             }
         })?;
-        assert_eq!(content, Content::Packet);
+        assert_eq!(content, SealedContent::Packet);
         let Ok((packet, rest)) = Packet::parse(inside) else { return Ok(Verdict::Done) };
         let arrival = Arrival { from, received_at: now, congestion_experienced: false, hops: 1 };
         let verdict = if let Packet::Setup(header) = &packet {
-            let named = self.endpoint.named(now, &arrival, header);
+            let named = self.endpoint.classify_setup(now, &arrival, header);
             let admission = self.seals.admit(from, header, rest, named);
             self.endpoint.handle_admission(now, &arrival, header, admission)
         } else {

@@ -2,7 +2,7 @@
 
 use snow::params::{CipherChoice, DHChoice, HashChoice};
 use snow::resolvers::{CryptoResolver, DefaultResolver};
-use weft_wire::Terms;
+use weft_wire::SetupParameters;
 
 use super::*;
 
@@ -40,7 +40,8 @@ fn strangers_do_not_downgrade_a_connection() {
                 let rest = Packet::parse(request).unwrap().1;
                 for other in 0..5_000_u32 {
                     let at = SocketAddr::new((0x0b00_0000 + other).to_be_bytes().into(), 1);
-                    let _ = pair.hosts[1].seals.admit(at, &header_of(request), rest, Named::New);
+                    let _ =
+                        pair.hosts[1].seals.admit(at, &header_of(request), rest, SetupClass::New);
                 }
                 requests.push(Vec::new());
             }
@@ -73,7 +74,8 @@ fn a_namesake_at_the_same_address_replaces_no_keys() {
     let at = SocketAddr::new(from.ip(), 5_000);
     let mut token = 0;
     for kind in [SetupKind::Challenge, SetupKind::Accept] {
-        header.terms = Some(Terms { receive_port: 5_000, token, ..header.terms.unwrap() });
+        header.terms =
+            Some(SetupParameters { receive_port: 5_000, token, ..header.terms.unwrap() });
         let packet = Packet::Setup(header);
         let wrap = namesake.wrap(&pair.hosts[1].at, Some(ConnectionId(header.local_cid)), &packet);
         let mut asked = vec![0; packet.len() + wrap.len()];

@@ -352,7 +352,7 @@ impl Workload for Job {
                 self.computed(u32::try_from(token).expect("a rank"), session);
             }
             Notice::Delivered { order } => self.received(order.tag, session),
-            Notice::Sent { .. } => self.acknowledged += 1,
+            Notice::Acknowledged { .. } => self.acknowledged += 1,
             Notice::Closed { .. } => self.broken = true,
         }
     }

@@ -15,7 +15,7 @@
 use serde::{Deserialize, Serialize};
 use weft_units::{ByteCount, Duration};
 
-use super::{HostSet, Recipe, Setting, Workload, WorkloadError, at_least_one, one_to_64};
+use super::{HostSet, Setting, Workload, WorkloadBuilder, WorkloadError, at_least_one, one_to_64};
 
 mod channels;
 mod exchange;
@@ -103,7 +103,7 @@ impl Default for Config {
     }
 }
 
-impl Recipe for Config {
+impl WorkloadBuilder for Config {
     fn build(&self, setting: &Setting<'_>) -> Result<Box<dyn Workload>, WorkloadError> {
         Ok(Box::new(self.job(setting)?))
     }

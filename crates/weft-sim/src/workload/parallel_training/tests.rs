@@ -78,7 +78,7 @@ impl Stage for Ideal {
         *free = self.now.max(*free) + span;
         let at = *free + self.latency;
         self.happen(at, Notice::Delivered { order });
-        self.happen(at, Notice::Sent { order });
+        self.happen(at, Notice::Acknowledged { order });
     }
 
     fn close(&mut self, _channel: ChannelId) {}

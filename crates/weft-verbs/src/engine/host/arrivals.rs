@@ -5,7 +5,7 @@ use weft_rnic::{Device, FromLink};
 use weft_seal::{OpenError, Seals};
 use weft_transport::Arrival;
 use weft_units::Instant;
-use weft_wire::{Content, Packet, RdmaHeader, SetupKind};
+use weft_wire::{Packet, RdmaHeader, SealedContent, SetupKind};
 
 use super::Host;
 use crate::engine::memory::{Payload, ProcessMemory};
@@ -127,8 +127,8 @@ fn ingest<'a>(
     memory: &mut ProcessMemory<'a>,
 ) {
     let inside = match seals.open(datagram, 0) {
-        Ok((inside, Content::Packet)) => &*inside,
-        Ok((_, Content::Frame)) => return,
+        Ok((inside, SealedContent::Packet)) => &*inside,
+        Ok((_, SealedContent::Frame)) => return,
         Err(OpenError::UnknownKey { connection, iv }) => {
             return device.handle_unopened(arrival.from, connection, iv);
         }

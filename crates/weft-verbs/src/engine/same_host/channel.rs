@@ -117,7 +117,7 @@ impl Channel {
     #[inline]
     pub(super) fn take_leases(&mut self, mut each: impl FnMut(LeaseId, Lease)) {
         let link = self.link;
-        self.borrower.hear(|number, terms| {
+        self.borrower.take_leases(|number, terms| {
             let Terms { connection, key, start, length, address, writable, readable } = terms;
             let connection = ConnectionId(connection);
             let lease = Lease { connection, key, start, length, address, writable, readable };

@@ -13,7 +13,9 @@ use rustix::net::{
 };
 use weft_ring::Mapped;
 use weft_ring::leases::{Borrower, LEASES_BYTES, Lender, Terms};
-use weft_ring::records::{ALIGN, Broken, CAPACITY, LONGEST, RECORDS, RING_BYTES, Reader, Writer};
+use weft_ring::records::{
+    ALIGN, Broken, CAPACITY, MAX_RECORD, RECORDS, RING_BYTES, Reader, Writer,
+};
 use weft_rnic::{Source, Transmit};
 use weft_transport::path::PathId;
 use weft_wire::{DataHeader, MessageHeader, Packet, RdmaHeader, U4, U24};
@@ -24,7 +26,7 @@ use super::record::{self, Addresses, Head, Record};
 use crate::inputs::Script;
 
 /// The content of the writer's records.
-static BODY: [u8; LONGEST] = [1; LONGEST];
+static BODY: [u8; MAX_RECORD] = [1; MAX_RECORD];
 
 /// Memory of two processes, which is all zeroes between scripts.
 struct Shared {
@@ -164,7 +166,7 @@ impl Reading<'_> {
     fn read(&mut self) -> Result<(), Broken> {
         let Some(unread) = self.reader.peek()? else { return Ok(()) };
         let len = unread.len();
-        assert!((ALIGN..=LONGEST).contains(&len) && len.is_multiple_of(ALIGN));
+        assert!((ALIGN..=MAX_RECORD).contains(&len) && len.is_multiple_of(ALIGN));
         // The reader is at the ring's start now if it skipped the end.
         let skipped = self.reader.passed() - self.at;
         assert!(skipped == 0 || self.reader.passed().is_multiple_of(CAPACITY));
@@ -201,7 +203,7 @@ fn stays(record: &Record<'_>, payload: &[u8]) {
         // SAFETY: the memory lives as long as the thread.
         let memory = unsafe { Mapped::new(shared.start(), RING_BYTES) };
         let head = Head::new(&transmit, record.from, &mut None);
-        if head.record_len() > LONGEST {
+        if head.record_len() > MAX_RECORD {
             // The record was shorter, with known addresses: a record of this length is not written.
             return;
         }
@@ -246,7 +248,7 @@ fn transmit(script: &mut Script<'_>) -> Transmit {
         operands: None,
     };
     let acknowledged = has(5)
-        .then_some(weft_transport::Acknowledged { destination_cid: script.word(), psn_base: 1 });
+        .then_some(weft_transport::Acknowledgement { destination_cid: script.word(), psn_base: 1 });
     Transmit {
         to: (ip(script), 1).into(),
         link: None,
@@ -289,7 +291,7 @@ pub fn writer(bytes: &[u8]) -> bool {
                 _ => {
                     let Ok(room) = writer.has_room() else { break };
                     if room {
-                        let len = 8 + usize::from(script.half()) % (LONGEST - 7);
+                        let len = 8 + usize::from(script.half()) % (MAX_RECORD - 7);
                         let before = writer.written();
                         writer.write(len, |room| room.put(&BODY[..len - 4]));
                         written = writer.written();
@@ -332,7 +334,7 @@ pub fn leases(bytes: &[u8]) -> bool {
                 3 => {
                     shared.write(usize::from(script.half() & 1) * 64, &script.word().to_ne_bytes())
                 }
-                4 => borrower.hear(|number, _| {
+                4 => borrower.take_leases(|number, _| {
                     let entry = usize::try_from(number & u64::from(u32::MAX)).expect("32 bits");
                     assert!(entry < LEASES_BYTES / 64 && number >> 32 != 0);
                     known.push(number);

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use weft_ring::records::{ALIGN, Room, Unread};
 use weft_rnic::{Source, Transmit};
-use weft_transport::Acknowledged;
+use weft_transport::Acknowledgement;
 use weft_wire::{DataHeader, MessageHeader, Packet, RdmaHeader, U4, U24};
 
 use super::super::memory::{self, Payload};
@@ -51,7 +51,7 @@ pub(crate) struct Record<'a> {
     pub(crate) rdma: Option<RdmaHeader>,
     pub(crate) payload_len: u16,
     pub(crate) payload: Payload<'a>,
-    pub(crate) acknowledged: Option<Acknowledged>,
+    pub(crate) acknowledged: Option<Acknowledgement>,
 }
 
 /// A packet in the encoding of a record, before its payload.
@@ -74,7 +74,7 @@ impl Head {
             head.put(&octets(addresses.0));
             head.put(&octets(addresses.1));
         }
-        if let Some(Acknowledged { destination_cid, psn_base }) = transmit.acknowledged {
+        if let Some(Acknowledgement { destination_cid, psn_base }) = transmit.acknowledged {
             shape |= ACKNOWLEDGES;
             head.put_words([destination_cid, psn_base]);
         }
@@ -259,7 +259,7 @@ pub(super) fn parse(record: &Unread, known: Option<Addresses>) -> Option<Record<
         if has(ADDRESSED) { (ip(rest.take(16)?)?, ip(rest.take(16)?)?) } else { known? };
     let acknowledged = if has(ACKNOWLEDGES) {
         let [destination_cid, psn_base] = rest.words()?;
-        Some(Acknowledged { destination_cid, psn_base })
+        Some(Acknowledgement { destination_cid, psn_base })
     } else {
         None
     };
@@ -301,7 +301,7 @@ mod tests {
     use std::ptr::NonNull;
 
     use weft_ring::Mapped;
-    use weft_ring::records::{LONGEST, RING_BYTES, Reader, Writer};
+    use weft_ring::records::{MAX_RECORD, RING_BYTES, Reader, Writer};
     use weft_rnic::Place;
     use weft_transport::{ConnectionId, LinkId, path::PathId};
     use weft_wire::{AckHeader, AtomicOperands};
@@ -331,7 +331,7 @@ mod tests {
                 operands: None,
             }),
             payload_len,
-            acknowledged: Some(Acknowledged { destination_cid: 9, psn_base: u32::MAX }),
+            acknowledged: Some(Acknowledgement { destination_cid: 9, psn_base: u32::MAX }),
         }
     }
 
@@ -347,7 +347,7 @@ mod tests {
         // SAFETY: the memory lives as long as both ends.
         let memory = unsafe { Mapped::new(start, RING_BYTES) };
         let head = Head::new(transmit, "fd00::1".parse().unwrap(), &mut None);
-        assert!(head.record_len() <= LONGEST);
+        assert!(head.record_len() <= MAX_RECORD);
         Writer::new(memory).write(head.record_len(), |room| head.write(source, room));
         let mut reader = Reader::new(memory);
         let record = reader.peek().unwrap().unwrap();

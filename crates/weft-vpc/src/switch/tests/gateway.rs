@@ -54,7 +54,7 @@ fn seen(hosts: &Hosts, end: usize, port: PortId) -> &[Vec<u8>] {
 
 /// Returns a datagram as a tenant receives it after the gateway.
 fn forwarded(mut frame: Vec<u8>, to: MacAddr) -> Vec<u8> {
-    gateway::pass_on(&mut frame[VirtioNetHeader::LEN..], to);
+    gateway::forward(&mut frame[VirtioNetHeader::LEN..], to);
     frame
 }
 

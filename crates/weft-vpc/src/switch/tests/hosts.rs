@@ -8,7 +8,7 @@ use weft_transport::{Admission, Arrival, ConnectionId, Secret, TransportConfig};
 use weft_units::{Duration, Instant, Rng, Seed};
 use weft_wire::{MacAddr, Packet, SetupKind, VirtioNetHeader};
 
-use crate::gateway::pass_on;
+use crate::gateway::forward;
 use crate::{
     InClear, Place, PortConfig, PortId, Reading, Slot, Staging, Switch, SwitchConfig, Tenants,
     Token, Turn, Vni,
@@ -79,7 +79,7 @@ impl Queues {
 
 impl Tenants for Queues {
     fn read(&mut self, port: PortId, token: Token, offset: u32, out: &mut [u8], reading: Reading) {
-        self.reads_again += usize::from(reading == Reading::Again);
+        self.reads_again += usize::from(reading == Reading::Retransmission);
         let from = offset as usize;
         out.copy_from_slice(&self.sent[&(port, token)][from..from + out.len()]);
     }
@@ -90,7 +90,7 @@ impl Tenants for Queues {
 
     fn claim(&mut self, port: PortId, len: u32, turn: Turn, staging: Staging) -> Option<Slot> {
         let held = self.claimed.keys().filter(|key| key.0 == port).count();
-        let held = held + usize::from(turn == Turn::Early);
+        let held = held + usize::from(turn == Turn::OutOfOrder);
         if self.room.get(&port).is_some_and(|&room| held >= room) {
             return None;
         }
@@ -194,7 +194,7 @@ impl Hosts {
     fn host(transport: &TransportConfig, end: usize) -> Host {
         let seed = Seed(end as u64);
         let config = SwitchConfig { waiting_frames: 4096, ..SwitchConfig::new(transport.clone()) };
-        let mut switch = Switch::new(config, seed, Secret::repeatable(seed)).unwrap();
+        let mut switch = Switch::new(config, seed, Secret::from_seed(seed)).unwrap();
         let own = mac(u8::try_from(end + 1).unwrap());
         switch.set_port(PORT, PortConfig { vni: RED, addresses: vec![own] });
         switch.set_peers(RED, vec![host(1 - end)]);
@@ -268,7 +268,7 @@ impl Hosts {
                 }
                 let mut ethernet = frame.split_off(VirtioNetHeader::LEN);
                 if let Some(next) = plain.next {
-                    pass_on(&mut ethernet, next);
+                    forward(&mut ethernet, next);
                 }
                 if let Some(keys) = plain.under {
                     self.sealed_frames += 1;
@@ -314,7 +314,7 @@ impl Hosts {
                     let ids = [header.destination_cid, header.local_cid].map(ConnectionId);
                     self.accepted.insert((to, ids[0]), ids[1]);
                 }
-                if !switch.leave_packet(&arrival, vni, &packet, &payload) {
+                if !switch.redirect_packet(&arrival, vni, &packet, &payload) {
                     let admission = Admission::Take;
                     switch.handle_admission(self.now, &arrival, header, admission, both_encrypt);
                 }

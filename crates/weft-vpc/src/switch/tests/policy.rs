@@ -97,7 +97,7 @@ fn send_to_limited(congestion: congestion::Kind) -> (u64, u64) {
     let seen = hosts.hosts[1].tenants.seen[&PORT].len() as u64;
     let shed = dropped(&hosts, 1, DropCause::RateLimited);
     assert_eq!((seen + shed, hosts.hosts[0].tenants.reads_again), (FRAMES, 0));
-    assert_eq!(hosts.hosts[0].switch.transport().ecn_marks_heard, shed);
+    assert_eq!(hosts.hosts[0].switch.transport().ecn_marks_reported, shed);
     // The burst of 128 KiB is 90 frames.
     (seen, 90 + took * RATE / 1_000_000_000 / 8 / 1_442)
 }

@@ -113,7 +113,7 @@ impl Threads {
             waiting_frames: 4096,
             ..SwitchConfig::new(transport.clone())
         };
-        let mut switch = Switch::new(config, seed, Secret::repeatable(seed)).unwrap();
+        let mut switch = Switch::new(config, seed, Secret::from_seed(seed)).unwrap();
         for vni in [RED, BLUE] {
             switch.set_peers(vni, vec![host(1 - end)]);
         }
@@ -487,7 +487,7 @@ fn a_thread_sends_nothing_by_a_path_that_another_found_dead() {
             all.send(from, address(to), number);
             all.run(Duration::from_millis(1), |_| false);
         }
-        let notified = all.threads[0][0].switch.handed_over().path_news;
+        let notified = all.threads[0][0].switch.handed_over().path_findings;
         assert!(notified > 0);
         all.sent_by_dead[1]
     });
