@@ -32,7 +32,7 @@
 //! # struct Queue(VecDeque<Vec<u8>>);
 //! # impl Link for Queue {
 //! #     type Message = Vec<u8>;
-//! #     fn send(&mut self, _: usize, _: Channel, _: u64, head: &[u8], body: &[u8]) -> Result<bool, String> {
+//! #     fn send(&mut self, _: usize, _: Channel, _: u64, head: &[u8], body: &[u8]) -> Result<bool, weft_coll::LinkError> {
 //! #         self.0.push_back([head, body].concat());
 //! #         Ok(true)
 //! #     }

@@ -20,7 +20,7 @@
 //! let mut from = TapPort::open(&TapConfig::named("tenant0"))?;
 //! let mut to = VhostPort::open(&VhostConfig::at("/run/weft/guest.sock"))?;
 //! // When a port's `fd` is readable:
-//! to.attend(now)?;
+//! to.service(now)?;
 //! while let Some(sent) = from.take(now)? {
 //!     if let Some(slot) = to.claim(sent.len, Turn::Next, Staging::InPlace) {
 //!         let mut frame = vec![0; sent.len as usize];
@@ -45,7 +45,7 @@
 //! # let folder = std::env::temp_dir().join(format!("weft-ports-front-page-{}", std::process::id()));
 //! # std::fs::create_dir_all(&folder)?;
 //! let mut guest = VhostPort::open(&VhostConfig::at(folder.join("guest.sock")))?;
-//! guest.attend(Instant::EPOCH)?;
+//! guest.service(Instant::EPOCH)?;
 //! assert!(!guest.is_up() && guest.take(Instant::EPOCH)?.is_none());
 //! assert!(guest.claim(1500, Turn::Next, Staging::InPlace).is_none());
 //! # drop(guest);

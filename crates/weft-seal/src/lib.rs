@@ -28,12 +28,12 @@
 //!
 //! ```
 //! use weft_seal::{OpenError, SealConfig, Seals, Wrap};
-//! use weft_transport::{ConnectionId, Named};
+//! use weft_transport::{ConnectionId, SetupClass};
 //! use weft_wire::{DataHeader, Packet, SealedHeader};
-//! # use weft_wire::{SetupHeader, SetupKind, Terms, U4};
+//! # use weft_wire::{SetupHeader, SetupKind, SetupParameters, U4};
 //! # let setup = |kind, local_cid, destination_cid| SetupHeader {
-//! #     kind, version: U4::truncate(1), cc_type: U4::truncate(0), thread_id: 0, reason: 0, local_cid,
-//! #     destination_cid, terms: Some(Terms { receive_port: 4791, token: 1, ..Terms::default() }),
+//! #     kind, version: U4::truncate(1), cc_type: U4::truncate(0), thread_id: 0, detail: 0, local_cid,
+//! #     destination_cid, terms: Some(SetupParameters { receive_port: 4791, token: 1, ..SetupParameters::default() }),
 //! # };
 //! # let at = [1, 2].map(|host| std::net::SocketAddr::from(([192, 0, 2, host], 4791)));
 //! # // What an end adds to a packet of set-up for the other.
@@ -47,10 +47,10 @@
 //! let [mut alice, mut bob] = [1, 2].map(|random| Seals::new(SealConfig::default(), [random; 32]));
 //! # let request = setup(SetupKind::Request, a.0, 0);
 //! let first = exchange(&mut alice, at[1], a, request);
-//! let _ = bob.admit(at[0], &request, &first, Named::New);
+//! let _ = bob.admit(at[0], &request, &first, SetupClass::New);
 //! # let accept = setup(SetupKind::Accept, b.0, a.0);
 //! let second = exchange(&mut bob, at[0], b, accept);
-//! let _ = alice.admit(at[1], &accept, &second, Named::Connection(a));
+//! let _ = alice.admit(at[1], &accept, &second, SetupClass::Connection(a));
 //! assert!(alice.is_sealed(a));
 //!
 //! let packet = Packet::data(DataHeader { destination_cid: b.0, ..DataHeader::default() }, None);

@@ -11,24 +11,24 @@
 //! | commands to a node | `control.rs` |
 //!
 //! ```
-//! use weft_stat::{Board, Folder, ProgramRecord, Text};
+//! use weft_stat::{StatusWriter, Folder, ProgramRecord, Text};
 //!
 //! # let path = std::env::temp_dir().join(format!("weft-stat-front-page-{}", std::process::id()));
 //! # std::fs::create_dir_all(&path)?;
 //! let folder = Folder::at(&path);
 //! # folder.prepare()?;
 //! // The program writes …
-//! let mut board = Board::create(&folder, "node")?;
+//! let mut writer = StatusWriter::create(&folder, "node")?;
 //! let program = ProgramRecord { name: Text::new("trainer"), entries: 3, ..ProgramRecord::default() };
-//! board.publish(|draft| draft.push(&program))?;
-//! board.beat(weft_stat::now());
+//! writer.publish(|draft| draft.push(&program))?;
+//! writer.beat(weft_stat::now());
 //!
 //! // … and another process reads.
 //! let found = folder.scan()?;
 //! let snapshot = found[0].read()?;
 //! assert_eq!(snapshot.program, program);
 //! assert!(!found[0].is_dead);
-//! # drop(board);
+//! # drop(writer);
 //! # std::fs::remove_dir_all(path)?;
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

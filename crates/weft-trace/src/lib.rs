@@ -7,8 +7,8 @@
 //!
 //! let payload = b"hello";
 //! let datagram = Datagram {
-//!     from: "10.0.0.1:49152".parse()?,
-//!     to: "10.0.0.2:4791".parse()?,
+//!     source: "10.0.0.1:49152".parse()?,
+//!     destination: "10.0.0.2:4791".parse()?,
 //!     ecn: Ecn::NotCapable,
 //!     hop_limit: 64,
 //!     payload_len: 5,

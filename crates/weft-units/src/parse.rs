@@ -125,6 +125,8 @@ pub fn suggest<'a>(typed: &str, known: impl IntoIterator<Item = &'a str>) -> Opt
 pub fn unknown_name(kind: &str, typed: &str, known: &[&str]) -> String {
     let hint = suggest(typed, known.iter().copied())
         .map_or_else(String::new, |name| format!(", did you mean {name:?}?"));
+    // Names that come from a file may hold line breaks, and the message is one line.
+    let known: Vec<String> = known.iter().map(|name| name.escape_debug().to_string()).collect();
     format!("no {kind} {typed:?}{hint} (known: {})", known.join(", "))
 }
 
@@ -205,6 +207,8 @@ mod tests {
         let want =
             r#"no path policy "oblivous", did you mean "oblivious"? (known: single, oblivious)"#;
         assert_eq!(message, want);
+        let message = unknown_name("switch", "spine-1", &["\nspine-1"]);
+        assert!(!message.contains('\n') && message.contains("\\nspine-1"), "{message}");
     }
 
     #[test]

@@ -27,7 +27,7 @@
 //! let mut acl = Acl::new(&config, &Sets::default())?;
 //! let mut action = |port| -> Result<Action, Box<dyn std::error::Error>> {
 //!     let frame = udp(port);
-//!     Ok(acl.judge(Direction::Ingress, &Frame::parse(&frame, frame.len())?).action)
+//!     Ok(acl.evaluate(Direction::Ingress, &Frame::parse(&frame, frame.len())?).action)
 //! };
 //! assert_eq!((action(53)?, action(22)?), (Action::Allow, Action::Deny));
 //! # Ok::<(), Box<dyn std::error::Error>>(())

@@ -154,7 +154,7 @@ fn a_peer_that_is_killed_ends_the_channel_with_a_reason() {
     writeln!(stdin, "get something").expect("it reads");
     let output = client.wait_with_output().expect("it ends");
     let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && errors.contains("PeerGone"), "{errors}");
+    assert!(!output.status.success() && errors.contains("PeerUnreachable"), "{errors}");
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What holds of a message's head, whoever wrote it. The mutation test and the fuzz target both call this.
+//! The properties of every message header. The mutation test and the fuzz target both call this.
 #![allow(dead_code, unreachable_pub, reason = "each user of this file calls what it needs")]
 
 use weft_coll::{HEAD, Head, HeadError};

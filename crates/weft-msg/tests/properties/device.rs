@@ -80,7 +80,7 @@ impl Scripted {
         (base, usize::try_from(slice.address - base).expect("less than a region"))
     }
 
-    /// Whether a slice lies in memory that is registered.
+    /// Returns `true` if a slice lies in registered memory.
     fn has(&self, slice: Slice) -> bool {
         let (base, from) = Self::slot(slice);
         self.regions.get(&base).is_some_and(|it| from + slice.len as usize <= it.len())

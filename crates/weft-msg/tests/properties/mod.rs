@@ -36,7 +36,7 @@ struct Scene {
     context: Context<Scripted>,
     channel: ChannelId,
     qp: Qp,
-    /// What a peer that counts as it should would say next.
+    /// The next sequence number of a peer that counts correctly.
     seq: u16,
     received: Vec<Message>,
     asked: Vec<u64>,

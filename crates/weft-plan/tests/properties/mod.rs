@@ -1,4 +1,4 @@
-//! What holds of descriptions whatever the text. The mutation tests and the fuzz targets both call
+//! The properties of every description. The mutation tests and the fuzz targets both call
 //! these.
 #![allow(dead_code, unreachable_pub, reason = "each user of this file calls what it needs")]
 

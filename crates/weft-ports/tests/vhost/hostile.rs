@@ -247,7 +247,7 @@ fn requests_that_cannot_be_are_refused_by_name() {
         (request::SET_MEM_TABLE, table(1, 0), vec![file.as_fd()], "memory file"),
         (request::SET_VRING_KICK, number(0), vec![file.as_fd()], "no eventfd"),
         (request::SET_VRING_KICK, number(0), vec![], "no descriptor"),
-        (request::SET_VRING_KICK, number(1 << 8), vec![], "polled"),
+        (request::SET_VRING_KICK, number(1 << 8), vec![], "polling"),
         (request::SET_VRING_CALL, number(5), vec![kick.as_fd()], "queue 5"),
     ];
     for (request, body, files, reason) in cases {

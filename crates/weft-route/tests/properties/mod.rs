@@ -1,4 +1,4 @@
-//! What holds whatever the bytes. The mutation tests and the fuzz targets both call these.
+//! The properties of every input. The mutation tests and the fuzz targets both call these.
 #![allow(dead_code, unreachable_pub, reason = "each user of this file calls what it needs")]
 
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use weft_route::{
 };
 use weft_units::{Duration, Instant};
 
-/// Flows are followed between so many hosts at most.
+/// Maximum number of hosts between which flows are traced.
 const SMALL: usize = 16;
 
 /// Reads what routers have installed, follows flows through it, and says whether it was a fabric.

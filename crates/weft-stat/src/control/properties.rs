@@ -1,4 +1,4 @@
-//! What holds of orders to a node and of its answers, whatever text they are. Tests and fuzz targets call this.
+//! The properties of every order to a node and every answer. Tests and fuzz targets call this.
 #![allow(unreachable_pub, reason = "public to the fuzz targets only")]
 
 use super::{read_request, read_settings, render, write_request};

@@ -1,4 +1,4 @@
-//! What holds of a file's bytes, whoever wrote them. The mutation test and the fuzz target both call this.
+//! The properties of every file. The mutation test and the fuzz target both call this.
 #![allow(dead_code, unreachable_pub, reason = "each user of this file calls what it needs")]
 
 use weft_stat::{Folder, Snapshot, StatusWriter};

@@ -1,4 +1,4 @@
-//! Why a router's tables do not permit a change.
+//! The reasons that a router's tables do not permit a change.
 
 use std::net::IpAddr;
 

@@ -1,4 +1,4 @@
-//! What holds of configurations and of routers' answers, whatever the text. The mutation tests and the fuzz
+//! The properties of every configuration and every router's answer. The mutation tests and the fuzz
 //! targets both call these.
 #![allow(dead_code, unreachable_pub, reason = "each user of this file calls what it needs")]
 

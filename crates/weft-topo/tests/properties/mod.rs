@@ -1,4 +1,4 @@
-//! What holds of topology files whatever the text. The mutation test and the fuzz target both call
+//! The properties of every topology file. The mutation test and the fuzz target both call
 //! this.
 #![allow(dead_code, unreachable_pub, reason = "each user of this file calls what it needs")]
 

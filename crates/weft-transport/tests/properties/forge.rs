@@ -8,8 +8,8 @@ use weft_wire::{
 
 use super::script::Script;
 
-/// What the enemy knows: ids, its own first, about where sequence numbers are, and the latest proof
-/// of address and time it was told.
+/// The enemy's knowledge: ids, its own first; approximate sequence numbers; and the latest proof of
+/// address and time that it received.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Known {
     pub(super) connections: [u32; 4],

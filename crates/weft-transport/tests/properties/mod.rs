@@ -30,7 +30,7 @@ pub fn endpoint(bytes: &[u8]) -> bool {
     scene.finish()
 }
 
-/// Who is who on the network.
+/// The hosts of the network, by index.
 const VICTIM: usize = 0;
 const HONEST: usize = 1;
 const ENEMY: usize = 2;
@@ -80,7 +80,7 @@ fn config(script: &mut Script<'_>) -> TransportConfig {
     }
 }
 
-/// What an honest end has got from the other.
+/// The data that an honest end received from the other.
 #[derive(Debug, Default)]
 struct Received {
     placed: BTreeMap<(u32, u32), u16>,
@@ -221,7 +221,7 @@ impl Scene {
                 self.carry(end, transmit);
             }
             while let Some(event) = self.ends[end].poll_event() {
-                self.hear(end, event);
+                self.on_event(end, event);
             }
         }
         assert!(self.ends[VICTIM].connections() <= 8);
@@ -244,7 +244,7 @@ impl Scene {
         }
     }
 
-    fn hear(&mut self, end: usize, event: Event) {
+    fn on_event(&mut self, end: usize, event: Event) {
         match event {
             Event::Delivered { connection, message, length, .. }
                 if connection == self.honest[end] && !self.forged_address =>

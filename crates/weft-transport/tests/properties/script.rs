@@ -1,6 +1,6 @@
 //! Bytes as a source of choices.
 
-/// What is left of a script.
+/// The rest of a script.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Script<'a> {
     bytes: &'a [u8],
@@ -18,7 +18,7 @@ impl<'a> Script<'a> {
         Some(first)
     }
 
-    /// The next so many bytes, or all that are left.
+    /// Returns the next `count` bytes, or all that are left.
     pub(super) fn take(&mut self, count: usize) -> &'a [u8] {
         let (head, rest) = self.bytes.split_at(count.min(self.bytes.len()));
         self.bytes = rest;

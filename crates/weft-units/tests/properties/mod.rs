@@ -1,4 +1,4 @@
-//! What holds of quantities whatever the text. The mutation test and the fuzz target both call this.
+//! The properties of every quantity's text. The mutation test and the fuzz target both call this.
 #![allow(dead_code, unreachable_pub, reason = "each user of this file calls what it needs")]
 
 use std::fmt::{Debug, Display};
@@ -19,7 +19,7 @@ pub fn units(bytes: &[u8]) -> bool {
     taken.contains(&true)
 }
 
-/// What is written reads back the same; a refusal names the text.
+/// Checks that a written quantity reads back the same, and that a refusal names the text.
 fn quantity<T: FromStr<Err: Display> + Display + PartialEq + Debug>(text: &str) -> bool {
     match text.parse::<T>() {
         Ok(value) => {

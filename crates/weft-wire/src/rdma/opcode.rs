@@ -13,7 +13,7 @@ pub enum RdmaService {
     Ud,
 }
 
-/// Which half of a queue pair sends a message.
+/// The half of a queue pair that sends a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sender {
     Requester,

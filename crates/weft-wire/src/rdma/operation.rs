@@ -12,7 +12,7 @@ pub struct RdmaRemote {
     pub rkey: u32,
 }
 
-/// What a SEND carries besides its payload (IBTA volume 1, chapter 9: `ImmDt`, `IETH`).
+/// The header fields of a SEND besides its payload (IBTA volume 1, chapter 9: `ImmDt`, `IETH`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendExtension {
     /// Nothing.
@@ -29,7 +29,7 @@ pub enum SendExtension {
 pub enum AtomicOperation {
     /// Adds to the value.
     FetchAdd {
-        /// What to add.
+        /// The summand.
         add: u64,
     },
     /// Stores a value if the memory has the expected one.
@@ -41,7 +41,7 @@ pub enum AtomicOperation {
     },
 }
 
-/// Which atomic operation, without its operands.
+/// An atomic operation without its operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum AtomicKind {
@@ -51,14 +51,14 @@ pub enum AtomicKind {
     FetchAdd,
 }
 
-/// What a message does, with the header fields that its opcode uses.
+/// The operation of a message, with the header fields that its opcode uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RdmaOperation {
     /// SEND on a connection.
     Send {
         /// Number of the receive request that it consumes, counted from the first.
         receive: u64,
-        /// What it carries besides its payload.
+        /// The header fields besides the payload.
         extension: SendExtension,
     },
     /// SEND of a datagram.
@@ -72,14 +72,14 @@ pub enum RdmaOperation {
     },
     /// RDMA WRITE.
     Write {
-        /// Where the payload goes.
+        /// The destination of the payload.
         remote: RdmaRemote,
         /// Immediate data for a completion.
         immediate: Option<u32>,
     },
     /// RDMA READ request.
     Read {
-        /// What is read.
+        /// The memory to read.
         remote: RdmaRemote,
         /// Bytes to read.
         length: u32,
@@ -88,7 +88,7 @@ pub enum RdmaOperation {
     Atomic {
         /// The eight bytes.
         remote: RdmaRemote,
-        /// What happens to them.
+        /// The operation on them.
         operation: AtomicOperation,
     },
     /// Response to a READ; its payload is the memory.

@@ -1,4 +1,4 @@
-//! What holds of every parser for every input, as one function a parser. The deterministic mutation
+//! The properties of every parser for every input, one function per parser. The deterministic mutation
 //! test and the fuzz targets both call these.
 #![allow(dead_code, unreachable_pub, reason = "each user of this file calls what it needs")]
 
@@ -27,7 +27,7 @@ pub const PARSERS: &[(&str, Property)] = &[
     ("sealed", sealed),
 ];
 
-/// What a parser makes of bytes.
+/// The result of a parser.
 type Parsed<'a, H> = Result<(H, &'a [u8]), ParseError>;
 
 /// A header that was accepted, written again and read again; and what the parser left.
