@@ -17,7 +17,7 @@ use crate::{
 
 const PREFIX: &str = "weft-";
 
-/// A fabric of namespaces. Dropping it removes it, unless it was opened or [kept](Self::keep).
+/// A fabric of namespaces. Dropping it removes it, unless it was opened or [kept](Self::detach).
 #[derive(Debug)]
 pub struct Lab {
     state: State,

@@ -33,7 +33,7 @@ pub struct Sent {
 
 /// A tenant's interface. One thread drives it:
 ///
-/// 1. it waits until [`fd`](Self::fd) is readable (level-triggered), then calls [`service`](Self::attend);
+/// 1. it waits until [`fd`](Self::fd) is readable (level-triggered), then calls [`service`](Self::service);
 /// 2. it [`take`](Self::take)s frames until there is none or until it wants no more, [`read`](Self::read)s
 ///    them for each transmission, and [`release`](Self::release)s each once;
 /// 3. it [`claim`](Self::claim)s a buffer when the first packet of a frame for the tenant arrives,
@@ -44,7 +44,7 @@ pub struct Sent {
 /// No action of the tenant makes a port panic, block or harm another port. Errors are reports for the log:
 /// the port has already counted them and continues, or waits until its tenant reconnects.
 pub trait Port: Debug + Send {
-    /// Returns a descriptor that is readable when there is work for [`service`](Self::attend) or a
+    /// Returns a descriptor that is readable when there is work for [`service`](Self::service) or a
     /// frame to [`take`](Self::take). It stays the same for the port's lifetime.
     fn fd(&self) -> BorrowedFd<'_>;
 

@@ -150,7 +150,7 @@ impl<M: RecordMemory> Writer<M> {
     /// Writes a record of `len` bytes; `lay` writes those after the first word.
     ///
     /// # Panics
-    /// If it is longer than [`LONGEST`], or does not fit: the caller must check
+    /// If it is longer than [`MAX_RECORD`], or does not fit: the caller must check
     /// [`has_room`](Self::has_room) first.
     pub fn write(&mut self, len: usize, lay: impl FnOnce(&mut Room<M>)) {
         let len = len.next_multiple_of(ALIGN);

@@ -101,7 +101,7 @@ impl Suspects {
     /// Counts sampled packets.
     ///
     /// # Errors
-    /// Returns a [`Doubt`] if the sample is not counted.
+    /// Returns a [`TelemetryError`] if the sample is not counted.
     pub fn record(&mut self, sample: Sample, fabric: &Fabric) -> Result<(), TelemetryError> {
         let Sample { link, input, flow, bytes, packets, rate, .. } = sample;
         if link.index() >= fabric.links() || input.is_some_and(|it| it.index() >= fabric.links()) {

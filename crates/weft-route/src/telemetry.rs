@@ -1,7 +1,7 @@
 //! Port reports split into windows: bytes sent and packets marked by ECN (Astral, section 4.1).
 //!
 //! Routers report counters that only grow. The difference of two reports counts in the window that contains the
-//! middle between them. An impossible or missing report becomes a [`Doubt`] and is not counted, so no decision is
+//! middle between them. An impossible or missing report becomes a [`TelemetryError`] and is not counted, so no decision is
 //! based on it.
 
 use alloc::collections::{BTreeMap, VecDeque};
@@ -166,7 +166,7 @@ impl Telemetry {
     /// Counts a report of a port whose link has this rate.
     ///
     /// # Errors
-    /// Returns a [`Doubt`] if the report is not counted. The next report is compared with it all the same, unless it
+    /// Returns a [`TelemetryError`] if the report is not counted. The next report is compared with it all the same, unless it
     /// is older than the last.
     pub fn record(&mut self, report: PortReport, rate: BitRate) -> Result<(), TelemetryError> {
         let now = (report.at.as_nanos(), report.bytes, report.marks);

@@ -183,7 +183,7 @@ impl SetupKind {
         self as u8
     }
 
-    /// Returns `true` if packets of this kind carry [`Terms`].
+    /// Returns `true` if packets of this kind carry [`SetupParameters`].
     #[inline]
     pub const fn carries_terms(self) -> bool {
         matches!(self, Self::Request | Self::Challenge | Self::Accept)

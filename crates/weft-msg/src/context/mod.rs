@@ -96,7 +96,7 @@ impl<V: Verbs> Context<V> {
     }
 
     /// Performs the first half of [`poll`](Self::poll): handles the device's completions. Their consequences,
-    /// except events, wait for [`service`](Self::tend), so that an owner that waits for a message receives it
+    /// except events, wait for [`service`](Self::service), so that an owner that waits for a message receives it
     /// earlier. Returns `true` if more completions may wait.
     pub fn ingest(&mut self, now: Instant) -> bool {
         let gap = self.last_poll.replace(now).map(|last| now.since(last));

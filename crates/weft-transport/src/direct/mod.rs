@@ -125,7 +125,7 @@ impl Direct {
         self.links.insert(link, Link { last_received_at: now, held: false });
     }
 
-    /// Reports that a link has no room: nothing is sent on it until [`Self::release`].
+    /// Reports that a link has no room: nothing is sent on it until [`Self::resume`].
     pub fn pause(&mut self, link: LinkId) {
         if let Some(link) = self.links.get_mut(&link) {
             link.held = true;

@@ -179,7 +179,7 @@ impl Endpoint {
         self.connections.iter().filter(|connection| connection.is_unproven()).count()
     }
 
-    /// Keeps the ids of ended connections for [`poll_ended`](Self::poll_forgotten), for owners that hold state per
+    /// Keeps the ids of ended connections for [`poll_ended`](Self::poll_ended), for owners that hold state per
     /// connection.
     #[must_use]
     pub fn with_ended(mut self) -> Self {

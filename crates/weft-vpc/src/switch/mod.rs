@@ -75,7 +75,7 @@ pub struct Plain {
     /// Length of the frame with its virtio-net header, bytes.
     pub len: u32,
     /// The destination machine, if the gateway forwards the frame
-    /// ([`gateway::forward`](crate::gateway::pass_on)).
+    /// ([`gateway::forward`](crate::gateway::forward)).
     pub next: Option<MacAddr>,
     /// The hosts that receive it.
     pub to: Vec<SocketAddr>,
