@@ -32,7 +32,7 @@
 //! use weft_wire::{DataHeader, Packet, SealedHeader};
 //! # use weft_wire::{SetupHeader, SetupKind, SetupParameters, U4};
 //! # let setup = |kind, local_cid, destination_cid| SetupHeader {
-//! #     kind, version: U4::truncate(1), cc_type: U4::truncate(0), thread_id: 0, detail: 0, local_cid,
+//! #     kind, version: U4::truncate(1), cc_type: U4::truncate(0), thread_id: 0, reason: 0, local_cid,
 //! #     destination_cid, terms: Some(SetupParameters { receive_port: 4791, token: 1, ..SetupParameters::default() }),
 //! # };
 //! # let at = [1, 2].map(|host| std::net::SocketAddr::from(([192, 0, 2, host], 4791)));

@@ -126,7 +126,7 @@ pub fn unknown_name(kind: &str, typed: &str, known: &[&str]) -> String {
     let hint = suggest(typed, known.iter().copied())
         .map_or_else(String::new, |name| format!(", did you mean {name:?}?"));
     // Names that come from a file may hold line breaks, and the message is one line.
-    let known: Vec<String> = known.iter().map(|name| name.escape_debug().to_string()).collect();
+    let known: Vec<String> = known.iter().map(|name| format!("{}", name.escape_debug())).collect();
     format!("no {kind} {typed:?}{hint} (known: {})", known.join(", "))
 }
 

@@ -4,7 +4,7 @@
 //! A control reacts to feedback, and in an incast there is none before the first round trip is over: 1,023 hosts that
 //! each open with a bandwidth-delay product have lost a third of it by then. But the receiver knows how many
 //! connections were set up to it without data so far, and announces their number at set-up
-//! ([`weft_wire::SetupHeader::detail`]). Each takes its share for the first window, and at least the window that RFC
+//! ([`weft_wire::SetupHeader::reason`]). Each takes its share for the first window, and at least the window that RFC
 //! 6928 allows.
 
 use weft_units::Duration;

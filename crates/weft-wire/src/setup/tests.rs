@@ -5,13 +5,13 @@ use super::*;
 impl SetupHeader {
     /// Returns a header with the first row's fields from `bits` and the others at random.
     pub(crate) fn sample(kind: SetupKind, bits: u32, rng: &mut Rng) -> Self {
-        let [thread_id, detail, ..] = (bits >> 8).to_le_bytes();
+        let [thread_id, reason, ..] = (bits >> 8).to_le_bytes();
         Self {
             kind,
             version: U4::truncate(bits),
             cc_type: U4::truncate(bits >> 4),
             thread_id,
-            reason: detail,
+            reason,
             local_cid: rng.next_u32(),
             destination_cid: rng.next_u32(),
             terms: kind.carries_terms().then(|| SetupParameters::sample(rng)),
