@@ -1,4 +1,4 @@
-//! Experiments: a figure of a paper as a file. Its rows come from one base scenario that axes vary, or from a bench
+//! Experiments: a figure of a paper, or a topic of Weft's own performance, as a file. Its rows come from one base scenario that axes vary, or from a bench
 //! that prints them; a figure may also be unavailable here. Measures are read from the rows, and claims compare these
 //! with each other and with the paper.
 
@@ -27,17 +27,20 @@ pub use source::{Bench, Missing, PaperValue, Source};
 pub use summary::number;
 pub use verdict::Verdict;
 
-/// A figure of a paper as a file.
+/// A figure of a paper, or a topic of Weft's own performance, as a file.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Experiment {
     /// The measured quantity, in one line.
     pub title: String,
-    /// The paper, section and figure.
+    /// The paper, section and figure, or the topic.
     pub source: String,
-    /// The paper's statement and the figure's content, in a sentence or two.
+    /// The paper's statement and the figure's content, in a sentence or two. A topic has none: its claims are Weft's
+    /// own targets.
+    #[serde(default)]
     pub paper: String,
-    /// The difference between our result and the paper's, with the reason, in one sentence. A missing figure has none.
+    /// The difference between our result and the paper's, or the targets, with the reason, in one sentence. A missing
+    /// figure has none.
     #[serde(default)]
     pub differs: String,
     /// The seeds: each point is run once with each. Measures are means over the seeds unless they state otherwise.
@@ -93,6 +96,9 @@ pub struct Measure {
     /// The reduction of the seeds' values, or of their ratios.
     #[serde(default)]
     pub of_seeds: Reduce,
+    /// `true` if runs may lack it: a program that measures only a rate has no latency.
+    #[serde(default)]
+    pub optional: bool,
     /// The values of a reference point, by axis name: each seed's value is divided by the value of the same seed
     /// there. With `loss = "0"` it is the share of the loss-free result that remains.
     #[serde(default)]
@@ -282,8 +288,10 @@ impl Experiment {
         let mut row = Row { at: point.at.clone(), ..Row::default() };
         for measure in &self.measures {
             let values = reports.iter().map(|report| measure.read(report));
-            let values = values.collect::<Result<Vec<_>, _>>()?;
-            row.note(measure, values).ok_or_else(|| measure.missing())?;
+            match values.collect::<Result<Vec<_>, _>>() {
+                Err(_) if measure.optional => {}
+                values => row.note(measure, values?).ok_or_else(|| measure.missing())?,
+            }
         }
         Ok(row)
     }
@@ -330,18 +338,25 @@ impl Measure {
     /// Divides each seed's value by the reference row's with the same seed, which had the same arrivals: the worst
     /// seed is the one with the lowest ratio, not the one with the lowest value.
     fn relate(&self, rows: &mut [Row]) -> Result<(), ExperimentError> {
-        let shares = rows.iter().map(|row| {
-            let mut at = row.at.clone();
-            at.extend(self.over.clone());
-            let reference = rows.iter().find(|row| row.at == at).ok_or_else(|| self.unrelated())?;
-            let seeds = row.seeds[&self.name].iter().zip(&reference.seeds[&self.name]);
-            Ok(seeds.map(|(value, of)| value / of * self.scale).collect())
-        });
-        let shares = shares.collect::<Result<Vec<Vec<f64>>, ExperimentError>>()?;
+        let shares = rows.iter().map(|row| self.shares(row, rows));
+        let shares = shares.collect::<Result<Vec<Option<Vec<f64>>>, ExperimentError>>()?;
         for (row, shares) in rows.iter_mut().zip(shares) {
-            row.note(self, shares).ok_or_else(|| self.missing())?;
+            if let Some(shares) = shares {
+                row.note(self, shares).ok_or_else(|| self.missing())?;
+            }
         }
         Ok(())
+    }
+
+    /// Returns each seed's value divided by the reference row's; `None` for a row without the measure.
+    fn shares(&self, row: &Row, rows: &[Row]) -> Result<Option<Vec<f64>>, ExperimentError> {
+        let Some(values) = row.seeds.get(&self.name) else { return Ok(None) };
+        let mut at = row.at.clone();
+        at.extend(self.over.clone());
+        let reference = rows.iter().find(|row| row.at == at);
+        let of = reference.and_then(|row| row.seeds.get(&self.name));
+        let pairs = values.iter().zip(of.ok_or_else(|| self.unrelated())?);
+        Ok(Some(pairs.map(|(value, of)| value / of * self.scale).collect()))
     }
 
     fn unrelated(&self) -> ExperimentError {

@@ -16,6 +16,9 @@ pub struct Bench {
     pub command: String,
     /// The environment it measures: real packets between namespaces, one host's memory, a model.
     pub on: String,
+    /// The figure whose rows this experiment reads, if they are not of its own name. Empty for its own.
+    #[serde(default)]
+    pub rows: String,
     /// `true` if it creates network namespaces.
     #[serde(default)]
     pub root: bool,
@@ -104,7 +107,8 @@ impl Experiment {
     }
 
     /// Reads the measures from a bench's rows, in the order of their first appearance. Rows with the same axis values
-    /// are rounds of one measurement, and are treated as seeds are.
+    /// are rounds of one measurement, and are treated as seeds are. Rows with values that an axis does not list are
+    /// left out; an axis without a list has all.
     ///
     /// # Errors
     /// A row lacks an axis or a measure.
@@ -113,6 +117,9 @@ impl Experiment {
         for row in rows {
             let at = self.axes.iter().map(|axis| axis.of_row(row));
             let at = at.collect::<Result<BTreeMap<_, _>, _>>()?;
+            if !self.axes.iter().all(|axis| axis.keeps(&at[&axis.name])) {
+                continue;
+            }
             match points.iter_mut().find(|(point, _)| point.at == at) {
                 Some((_, rounds)) => rounds.push(row.clone()),
                 None => {
@@ -136,6 +143,11 @@ impl Axis {
             }
         };
         Ok((self.name.clone(), value))
+    }
+
+    /// Returns `true` if the axis lists this value, or none.
+    fn keeps(&self, value: &str) -> bool {
+        self.values.is_empty() || self.labels().iter().any(|label| label == value)
     }
 }
 
@@ -174,6 +186,33 @@ mod tests {
         assert!(error.to_string().starts_with("axis \"servers\": a row of the bench has none"));
         let error = experiment.measure_rows(&[json!({ "way": "a", "servers": 8 })]).unwrap_err();
         assert!(error.to_string().starts_with("measure \"rate\""), "{error}");
+    }
+
+    #[test]
+    fn an_axis_of_a_bench_keeps_the_values_that_it_lists() {
+        let listed = BENCH.replace("{ name = \"way\" }", "{ name = \"way\", values = [\"b\"] }");
+        let experiment = Experiment::parse(&listed).unwrap();
+        let rows = experiment.measure_rows(&rows()).unwrap();
+        assert_eq!(rows.len(), 1);
+        assert_eq!((&*rows[0].at["way"], rows[0].measured["rate"]), ("b", 200.0));
+    }
+
+    #[test]
+    fn a_row_may_lack_an_optional_measure_alone() {
+        let optional = BENCH.replace(
+            "value = \"rate\" }]",
+            "value = \"rate\" }, { name = \"of a\", value = \"delay\", optional = true, over = { way = \"a\" } }]",
+        );
+        let experiment = Experiment::parse(&optional).unwrap();
+        let row =
+            |way: &str, delay: f64| json!({ "way": way, "servers": 8, "rate": 1, "delay": delay });
+        let without = json!({ "way": "c", "servers": 8, "rate": 1 });
+        let rows = experiment.measure_rows(&[row("a", 2.0), row("b", 3.0), without]).unwrap();
+        let rows = experiment.evaluate(rows).unwrap().rows;
+        let got: Vec<_> = rows.iter().map(|row| row.measured.get("of a").copied()).collect();
+        assert_eq!(got, [Some(1.0), Some(1.5), None]);
+        let error = experiment.evaluate(rows[1..].to_vec()).unwrap_err().to_string();
+        assert!(error.contains("a run with way = a"), "{error}");
     }
 
     #[test]

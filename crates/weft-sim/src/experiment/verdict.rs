@@ -14,6 +14,10 @@ pub enum Verdict {
     Reproduced,
     /// A claim of the paper is known not to hold here; the file's `differs` gives the reason.
     Differs,
+    /// Every target of a topic is met.
+    MeetsTargets,
+    /// A target of a topic is known not to be met; the file's `differs` gives the reason.
+    MissesTarget,
     /// The figure needs hardware or data that is not here; the file's `missing` names the substitute.
     NotReproducible,
     /// A claim is not as the file states: the file, or the code it measures, must be fixed.
@@ -42,6 +46,8 @@ impl Experiment {
         let compared = self.claims.iter().any(|claim| !claim.paper.is_empty());
         match self.source() {
             Source::Missing(_) => Verdict::NotReproducible,
+            _ if self.paper.is_empty() && differs => Verdict::MissesTarget,
+            _ if self.paper.is_empty() => Verdict::MeetsTargets,
             _ if differs || !compared => Verdict::Differs,
             _ => Verdict::Reproduced,
         }
@@ -53,6 +59,8 @@ impl fmt::Display for Verdict {
         f.write_str(match self {
             Self::Reproduced => "reproduced",
             Self::Differs => "differs",
+            Self::MeetsTargets => "meets its targets",
+            Self::MissesTarget => "misses a target",
             Self::NotReproducible => "cannot be had here",
             Self::OutOfDate => "out of date",
             Self::NotRun => "not run",
@@ -65,6 +73,10 @@ mod tests {
     use super::*;
 
     fn verdict(claims: &[&str], rate: f64) -> Verdict {
+        verdict_of("paper = \"p\"", claims, rate)
+    }
+
+    fn verdict_of(paper: &str, claims: &[&str], rate: f64) -> Verdict {
         let claims: Vec<String> = claims
             .iter()
             .map(|more| {
@@ -75,7 +87,7 @@ mod tests {
             })
             .collect();
         let text = format!(
-            "title = \"t\"\nsource = \"s\"\npaper = \"p\"\ndiffers = \"d\"\n\
+            "title = \"t\"\nsource = \"s\"\n{paper}\ndiffers = \"d\"\n\
              bench = {{ command = \"true\", on = \"a model\" }}\n\
              measures = [{{ name = \"rate\", value = \"rate\" }}]\n{}",
             claims.join("\n")
@@ -94,5 +106,12 @@ mod tests {
         assert_eq!(verdict(&[differs], 0.5), Verdict::Differs);
         assert_eq!(verdict(&[differs], 2.0), Verdict::OutOfDate);
         assert_eq!(verdict(&[""], 2.0), Verdict::Differs, "nothing is held against the paper");
+    }
+
+    #[test]
+    fn a_topic_without_a_paper_meets_its_targets_or_misses_one() {
+        assert_eq!(verdict_of("", &[""], 2.0), Verdict::MeetsTargets);
+        assert_eq!(verdict_of("", &["differs = true"], 0.5), Verdict::MissesTarget);
+        assert_eq!(verdict_of("", &[""], 0.5), Verdict::OutOfDate);
     }
 }
