@@ -1,4 +1,4 @@
-//! A table that is written as aligned text, JSON, CSV or HTML.
+//! A table that is written as aligned text, Markdown, JSON, CSV or HTML.
 
 use std::fmt;
 
@@ -143,6 +143,19 @@ impl Table {
         lines.collect()
     }
 
+    /// Returns a Markdown table; numbers are aligned to the right.
+    pub fn to_markdown(&self) -> String {
+        let line = |cells: Vec<String>| format!("| {} |\n", cells.join(" | "));
+        let plain = |text: &String| text.replace('|', "\\|");
+        let rules = self.columns.iter().map(|column| match column.align {
+            Align::Left => "---".to_owned(),
+            Align::Right => "---:".to_owned(),
+        });
+        let headings = self.columns.iter().map(|column| plain(&column.heading));
+        let rows = self.rows.iter().map(|row| line(row.iter().map(|it| plain(&it.text)).collect()));
+        line(headings.collect()) + &line(rules.collect()) + &rows.collect::<String>()
+    }
+
     /// Returns an array with one object per row; its keys are the columns' keys in order.
     pub fn to_json(&self) -> Value {
         let object = |row: &Vec<Cell>| {
@@ -251,6 +264,15 @@ mod tests {
         let want =
             r#"[{"policy":"single","p99_us":1203.4},{"policy":"oblivious, 128","p99_us":null}]"#;
         assert_eq!(table().to_json().to_string(), want);
+    }
+
+    #[test]
+    fn markdown_aligns_numbers_and_escapes_bars() {
+        let mut table = table();
+        table.push(vec!["a|b".into(), 3_u64.into()]);
+        let want = "| policy | p99 |\n| --- | ---: |\n| single | 1.2 ms |\n\
+                    | oblivious, 128 | – |\n| a\\|b | 3 |\n";
+        assert_eq!(table.to_markdown(), want);
     }
 
     #[test]
