@@ -14,6 +14,7 @@ use std::thread;
 
 use weft_agent::{Agent, AgentConfig, Application, Endpoint};
 use weft_lab::{Flow, Lab, LabSpec, requirements};
+use weft_testkit::{figure_row, json};
 use weft_transport::{ConnectionId, Event, Message, Payload, Placement, TransportConfig};
 use weft_units::{Duration, Instant};
 
@@ -177,13 +178,10 @@ fn kill(bench: &mut Bench, lab: &mut Lab, spine: usize) -> Felt {
 fn print_quantiles(what: &str, mut times: Vec<Duration>) {
     times.sort_unstable();
     let at = |percent: usize| times[(times.len() - 1) * percent / 100].as_micros_f64() / 1e3;
-    println!(
-        "  {what}  p50 {:.1}  p90 {:.1}  p99 {:.1}  max {:.1}",
-        at(50),
-        at(90),
-        at(99),
-        at(100)
-    );
+    let [p50, p90, p99, max] = [50, 90, 99, 100].map(at);
+    println!("  after {what:<14}  p50 {p50:.1}  p90 {p90:.1}  p99 {p99:.1}  max {max:.1}");
+    let row = json!({ "after": what, "p50": p50, "p90": p90, "p99": p99, "max": max });
+    figure_row("perf-transport-failover", &row);
 }
 
 fn main() -> ExitCode {
@@ -203,8 +201,8 @@ fn main() -> ExitCode {
     let felt: Vec<Felt> = (0..kills).map(|number| kill(&mut bench, &mut lab, number % 4)).collect();
     let stats = bench.agents[0].endpoint().stats();
     println!("until the last late message, {kills} times, ms");
-    print_quantiles("after a path's death", felt.iter().map(|felt| felt.death).collect());
-    print_quantiles("after nothing       ", felt.iter().map(|felt| felt.nothing).collect());
+    print_quantiles("a path's death", felt.iter().map(|felt| felt.death).collect());
+    print_quantiles("nothing", felt.iter().map(|felt| felt.nothing).collect());
     println!(
         "  paths down {}, up {}; repeats: fast {}, timeout {}, needless {}",
         stats.paths_down,

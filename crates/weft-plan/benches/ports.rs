@@ -15,6 +15,7 @@ use std::process::{Command, ExitCode};
 
 use weft_plan::cluster::Network;
 use weft_plan::ports::{Effort, Entropy, Fabric, Flow, loads, plan, random_ports, switch_hashes};
+use weft_testkit::{figure_row, json};
 use weft_topo::build::{FatTree, Hpn, Rail, TopologyConfig};
 use weft_topo::hash::HashAlgorithm;
 use weft_topo::{Failures, NodeId, Topology};
@@ -103,14 +104,20 @@ fn run(row: &Row) {
     let megabytes = process::peak_resident_bytes() / 1_000_000;
     let random = loads(&fabric, &flows, &random_ports(&fabric, flows.len(), Seed(1)));
     let seconds = |from: u64, to: u64| (to - from) as f64 / 1e9;
+    let (busiest, random) = (loads(&fabric, &flows, &plan.ports).most(), random.most());
+    let figures = json!({
+        "GPUs": row.name, "hash": row.hash.name(), "flows": flows.len(), "bound": plan.bound.flows, "planned": busiest,
+        "of_bound": f64::from(busiest) / f64::from(plan.bound.flows), "random": random, "seconds": seconds(routed, planned), "megabytes": megabytes,
+    });
+    figure_row("perf-planning", &figures);
     println!(
         "{:<20} {:<18} {:>8} {:>6} {:>8} {:>7} {:>8} {:>7} {:>7} {:>8.2} {:>7.2} {:>6}",
         row.name,
         row.hash.name(),
         flows.len(),
         plan.bound.flows,
-        loads(&fabric, &flows, &plan.ports).most(),
-        random.most(),
+        busiest,
+        random,
         plan.how.solved,
         plan.how.found,
         plan.how.fitted,

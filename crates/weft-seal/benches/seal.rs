@@ -11,6 +11,7 @@ use std::time::Instant;
 use aes_gcm::aead::{AeadInPlace, KeyInit};
 use aes_gcm::{Aes128Gcm, Nonce};
 use weft_seal::{SealConfig, Seals, Wrap};
+use weft_testkit::{figure_row, json};
 use weft_transport::{ConnectionId, SetupClass};
 use weft_wire::{
     Cipher, DataHeader, Packet, SealedHeader, SetupHeader, SetupKind, SetupParameters, U4,
@@ -82,6 +83,10 @@ fn pair(cipher: Cipher) -> [Seals; 2] {
 
 fn print(name: &str, cipher: Cipher, len: usize, ns: f64) {
     println!("{name:<20} {cipher:<9?} {len:>5} {ns:>8.1} {:>6.2}", len as f64 / ns);
+    if cipher == SealConfig::default().cipher {
+        let row = json!({ "step": name, "bytes": len, "nanos": ns });
+        figure_row("perf-encryption-packets", &row);
+    }
 }
 
 fn measure(cipher: Cipher, len: usize) {

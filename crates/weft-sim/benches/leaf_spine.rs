@@ -15,6 +15,7 @@ use std::time::Instant;
 use weft_sim::batch::Job;
 use weft_sim::bench::{peak_resident_bytes, process_cpu_nanos};
 use weft_sim::{Scenario, run, run_all};
+use weft_testkit::{figure_row, json};
 use weft_units::Seed;
 
 /// Number of runs of the sweep.
@@ -69,6 +70,8 @@ fn one(millis: u32) {
     println!("{millis} ms of arrivals at 80 %: {flows} flows, {hops} packet-hops");
     println!("{:.1} s of processor time, {wall:.1} s by the clock", cpu / 1e9);
     println!("{nanos:.0} ns a packet-hop, {:.2} million a second", 1e3 / nanos);
+    let row = json!({ "arrivals": format!("{millis} ms"), "flows": flows, "nanos": nanos, "bytes": peak });
+    figure_row("perf-simulator-flows", &row);
     println!("{} MB at most, {} bytes a flow", peak / 1_000_000, peak / flows);
     let [published, stripped] = NS3_NANOS_PER_HOP.map(|theirs| theirs / nanos);
     println!("ns-3's 5349 ns are {published:.1} times as many, its 4086 ns {stripped:.1} times");

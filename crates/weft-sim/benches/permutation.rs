@@ -19,6 +19,7 @@ use weft_sim::scenario::SourcePorts;
 use weft_sim::workload::{Flows, read_flow_list};
 use weft_sim::world::{World, WorldConfig, base_round_trip};
 use weft_sim::{SimSpan, SimTime};
+use weft_testkit::{figure_row, json};
 use weft_topo::build::FatTree;
 use weft_transport::TransportConfig;
 use weft_units::{BitRate, Duration, Seed};
@@ -68,6 +69,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
+#[expect(clippy::cast_precision_loss, reason = "figures for people")]
 fn run(hosts: u32, tiers: u32, gbps: u64, kind: Kind) {
     let matrix = format!("data/permutation-{hosts}-2MB.cm.gz");
     let matrix = Path::new(env!("CARGO_MANIFEST_DIR")).join(matrix);
@@ -100,6 +102,15 @@ fn run(hosts: u32, tiers: u32, gbps: u64, kind: Kind) {
     let spent = process_cpu_nanos() - started;
     assert!(done, "every flow finishes within 10 ms");
     report(hosts, &world, spent);
+    if kind == Kind::Fifo {
+        row(hosts, spent as f64 / world.network.fabric.packet_hops() as f64);
+    }
+}
+
+/// Records the row of `docs/performance/simulator.md`, which is of ports as shipped.
+fn row(hosts: u32, nanos: f64) {
+    let row = json!({ "hosts": hosts, "nanos": nanos, "bytes": peak_resident_bytes() });
+    figure_row("perf-simulator", &row);
 }
 
 #[expect(clippy::cast_precision_loss, reason = "figures for people")]

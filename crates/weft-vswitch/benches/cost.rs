@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use common::bulk::Bulk;
 use common::{Site, Way, machine};
+use weft_testkit::{figure_row, json};
 use weft_vswitch::config::Encryption;
 
 struct Case {
@@ -82,5 +83,9 @@ fn main() {
         let site = site(&case, loss);
         let (rate, per_gigabyte) = bulk(&site, seconds);
         println!("{:16} {rate:8.0} {per_gigabyte:15.2}", case.name);
+        if loss == NONE {
+            let row = json!({ "way": case.name, "rate": rate, "cost": per_gigabyte });
+            figure_row("perf-overlay-cost", &row);
+        }
     }
 }

@@ -9,6 +9,7 @@
 use std::fmt::Write as _;
 
 use serde::Serialize;
+use weft_testkit::{figure_row, json};
 
 mod namespaces;
 mod roles;
@@ -62,6 +63,7 @@ fn main() {
     });
     let place = Place::prepare();
     let rounds: Vec<Round> = (0..settings.rounds).map(|_| round(&place, &settings)).collect();
+    rounds.iter().for_each(rows);
     let results = summarize(rounds, settings, place.name());
     print!("{}", table(&results));
     println!("{}", serde_json::to_string(&results).expect("numbers and names"));
@@ -91,6 +93,22 @@ fn round(place: &Place, settings: &Settings) -> Round {
         bare_p99_us: bare.p99,
         retransmits: weft.client.repeats(),
         spurious_retransmits: weft.client.spurious_retransmits,
+    }
+}
+
+/// Records a round's rows of `docs/performance/transport.md` and `encryption.md`.
+fn rows(round: &Round) {
+    for (way, rate, round_trip) in [
+        ("Weft, encrypted", Some(round.weft_gbps), Some(round.weft_p50_us)),
+        ("Weft, in the clear", Some(round.clear_gbps), Some(round.clear_p50_us)),
+        ("bare UDP", Some(round.blast_gbps), Some(round.bare_p50_us)),
+        ("kernel TCP", round.iperf3_gbps, None),
+        ("kernel TCP through WireGuard", round.wireguard_gbps, None),
+    ] {
+        if let Some(rate) = rate {
+            let row = json!({ "way": way, "rate": rate, "round_trip": round_trip });
+            figure_row("perf-transport", &row);
+        }
     }
 }
 

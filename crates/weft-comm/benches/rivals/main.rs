@@ -15,6 +15,7 @@ use std::process::{Child, Command, Stdio};
 
 use weft_comm::{Call, Collective, Communicator, DataType, Op, Options, TOKEN_VARIABLE, Token};
 use weft_lab::{Direction, Impairment, Lab, LabSpec};
+use weft_testkit::{figure_row, json};
 use weft_units::{BitRate, Duration};
 // The archive is made with the library.
 use weft_verbs as _;
@@ -62,6 +63,25 @@ enum Condition {
     Dying,
 }
 
+/// A program's result at one size.
+struct Cell {
+    /// The bus bandwidth, MB/s.
+    busbw: f64,
+    /// The number of wrong elements, as the program prints it.
+    wrong: String,
+}
+
+/// Records the rows of `docs/performance/planning.md`: the right results of each program.
+fn record(columns: &[Vec<Cell>]) {
+    for (program, column) in ["Weft", "gloo", "Open MPI"].into_iter().zip(columns) {
+        let right = SIZES.iter().zip(column).filter(|(_, cell)| cell.wrong == "0");
+        for (size, cell) in right {
+            let row = json!({ "KiB": size >> 10, "program": program, "busbw": cell.busbw });
+            figure_row("perf-planning-collectives", &row);
+        }
+    }
+}
+
 struct Bench {
     rounds: u64,
     host: BitRate,
@@ -98,9 +118,14 @@ impl Bench {
             let children = start(self, &lab)?;
             columns.push(self.run(children, &mut lab, condition)?);
         }
+        if condition == Condition::Healthy {
+            record(&columns);
+        }
         for (row, size) in SIZES.iter().enumerate() {
-            let cell = |column: &Vec<String>| {
-                format!("{:>18}", column.get(row).map_or("none", |cell| cell))
+            let cell = |column: &Vec<Cell>| {
+                let text =
+                    column.get(row).map(|cell| format!("{:.2} ({})", cell.busbw, cell.wrong));
+                format!("{:>18}", text.unwrap_or_else(|| "none".into()))
             };
             println!("{size:>10}{}", columns.iter().map(cell).collect::<String>());
         }
@@ -129,7 +154,7 @@ impl Bench {
         mut children: Vec<Child>,
         lab: &mut Lab,
         condition: Condition,
-    ) -> Outcome<Vec<String>> {
+    ) -> Outcome<Vec<Cell>> {
         let out = children[0].stdout.take().ok_or("piped")?;
         let mut cells = Vec::new();
         for line in BufReader::new(out).lines() {
@@ -141,7 +166,7 @@ impl Bench {
                 continue;
             };
             let busbw = size / seconds * 1.5 / 1e6;
-            cells.push(format!("{busbw:.2} ({wrong})"));
+            cells.push(Cell { busbw, wrong: wrong.into() });
             if cells.len() == 1 && condition == Condition::Dying {
                 lab.set_black_hole("l0-s2", true)?;
             }

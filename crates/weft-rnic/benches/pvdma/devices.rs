@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use weft_rnic::{
     Access, Device, Limits, Owner, QueuePairRequest, RegionRequest, Service, VirtualDevice,
 };
+use weft_testkit::{figure_row, json};
 use weft_transport::{EndpointConfig, Secret, TransportConfig};
 use weft_units::Seed;
 
@@ -21,12 +22,12 @@ pub(crate) fn measure() {
     for count in [1_000, 64_000] {
         for (name, furnish) in [("idle", false), ("with queue pair, CQ, MR", true)] {
             let row = row(count, furnish);
-            println!(
-                "{count:>8} {name:>24} {:>14.2} {:>14.2} {:>14}",
-                micros_each(row.make, count),
-                micros_each(row.end, count),
-                row.bytes / count as usize
-            );
+            let [make, end] = [row.make, row.end].map(|took| micros_each(took, count));
+            let bytes = row.bytes / count as usize;
+            println!("{count:>8} {name:>24} {make:>14.2} {end:>14.2} {bytes:>14}");
+            let row =
+                json!({ "devices": count, "with": name, "make": make, "end": end, "bytes": bytes });
+            figure_row("perf-guests-devices", &row);
         }
     }
 }

@@ -86,6 +86,8 @@ fn one_host(rounds: usize, beside: &str) {
     latency.row("ib_write_lat over UDP", || {
         Perftest::latency("ib_write_lat", 8, 1_000).over_udp().run(here)
     });
+    let quiet = beside.is_empty();
+    let latency = if quiet { latency.recorded("latency") } else { latency };
     latency.measure(rounds);
     let mut bandwidth = Table::new(&format!("one host{beside}: 64 KB"), "GB/s", Better::More);
     bandwidth.row("ib_write_bw", || Perftest::bandwidth("ib_write_bw", 65_536, 20_000).run(here));
@@ -95,6 +97,7 @@ fn one_host(rounds: usize, beside: &str) {
     bandwidth.row("ucx_perftest ucp_put_bw, shm", || Ucx::bandwidth("ucp_put_bw").run(here));
     bandwidth.row("ucx_perftest tag_bw, shm", || Ucx::bandwidth("tag_bw").run(here));
     bandwidth.row("iperf3 TCP", || iperf3(here));
+    let bandwidth = if quiet { bandwidth.recorded("rate") } else { bandwidth };
     bandwidth.measure(rounds);
 }
 

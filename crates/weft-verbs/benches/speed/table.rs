@@ -1,5 +1,7 @@
 //! Contenders that take turns, and the table of their results.
 
+use weft_testkit::{figure_row, json};
+
 /// The direction in which a figure is better.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Better {
@@ -14,12 +16,20 @@ pub(crate) struct Table<'a> {
     title: String,
     unit: &'static str,
     better: Better,
+    /// The measure's name in the rows of `docs/performance/rdma.md`; `None` for a table that is not recorded.
+    recorded: Option<&'static str>,
     rows: Vec<(String, Measure<'a>)>,
 }
 
 impl<'a> Table<'a> {
     pub(crate) fn new(title: &str, unit: &'static str, better: Better) -> Self {
-        Self { title: title.into(), unit, better, rows: Vec::new() }
+        Self { title: title.into(), unit, better, recorded: None, rows: Vec::new() }
+    }
+
+    /// Records the figures of each round under this measure.
+    pub(crate) fn recorded(mut self, measure: &'static str) -> Self {
+        self.recorded = Some(measure);
+        self
     }
 
     /// Adds a contender; a run that returns `None` failed.
@@ -35,6 +45,7 @@ impl<'a> Table<'a> {
                 figures.push(measure());
             }
         }
+        self.record(&figures);
         println!("\n{} ({}, {:?} is better, {rounds} rounds)", self.title, self.unit, self.better);
         println!("{:<34} {:>10} {:>22} {:>14}", "", "median", "least to most", "first / this");
         for ((name, _), own) in self.rows.iter().zip(&figures) {
@@ -50,6 +61,18 @@ impl<'a> Table<'a> {
                     ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}"))
                 ),
                 (None, _) => println!("{name:<34} {:>10}", "failed"),
+            }
+        }
+    }
+}
+
+impl Table<'_> {
+    /// Records a row for each round of each contender.
+    fn record(&self, figures: &[Vec<Option<f64>>]) {
+        let Some(measure) = self.recorded else { return };
+        for ((program, _), own) in self.rows.iter().zip(figures) {
+            for figure in own.iter().flatten() {
+                figure_row("perf-rdma", &json!({ "program": program, measure: figure }));
             }
         }
     }
