@@ -5,7 +5,7 @@ CARGO ?= cargo
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help build run test bench swarm mutants proofs figures book fuzz lint audit sbom dist clean
+.PHONY: help build run test bench swarm mutants proofs figures performance book fuzz lint audit sbom dist clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -65,6 +65,11 @@ figures: ## Make every figure of the papers again, into out/figures.html and the
 	@scripts/setup.sh build lab verbs rivals
 	$(CARGO) build --release --package weft-cli
 	$(TARGET)/release/weft experiment run --all --record --html out/figures.html $(if $(MINUTES),--budget $(MINUTES))
+
+performance: ## Measure and record Weft's own performance, a table at a time, into docs/performance (as root, nothing else running; half an hour)
+	@scripts/setup.sh build lab verbs rivals torch
+	$(CARGO) build --release --package weft-cli
+	$(TARGET)/release/weft experiment run perf --record
 
 book: ## The documentation as a book, by reader, its links checked: target/book/index.html
 	@scripts/setup.sh build book

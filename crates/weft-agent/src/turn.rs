@@ -197,7 +197,7 @@ fn arrival_of(received: &Received<'_>, now: Instant, lead: u64) -> Arrival {
 
 /// Prefetches a byte, if there is one, so that the header at it is cached when it is read: headers
 /// lie too far apart for the hardware prefetcher, and each would be a cache miss
-/// (`docs/performance.md`).
+/// (`docs/performance/transport.md`).
 #[inline]
 fn touch(bytes: &[u8], at: usize) {
     if let Some(&first) = bytes.get(at) {

@@ -304,6 +304,14 @@ fn all_figures_go_on_past_those_that_fail_and_each_has_its_verdict_as_it_ends() 
     ]
     .map(|part| told.find(part).unwrap_or_else(|| panic!("{part}: {told}")));
     assert!(places.is_sorted(), "{told}");
+
+    let output = folder.weft(&["experiment", "run", "c-no-hosts", "b-known"]);
+    assert_eq!(output.status.code(), Some(1));
+    let told = text(&output.stderr);
+    assert!(told.contains("b-known: differs, 2 of 2 claims as stated, "), "{told}");
+    write("perf-simulator", "title = ");
+    let told = text(&folder.weft(&["experiment", "run", "--all"]).stderr);
+    assert!(told.contains("a-garbled") && !told.contains("perf-simulator"), "{told}");
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! The inventory of figures: the papers' figures by number, and the files of `experiments/`.
+//! The inventory of figures: the papers' figures by number, the topics of Weft's own performance, and the files of
+//! `experiments/`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -53,6 +54,37 @@ pub const PAPERS: [Paper; 5] = [
     },
 ];
 
+/// A topic of Weft's own performance: a page of `docs/performance`, with the tables of one experiment or two.
+#[derive(Clone, Copy, Debug)]
+pub struct Topic {
+    /// The page's name; its files' names begin with `perf-` and this.
+    pub name: &'static str,
+    /// The beginning of the page's heading and of its files' `source`.
+    pub title: &'static str,
+}
+
+impl Topic {
+    /// Returns the beginning of the names of this topic's files.
+    pub(crate) fn prefix(&self) -> String {
+        format!("{TOPIC}-{}", self.name)
+    }
+}
+
+/// The beginning of the names of all topics' files.
+const TOPIC: &str = "perf";
+
+/// The topics, in the order of their pages.
+pub const TOPICS: [Topic; 8] = [
+    Topic { name: "simulator", title: "Simulator" },
+    Topic { name: "transport", title: "Transport over UDP" },
+    Topic { name: "encryption", title: "Encryption" },
+    Topic { name: "rdma", title: "RDMA programs" },
+    Topic { name: "guests", title: "Guests and devices" },
+    Topic { name: "messages", title: "Messages and channels" },
+    Topic { name: "overlay", title: "Overlay" },
+    Topic { name: "planning", title: "Planning and collectives" },
+];
+
 /// An experiment file.
 #[derive(Clone, Debug)]
 pub struct Figure {
@@ -80,6 +112,16 @@ impl Figure {
     pub fn paper(&self) -> Option<&'static Paper> {
         PAPERS.iter().find(|paper| is_of(&self.name, paper.name))
     }
+
+    /// Returns the topic that the name is of.
+    pub fn topic(&self) -> Option<&'static Topic> {
+        TOPICS.iter().find(|topic| is_topics(&self.name, topic))
+    }
+}
+
+/// Returns `true` if a file is its topic's first, or a further one.
+fn is_topics(name: &str, topic: &Topic) -> bool {
+    name == topic.prefix() || is_of(name, &topic.prefix())
 }
 
 fn is_of(name: &str, paper: &str) -> bool {
@@ -97,8 +139,8 @@ pub fn find_folder() -> Option<PathBuf> {
     here.ancestors().map(|folder| folder.join("experiments")).find(|folder| folder.is_dir())
 }
 
-/// Returns every TOML file of a folder in the order of [`PAPERS`], then the others by name; none if the folder does not
-/// exist.
+/// Returns every TOML file of a folder in the order of [`PAPERS`] and [`TOPICS`], then the others by name; none if the
+/// folder does not exist.
 pub fn files(folder: &Path) -> Vec<PathBuf> {
     let Ok(entries) = fs::read_dir(folder) else { return vec![] };
     let files = entries.flatten().map(|entry| entry.path());
@@ -109,9 +151,18 @@ pub fn files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Returns a sort key: the positions of paper and figure in the table, then the name.
+/// Returns the files of [`files`] that are no topic's.
+pub fn figure_files(folder: &Path) -> Vec<PathBuf> {
+    let is_figure = |file: &PathBuf| !TOPICS.iter().any(|topic| is_topics(&stem(file), topic));
+    files(folder).into_iter().filter(is_figure).collect()
+}
+
+/// Returns a sort key: the positions of paper and figure, or of the topic, in the table, then the name.
 fn place(name: &str) -> (usize, usize, String) {
     let paper = PAPERS.iter().position(|paper| is_of(name, paper.name));
+    if let Some(topic) = TOPICS.iter().position(|topic| is_topics(name, topic)) {
+        return (PAPERS.len(), topic, name.to_owned());
+    }
     let figure = paper.and_then(|paper| {
         PAPERS[paper].figures.iter().position(|figure| name.ends_with(&format!("-{figure}")))
     });
@@ -119,7 +170,7 @@ fn place(name: &str) -> (usize, usize, String) {
 }
 
 /// Returns the files that names select: a file, an experiment of the folder, the parts of a figure (`fig10` selects
-/// `fig10a` and `fig10b`), or all figures of a paper (`stellar`).
+/// `fig10a` and `fig10b`), all figures of a paper (`stellar`), or all topics (`perf`).
 ///
 /// # Errors
 /// Returns an error for an unknown experiment, with the nearest name and all known ones.

@@ -1,5 +1,6 @@
-//! Every figure and table of the papers' evaluations: one file each under `experiments/`, reproduced by one command,
-//! compared with the paper by its claims, recorded, and written into the docs.
+//! Every figure and table of the papers' evaluations, and the topics of Weft's own performance: one file each under
+//! `experiments/`, reproduced by one command, compared with the paper or with targets by its claims, recorded, and
+//! written into the docs.
 //!
 //! `weft experiment` calls this crate. It never knows the subject of a figure: [`weft_sim::experiment`] reads the
 //! files, and the simulator, or a bench that prints rows, produces the numbers.
@@ -25,13 +26,16 @@ mod inventory;
 mod machine;
 mod markdown;
 mod page;
+mod performance;
 mod plot;
 mod results;
 mod run;
 mod tables;
 mod tally;
 
-pub use inventory::{Figure, PAPERS, Paper, files, find_folder, select, stem};
+pub use inventory::{
+    Figure, PAPERS, Paper, TOPICS, Topic, figure_files, files, find_folder, select, stem,
+};
 pub use markdown::pages;
 pub use page::{page, text};
 pub use results::{Entry, Provenance, RESULTS, Recorded, Results, entries};

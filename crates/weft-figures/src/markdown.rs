@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use weft_sim::experiment::{Source, Verdict};
 
-use crate::{Entry, PAPERS, Paper};
+use crate::{Entry, PAPERS, Paper, TOPICS, performance};
 
 const BEGIN: &str = "<!-- figures: begin; `weft experiment pages` writes what follows -->\n";
 const END: &str = "<!-- figures: end -->";
@@ -25,6 +25,11 @@ pub fn pages(root: &Path, entries: &[Entry]) -> Result<Vec<(String, String)>> {
     for paper in &PAPERS {
         let own = entries.iter().filter(|entry| is_of(entry, paper));
         pages.push((format!("docs/papers/{}.md", paper.name), figures(own)));
+    }
+    pages.push(("docs/performance/README.md".to_owned(), performance::overview(entries)));
+    for topic in &TOPICS {
+        let page = format!("docs/performance/{}.md", topic.name);
+        pages.push((page, performance::tables(performance::of(entries, topic))));
     }
     let written = pages.into_iter().map(|(path, part)| {
         let text = fs::read_to_string(root.join(&path)).with_context(|| path.clone())?;
@@ -66,11 +71,11 @@ fn counts(entries: &[Entry]) -> String {
     text
 }
 
-/// Returns a table of all figures with their verdicts and dates.
+/// Returns a table of all papers' figures with their verdicts and dates.
 fn overview(entries: &[Entry]) -> String {
     let mut text = counts(entries);
     text += "\n| experiment | measures | on | verdict | made |\n| --- | --- | --- | --- | --- |\n";
-    for entry in entries {
+    for entry in entries.iter().filter(|entry| entry.figure.paper().is_some()) {
         let experiment = &entry.figure.experiment;
         let made = entry.recorded.as_ref().map(|recorded| &recorded.made);
         let took = made.and_then(|made| made.seconds);
@@ -87,10 +92,11 @@ fn overview(entries: &[Entry]) -> String {
     text
 }
 
-/// Returns a table of the figures that benches measure.
+/// Returns a table of the papers' figures that benches measure.
 fn measured(entries: &[Entry]) -> String {
     let mut text = String::from("| what | command | on |\n| --- | --- | --- |\n");
-    let benches = entries.iter().filter_map(|entry| match entry.figure.experiment.source() {
+    let papers = entries.iter().filter(|entry| entry.figure.paper().is_some());
+    let benches = papers.filter_map(|entry| match entry.figure.experiment.source() {
         Source::Bench(_) => Some((entry, &entry.recorded.as_ref()?.made)),
         _ => None,
     });
@@ -143,7 +149,7 @@ fn reason(entry: &Entry) -> String {
 }
 
 /// Returns the environment of the measurements.
-fn world(entry: &Entry) -> String {
+pub(crate) fn world(entry: &Entry) -> String {
     match entry.figure.experiment.source() {
         Source::Simulated => "simulated".into(),
         Source::Bench(bench) => cell(&bench.on),
@@ -152,7 +158,7 @@ fn world(entry: &Entry) -> String {
 }
 
 /// Returns a text as a Markdown table cell.
-fn cell(text: &str) -> String {
+pub(crate) fn cell(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|")
 }
 

@@ -10,7 +10,10 @@ use crate::{Entry, Provenance};
 /// Returns a figure as text; `render` formats a table.
 pub fn text(entry: &Entry, render: impl Fn(&Table) -> String) -> String {
     let Experiment { title, source, paper, differs, .. } = &entry.figure.experiment;
-    let mut text = format!("{title} ({source})\n\nThe paper: {paper}\n\n");
+    let mut text = format!("{title} ({source})\n\n");
+    if !paper.is_empty() {
+        text += &format!("The paper: {paper}\n\n");
+    }
     if let Some(findings) = &entry.findings {
         text += &format!("{}\n", render(&rows(&entry.figure.experiment, findings)));
         if !findings.claims.is_empty() {
@@ -22,8 +25,13 @@ pub fn text(entry: &Entry, render: impl Fn(&Table) -> String) -> String {
         Source::Missing(missing) => {
             text + &format!("It needs {}; in its place: {}\n", missing.needs, missing.stands_in)
         }
-        _ => text + &format!("Where we differ: {differs}\n"),
+        _ => text + &format!("{}: {differs}\n", differs_from(&entry.figure.experiment)),
     }
+}
+
+/// Returns the heading of the file's `differs`: a difference from the paper, or from the targets of a topic.
+pub(crate) fn differs_from(experiment: &Experiment) -> &'static str {
+    if experiment.paper.is_empty() { "Where we lose" } else { "Where we differ" }
 }
 
 /// Returns the claims of the figures that have rows.
@@ -83,7 +91,12 @@ fn about(entry: &Entry) -> String {
         Source::Missing(missing) => {
             format!("Cannot be had here: it needs {}.", missing.needs.trim())
         }
-        _ => format!("Verdict: {}. Where we differ: {}", entry.verdict, experiment.differs.trim()),
+        _ => format!(
+            "Verdict: {}. {}: {}",
+            entry.verdict,
+            differs_from(experiment),
+            experiment.differs.trim()
+        ),
     };
     let on = match experiment.source() {
         Source::Simulated => "Simulated".into(),
@@ -92,7 +105,10 @@ fn about(entry: &Entry) -> String {
     };
     let made = entry.recorded.as_ref().map(|recorded| &recorded.made);
     let made = made.map_or_else(String::new, |made| format!("{on}: {}.", made_by(made)));
-    format!("{verdict} The paper: {} {made}", experiment.paper.trim())
+    match experiment.paper.trim() {
+        "" => format!("{verdict} {made}"),
+        paper => format!("{verdict} The paper: {paper} {made}"),
+    }
 }
 
 /// Returns date, machine and command.

@@ -96,9 +96,10 @@ impl Runner {
             self.benches.insert(bench.command.clone(), rows);
         }
         let rows = &self.benches[&bench.command];
+        let name = if bench.rows.is_empty() { &figure.name } else { &bench.rows };
         let own: Vec<Value> =
-            rows.iter().filter(|row| row["figure"] == figure.name.as_str()).cloned().collect();
-        ensure!(!own.is_empty(), "`{}` printed no row of {}", bench.command, figure.name);
+            rows.iter().filter(|row| row["figure"] == name.as_str()).cloned().collect();
+        ensure!(!own.is_empty(), "`{}` printed no row of {name}", bench.command);
         let experiment = &figure.experiment;
         Ok(experiment.evaluate(experiment.measure_rows(&own)?)?)
     }

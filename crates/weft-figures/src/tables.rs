@@ -53,7 +53,7 @@ pub fn claims(findings: &Findings) -> Table {
 }
 
 /// Returns a sign: the claim holds, differs from the paper as the file states, or contradicts the file.
-fn sign(claim: &Outcome) -> &'static str {
+pub(crate) fn sign(claim: &Outcome) -> &'static str {
     match (claim.as_stated(), claim.differs) {
         (true, false) => "✓",
         (true, true) => "≠",

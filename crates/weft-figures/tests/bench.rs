@@ -54,6 +54,19 @@ fn one_run_serves_every_figure_that_it_measures() {
 }
 
 #[test]
+fn a_topic_may_read_the_rows_of_a_figure_of_the_same_bench() {
+    let folder = Folder::new("rows");
+    let mut figure = folder.figure("perf-x", BOTH);
+    figure.experiment.bench.as_mut().unwrap().rows = "x-fig2".into();
+    let mut runner = Runner::new(1);
+    let (recorded, _) = runner.run(&figure, |_, _| ()).unwrap().unwrap();
+    assert_eq!(recorded.rows[0].measured["rate"], 2.0);
+    figure.experiment.bench.as_mut().unwrap().rows = "x-fig3".into();
+    let error = runner.run(&figure, |_, _| ()).unwrap_err().to_string();
+    assert!(error.ends_with("printed no row of x-fig3"), "{error}");
+}
+
+#[test]
 fn a_bench_that_fails_or_says_nothing_of_the_figure_is_an_error() {
     let folder = Folder::new("none");
     let error = |name: &str, command: &str| {

@@ -10,7 +10,7 @@ fn the_pages_are_as_the_results_say() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let entries = entries(&root).unwrap();
     let pages = pages(&root, &entries).unwrap();
-    assert_eq!(pages.len(), 7);
+    assert_eq!(pages.len(), 16);
     for (path, text) in pages {
         let file = root.join(&path);
         if std::env::var_os("BLESS").is_some() {

@@ -1,4 +1,5 @@
-//! `weft experiment`: runs the papers' figures, and shows their values beside Weft's.
+//! `weft experiment`: runs the papers' figures and the topics of Weft's own performance, and shows the papers' values
+//! or the targets beside Weft's.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -45,6 +46,7 @@ Examples:
   weft experiment run stellar-fig9 --html out/fig9.html
   weft experiment run stellar-fig10                             its parts, 10a and 10b
   weft experiment run astral                                    all figures of a paper
+  weft experiment run perf --record                             Weft's own performance, also in the docs
   weft experiment run stellar-fig9 --set run.limit=500us        a shorter run
   weft experiment run --all --record --html out/figures.html    everything, also in the docs
 
@@ -134,7 +136,7 @@ fn recorded(figure: Figure, results: &Results) -> Result<Entry> {
 
 fn run_all_of(arguments: &RunArgs, output: Output) -> Result<ExitCode> {
     let files = match arguments.all {
-        true => weft_figures::files(&folder()?),
+        true => weft_figures::figure_files(&folder()?),
         false => weft_figures::select(&arguments.experiments)?,
     };
     let mut runs = Runs {
@@ -144,10 +146,11 @@ fn run_all_of(arguments: &RunArgs, output: Output) -> Result<ExitCode> {
         tally: Tally::default(),
         entries: vec![],
     };
+    let several = files.len() > 1;
     for file in files {
         match runs.run(&file) {
             // A figure that cannot run because a program or root is missing must not end the others.
-            Err(error) if arguments.all => {
+            Err(error) if several => {
                 print_error(&error);
                 runs.tally.failed(&weft_figures::stem(&file));
             }

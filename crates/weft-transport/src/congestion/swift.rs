@@ -14,7 +14,7 @@
 //! * A window decreases by the shortest of the last [`FILTER`] delays, if all of them are above the target: a queue in
 //!   the network delays all packets, a host whose processor was elsewhere for a moment delays some (LEDBAT filters so,
 //!   RFC 6817, section 3.4.2). Without the filter a pause of a virtual processor shrank windows, fewer packets made
-//!   more pauses, and windows stayed small (`docs/performance.md`).
+//!   more pauses, and windows stayed small (`docs/performance/transport.md`).
 //! * Congestion marks count as a loss does. Rate limits of a receiver are signalled by marks (BIFROST, section 7.1),
 //!   and no delay shows them.
 

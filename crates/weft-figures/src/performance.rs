@@ -1,0 +1,99 @@
+//! The generated part of the pages of `docs/performance`: tables of recorded rows with their targets, and an overview.
+
+use weft_sim::experiment::{Experiment, Findings, Outcome, Source, number};
+
+use crate::markdown::{cell, world};
+use crate::page::differs_from;
+use crate::tables::{rows, sign};
+use crate::{Entry, Provenance, TOPICS, Topic};
+
+/// Returns the experiments of a topic.
+pub(crate) fn of<'a>(entries: &'a [Entry], topic: &Topic) -> Vec<&'a Entry> {
+    let is_own =
+        |entry: &&Entry| entry.figure.topic().is_some_and(|topics| topics.name == topic.name);
+    entries.iter().filter(is_own).collect()
+}
+
+/// Returns a table of the topics: what is measured, how many targets are met, and when it was recorded.
+pub(crate) fn overview(entries: &[Entry]) -> String {
+    let mut text = String::from(
+        "| topic | measured | targets met | recorded | experiment |\n| --- | --- | --- | --- | --- |\n",
+    );
+    for topic in &TOPICS {
+        for entry in of(entries, topic) {
+            let claims = entry.findings.as_ref().map(|findings| &findings.claims);
+            let met = claims.map_or_else(String::new, |claims| {
+                let met = claims.iter().filter(|claim| claim.holds).count();
+                format!("{met} of {}", claims.len())
+            });
+            let made = entry.recorded.as_ref().map_or("not yet", |recorded| &recorded.made.on);
+            text += &format!(
+                "| [{}]({}.md) | {} | {met} | {made} | [`{name}`](../../experiments/{name}.toml) |\n",
+                topic.title,
+                topic.name,
+                cell(&entry.figure.experiment.title),
+                name = entry.figure.name,
+            );
+        }
+    }
+    text
+}
+
+/// Returns the tables of a topic.
+pub(crate) fn tables(own: Vec<&Entry>) -> String {
+    own.into_iter().map(table).collect::<Vec<_>>().join("\n")
+}
+
+/// Returns an experiment's rows, its targets, and where it loses.
+fn table(entry: &Entry) -> String {
+    let experiment = &entry.figure.experiment;
+    let name = &entry.figure.name;
+    let mut text = format!(
+        "### {}\n\n[`{name}`](../../experiments/{name}.toml): {}; {}.\n",
+        cell(&experiment.title),
+        world(entry),
+        command(experiment)
+    );
+    match (&entry.recorded, &entry.findings) {
+        (Some(recorded), Some(findings)) => {
+            text += &format!("Recorded {}.\n\n", origin(&recorded.made));
+            text += &rows(experiment, findings).to_markdown();
+            text += &targets(findings);
+        }
+        _ => {
+            text += &format!(
+                "Not recorded yet: `weft experiment run {name} --record` writes the table here.\n"
+            );
+        }
+    }
+    text + &format!("\n{}: {}\n", differs_from(experiment), cell(&experiment.differs))
+}
+
+/// Returns the command that measures, and whether it needs root.
+fn command(experiment: &Experiment) -> String {
+    match experiment.source() {
+        Source::Bench(bench) if bench.root => format!("`{}`, as root", bench.command.trim()),
+        Source::Bench(bench) => format!("`{}`", bench.command.trim()),
+        Source::Simulated | Source::Missing(_) => "one scenario".into(),
+    }
+}
+
+/// Returns date, machine and commit; and the command, if it was not this crate's.
+fn origin(made: &Provenance) -> String {
+    let mut text = format!("{} on {}", made.on, made.machine);
+    if made.commit.is_empty() {
+        text += &format!(" by `{}`, before rows had a commit", made.command);
+    } else {
+        text += &format!(", commit {}", made.commit);
+    }
+    text
+}
+
+fn targets(findings: &Findings) -> String {
+    let line = |claim: &Outcome| {
+        let [left, right] = [claim.left, claim.right].map(number);
+        format!("* {} {}: {left} (target {} {right})\n", sign(claim), claim.text, claim.comparison)
+    };
+    let lines: String = findings.claims.iter().map(line).collect();
+    if lines.is_empty() { lines } else { format!("\n{lines}") }
+}
