@@ -80,7 +80,10 @@ fn command(experiment: &Experiment) -> String {
 
 /// Returns date, machine and commit; and the command, if it was not this crate's.
 fn origin(made: &Provenance) -> String {
-    let mut text = format!("{} on {}", made.on, made.machine);
+    let mut text = match made.machine.as_str() {
+        "" => format!("{}, machine not recorded,", made.on),
+        machine => format!("{} on {machine}", made.on),
+    };
     if made.commit.is_empty() {
         text += &format!(" by `{}`, before rows had a commit", made.command);
     } else {
