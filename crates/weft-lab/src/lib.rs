@@ -17,7 +17,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! What a lab will do is known without one:
+//! The paths through a lab follow from its specification alone, without root:
 //!
 //! ```
 //! use weft_lab::{Fabric, Flow, LabSpec};

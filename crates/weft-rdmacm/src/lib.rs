@@ -5,7 +5,7 @@
 //! the protocol between two ends, without sockets and without a clock; `service` has both. `symbols/` lists the
 //! functions and their versions; `cargo xtask verbs` makes the library.
 //!
-//! What a program sees:
+//! A program calls the C interface:
 //!
 //! ```
 //! use core::ffi::{CStr, c_char};

@@ -62,7 +62,7 @@ pub enum Operation {
     Atomic {
         /// The eight bytes.
         remote: Remote,
-        /// What happens to them.
+        /// The operation on them.
         operation: AtomicOperation,
     },
     /// Invalidates an own key.

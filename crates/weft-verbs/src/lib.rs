@@ -3,7 +3,7 @@
 //! [`weft_verbs_abi`] has the structures of the programs' headers, `exports` the functions they call, [`device`] the
 //! device they find. `symbols/` lists the functions and their versions; `cargo xtask verbs` makes the library.
 //!
-//! What a program sees:
+//! A program calls the C interface:
 //!
 //! ```
 //! use core::ffi::{CStr, c_char, c_int};

@@ -12,7 +12,7 @@ use crate::queue_pair::{ATOMIC, Answer, QueuePair, Refusal, Role, Syndrome, Toke
 
 /// Answers under way on one queue pair at most. The requester's own limit is lower; what it knows to be
 /// answered may still wait to be acknowledged here, so that limit cannot be held to the number.
-const MOST_ANSWERS: usize = 1024;
+const MAX_ANSWERS: usize = 1024;
 
 impl Receiver<'_> {
     pub(super) fn answer_read(
@@ -126,5 +126,5 @@ impl Device {
 
 fn has_room(pair: &QueuePair) -> bool {
     pair.attributes.max_dest_rd_atomic.unwrap_or(0) > 0
-        && pair.responder.answers.len() < MOST_ANSWERS
+        && pair.responder.answers.len() < MAX_ANSWERS
 }

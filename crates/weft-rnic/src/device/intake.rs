@@ -212,7 +212,7 @@ impl Receiver<'_> {
             | RdmaOperation::ReadResponse
             | RdmaOperation::AtomicAcknowledge { .. }
             | RdmaOperation::Acknowledge { .. } => {
-                unreachable!("no request of a connected service")
+                return (Intake::Refuse(Refusal::InvalidRequest), None, None);
             }
         };
         let mut target = None;

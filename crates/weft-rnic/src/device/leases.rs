@@ -167,7 +167,7 @@ impl Device {
         self.carry_out_there(now, qp, reach);
         self.retire(now, qp);
         self.pump(now, qp);
-        self.settle(now);
+        self.handle_transport_events(now);
         true
     }
 

@@ -128,7 +128,7 @@ impl Device {
             }
         }
         self.pump(now, qp);
-        self.settle(now);
+        self.handle_transport_events(now);
         Ok(())
     }
 
@@ -142,7 +142,7 @@ impl Device {
         self.reset_qp(now, qp);
         let pair = self.qps.remove(qp.0).expect("found just now");
         self.count_user(&pair.request, -1);
-        self.settle(now);
+        self.handle_transport_events(now);
         Ok(())
     }
 
@@ -171,7 +171,7 @@ impl Device {
     ) -> Result<(), VerbsError> {
         self.enqueue(qp, requests)?;
         self.pump(now, qp);
-        self.settle(now);
+        self.handle_transport_events(now);
         Ok(())
     }
 
@@ -190,7 +190,7 @@ impl Device {
         self.enqueue(qp, core::slice::from_ref(request))?;
         if !self.begin_at_once(now, qp, send) {
             self.pump(now, qp);
-            self.settle(now);
+            self.handle_transport_events(now);
         }
         Ok(())
     }

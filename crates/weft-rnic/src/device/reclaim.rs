@@ -72,7 +72,7 @@ impl Device {
             debug_assert_eq!(reclaimed, Ok(()), "it is open");
         }
         self.end_datagrams(now, None);
-        self.settle(now);
+        self.handle_transport_events(now);
         self.carriers.network.connections() == 0
     }
 }

@@ -12,7 +12,7 @@ use super::queue_pairs::failed;
 use crate::completion::{Completion, Status, WorkKind};
 use crate::memory::{Accessor, Emtt, Memory, Place, Right};
 use crate::queue_pair::{
-    ATOMIC, Done, Flow, Incoming, Intake, LONGEST_PATIENCE, QueuePair, Refusal, Role, SendQueue,
+    ATOMIC, Done, Flow, Incoming, Intake, MAX_RETRY_TIMEOUT, QueuePair, Refusal, Role, SendQueue,
     Service, State, Syndrome, Token, rnr_delay,
 };
 use crate::work::parts;
@@ -24,8 +24,8 @@ impl Device {
         let Some(pair) = self.qps.get_mut(qp.0) else { return };
         if pair.is_reliable() {
             pair.requester.lost = true;
-            let patience = pair.patience();
-            self.wait(now, qp, patience);
+            let retry_timeout = pair.retry_timeout();
+            self.wait(now, qp, retry_timeout);
         } else {
             // Sent and lost, for all that anybody knows.
             while pair.send.finish_first(Status::Success) {}
@@ -41,7 +41,7 @@ impl Device {
             Ok(connection) => {
                 pair.requester.flow = Some(Flow::new(connection));
                 self.connections.insert(connection, (qp, Role::Requester));
-                self.wait(now, qp, LONGEST_PATIENCE);
+                self.wait(now, qp, MAX_RETRY_TIMEOUT);
             }
             // As many as there may be: another may have ended by then.
             Err(_) => self.try_again(now, qp),
@@ -113,8 +113,8 @@ impl Device {
             pair.send.finish_under_way();
         } else if pair.send.is_under_way() && by_peer {
             pair.requester.lost = true;
-            let patience = pair.patience();
-            return self.wait(now, qp, patience);
+            let retry_timeout = pair.retry_timeout();
+            return self.wait(now, qp, retry_timeout);
         } else if pair.send.is_under_way() {
             pair.send.finish_first(Status::RetryExceeded);
         }
@@ -127,7 +127,7 @@ impl Device {
         pair.requester.tries = pair.requester.tries.saturating_add(1);
         let asking = pair.requester.asks_since.map_or(Duration::ZERO, |since| now.since(since));
         let over = pair.requester.tries > pair.attributes.retry_count.unwrap_or(7);
-        if over || asking >= LONGEST_PATIENCE {
+        if over || asking >= MAX_RETRY_TIMEOUT {
             if pair.is_reliable() {
                 pair.send.finish_first(Status::RetryExceeded);
             } else {
@@ -163,7 +163,7 @@ impl Device {
         self.waits.insert((until, qp));
     }
 
-    /// An answer's turn has come.
+    /// Handles an answer in its order.
     pub(super) fn take_answer(
         &mut self,
         now: Instant,
@@ -182,13 +182,17 @@ impl Device {
             pair.send.finish_first(status);
             return self.pump(now, qp);
         }
-        let stored = match answer.operation() {
+        let status = match answer.operation() {
             Ok(RdmaOperation::Acknowledge { syndrome }) => {
                 return self.on_acknowledge(now, qp, psn, Syndrome::from_byte(syndrome));
             }
-            Ok(RdmaOperation::ReadResponse) => true,
+            Ok(RdmaOperation::ReadResponse) => Status::Success,
             Ok(RdmaOperation::AtomicAcknowledge { value }) => {
-                store(&self.emtt, qp, pair, (psn, value), &mut self.places, memory)
+                if store(&self.emtt, qp, pair, (psn, value), &mut self.places, memory) {
+                    Status::Success
+                } else {
+                    Status::LocalProtection
+                }
             }
             Ok(
                 RdmaOperation::Send { .. }
@@ -197,9 +201,8 @@ impl Device {
                 | RdmaOperation::Read { .. }
                 | RdmaOperation::Atomic { .. },
             )
-            | Err(MissingOperands) => unreachable!("refused when it began"),
+            | Err(MissingOperands) => Status::BadResponse,
         };
-        let status = if stored { Status::Success } else { Status::LocalProtection };
         pair.send.finish_psn(psn, status);
         self.pump(now, qp);
     }
@@ -237,7 +240,7 @@ impl Device {
     }
 }
 
-/// Whether an answer is to a request that was made.
+/// Returns whether the payload of an answer may be placed: the answer belongs to an outstanding request.
 pub(super) fn expects(
     pair: &mut QueuePair,
     header: &weft_wire::RdmaHeader,

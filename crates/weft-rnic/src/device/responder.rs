@@ -42,7 +42,7 @@ pub(super) enum Turn {
 
 impl Device {
     /// Handles a packet that carries payload, or a message without any.
-    pub(super) fn take_in(
+    pub(super) fn ingest(
         &mut self,
         now: Instant,
         placement: &Placement,

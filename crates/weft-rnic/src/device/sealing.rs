@@ -18,7 +18,7 @@ impl Device {
         admission: Admission,
     ) {
         let _ = self.carriers.network.handle_admission(now, arrival, header, admission);
-        self.settle(now);
+        self.handle_transport_events(now);
     }
 
     /// Returns what a packet of set-up is about ([`weft_transport::Endpoint::classify_setup`]).

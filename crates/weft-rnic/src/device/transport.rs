@@ -154,7 +154,7 @@ impl Device {
         let FromLink { packet, rdma, payload_len, acknowledged } = came;
         if let Some(acknowledged) = acknowledged {
             self.carriers.handle_acknowledged(now, link, from, acknowledged);
-            self.settle(now);
+            self.handle_transport_events(now);
         }
         self.handle(now, Some(link), &arrival, packet, rdma, payload_len, memory);
     }
@@ -173,11 +173,11 @@ impl Device {
         let verdict = self.carriers.handle_packet(now, link, arrival, packet, payload_len);
         if let Verdict::Place(placement) = verdict {
             match rdma {
-                Some(header) => self.take_in(now, &placement, header, memory),
+                Some(header) => self.ingest(now, &placement, header, memory),
                 None => self.carriers.close(now, placement.connection),
             }
         }
-        self.settle(now);
+        self.handle_transport_events(now);
     }
 
     /// There is a link to a process of this host: a channel that loses, repeats and reorders nothing.
@@ -218,7 +218,7 @@ impl Device {
     /// A link is no more: what went over it fails, and peers are reached over the network again.
     pub fn link_down(&mut self, now: Instant, link: LinkId) {
         self.carriers.link_down(link);
-        self.settle(now);
+        self.handle_transport_events(now);
     }
 
     /// Does what is due. Call it at or after [`Self::poll_timeout`].
@@ -228,7 +228,7 @@ impl Device {
             self.waits.remove(&(until, qp));
             self.on_waited(now, qp);
         }
-        self.settle(now);
+        self.handle_transport_events(now);
     }
 
     /// When [`Self::handle_timeout`] must be called next.
@@ -376,11 +376,11 @@ impl Device {
         }
         self.retire(now, qp);
         self.fail_qp(now, qp);
-        self.settle(now);
+        self.handle_transport_events(now);
     }
 
     /// Sees to everything the transport tells.
-    pub(super) fn settle(&mut self, now: Instant) {
+    pub(super) fn handle_transport_events(&mut self, now: Instant) {
         while let Some(event) = self.carriers.poll_event() {
             match event {
                 TransportEvent::Connected { connection } => self.on_connected(now, connection),

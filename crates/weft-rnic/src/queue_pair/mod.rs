@@ -62,7 +62,7 @@ pub struct QueuePairRequest {
 
 /// No program is left without an answer for longer, whatever its timeout: silent peers are given up about
 /// as soon (`peer_timeout`).
-pub(crate) const LONGEST_PATIENCE: Duration = Duration::from_secs(2);
+pub(crate) const MAX_RETRY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Which end of a connection a queue pair is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -250,9 +250,9 @@ impl QueuePair {
     }
 
     /// How long a peer that does not answer is tried (IBTA volume 1, chapter 9).
-    pub(crate) fn patience(&self) -> Duration {
+    pub(crate) fn retry_timeout(&self) -> Duration {
         let tries = u64::from(self.attributes.retry_count.unwrap_or(7)) + 1;
-        (self.ack_timeout() * tries).min(LONGEST_PATIENCE)
+        (self.ack_timeout() * tries).min(MAX_RETRY_TIMEOUT)
     }
 
     /// Takes over attributes that a transition brought.

@@ -2,7 +2,7 @@
 //!
 //! A forwarding model is one value for the whole fabric that keeps its state for each switch, by [`Decision::switch`].
 //! It reads the packet, the candidates, the time and the ports' queues. Most models only [choose](Forward::choose).
-//! Those that [service](Forward::service) packets handle every packet at every switch: they may write a [`Label`] on
+//! Models that [service](Forward::service) packets handle each packet at each switch: they may write a [`Label`] on
 //! it for the next switch, hold it, emit packets of their own and set timers. A model that only chooses has none of
 //! these costs.
 //!

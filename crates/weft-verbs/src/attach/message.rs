@@ -107,6 +107,10 @@ pub(crate) struct Probe {
     pub(crate) value: u64,
 }
 
+/// The version of all messages and records between process and daemon. It changes with their encoding, which is that of
+/// their types: another order of variants may be read as another command.
+pub(crate) const PROTOCOL: u16 = 2;
+
 /// A process's request to the daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Request {
@@ -136,9 +140,18 @@ pub(crate) enum Request {
     Attach {
         name: String,
         probe: Probe,
+        /// The [`PROTOCOL`] of the process's library.
+        protocol: u16,
     },
     /// A command of an attached process.
     Command(Command),
+}
+
+impl Request {
+    /// Returns the request to attach, in this version of the protocol.
+    pub(crate) fn attach(name: &str, probe: Probe) -> Self {
+        Self::Attach { name: name.into(), probe, protocol: PROTOCOL }
+    }
 }
 
 /// The daemon's answer.
@@ -186,7 +199,7 @@ mod tests {
         let name = String::from("tenant-7");
         there_and_back(&Request::Create { name: name.clone(), owner: None, limits: Amounts::NONE });
         there_and_back(&Request::Delete { name: name.clone(), force: true });
-        there_and_back(&Request::Attach { name, probe: Probe { address: 1, value: u64::MAX } });
+        there_and_back(&Request::attach(&name, Probe { address: 1, value: u64::MAX }));
         there_and_back(&Request::Command(Command::Deregister(0x0101)));
     }
 

@@ -13,7 +13,9 @@ mod work;
 pub use caller::CallError;
 pub(crate) use caller::Caller;
 pub use message::{Amounts, DeviceState};
-pub(crate) use message::{Answer, Description, MAX_MESSAGE, Probe, Refusal, Request, Row};
+pub(crate) use message::{
+    Answer, Description, MAX_MESSAGE, PROTOCOL, Probe, Refusal, Request, Row,
+};
 pub(crate) use shared::{Page, Signal};
 pub use socket::default_socket;
 pub(crate) use socket::{Socket, daemon_socket};

@@ -13,7 +13,8 @@ use super::receive::Memory;
 use super::tenant::Tenant;
 use super::{ClientId, Daemon};
 use crate::attach::{
-    Amounts, Answer, Description, DeviceState, MAX_MESSAGE, Refusal, Request, Row, Signal, encode,
+    Amounts, Answer, Description, DeviceState, MAX_MESSAGE, PROTOCOL, Refusal, Request, Row,
+    Signal, encode,
 };
 use crate::engine::command::{Command, Reply};
 use crate::engine::describe_held;
@@ -99,6 +100,11 @@ impl Daemon {
                 let addresses = self.addresses.iter().map(Row::from).collect();
                 alone(Answer::Description(Description { limits, addresses }))
             }
+            Request::Attach { protocol, .. } if protocol != PROTOCOL => Err(Refusal::new(
+                libc::EPROTO,
+                "the program's libibverbs.so.1 is of another version of Weft than the daemon: install both from one version, \
+                 then restart the daemon",
+            )),
             Request::Attach { name, .. } => {
                 let signal = self.attach(id, user, name, memory)?;
                 Ok((Answer::Attached, Some(signal)))

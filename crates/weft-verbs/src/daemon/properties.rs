@@ -112,7 +112,7 @@ impl Scene {
         let address = own.as_ptr().expose_provenance() as u64;
         let probe = Probe { address, value: u64::from_ne_bytes([0x5a; 8]) };
         let (good, socket) = connect(&mut daemon, GOOD);
-        let attach = Request::Attach { name: "good".into(), probe };
+        let attach = Request::attach("good", probe);
         let memory = take_memory(Some(&attach), vec![memory.into()]);
         let attached = daemon.act(good, attach, memory);
         attached.expect("its memory is its own");
@@ -306,7 +306,7 @@ impl Hostile {
 
     fn attach(&self, daemon: &mut Daemon, process: &mut Process) {
         let probe = process.probe();
-        let request = Request::Attach { name: "hostile".into(), probe };
+        let request = Request::attach("hostile", probe);
         let memory = take_memory(Some(&request), vec![process.memory()]);
         let attached = daemon.act(self.id, request, memory);
         attached.expect("its memory is its own");

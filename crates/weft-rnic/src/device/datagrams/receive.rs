@@ -238,11 +238,11 @@ impl Device {
         memory: &mut impl Memory,
     ) -> Result<(), PayloadLost> {
         let Incoming { header, opcode, length, held, .. } = incoming;
-        let receive = match incoming.intake {
-            Intake::Place => self.admit_datagram(&header, length),
+        let admitted = match incoming.intake {
+            Intake::Place => decode(opcode, &header).zip(self.admit_datagram(&header, length)),
             Intake::Refuse(_) => None,
         };
-        let Some(receive) = receive else {
+        let Some((DatagramHeader { source_qp, immediate }, receive)) = admitted else {
             held.into_iter().for_each(|part| self.holding.release(part, memory));
             return Ok(());
         };
@@ -258,7 +258,6 @@ impl Device {
         {
             write_parts(&self.places, &memory.route_header(from, length), memory);
         }
-        let DatagramHeader { source_qp, immediate } = decode(opcode, &header);
         let cq = self.qps.get(qp.0).expect("it took a receive request").request.receive_cq;
         let completion = Completion {
             wr_id: receive.wr_id,
@@ -345,17 +344,17 @@ const fn entries(count: usize) -> u64 {
     (count * Inbox::ENTRY) as u64
 }
 
-/// What a datagram's header says beside its place.
+/// The fields of a datagram's header that its completion has.
 struct DatagramHeader {
     source_qp: QueuePairNumber,
     immediate: Option<u32>,
 }
 
-/// Returns what the header of a datagram says.
-fn decode(opcode: RdmaOpcode, header: &RdmaHeader) -> DatagramHeader {
+/// Returns the fields of a datagram's header; `None` if the message is no datagram.
+fn decode(opcode: RdmaOpcode, header: &RdmaHeader) -> Option<DatagramHeader> {
     match RdmaOperation::decode(opcode, header) {
         Ok(RdmaOperation::Datagram { source_qp, immediate, .. }) => {
-            DatagramHeader { source_qp: QueuePairNumber(source_qp.get()), immediate }
+            Some(DatagramHeader { source_qp: QueuePairNumber(source_qp.get()), immediate })
         }
         Ok(
             RdmaOperation::Send { .. }
@@ -366,6 +365,6 @@ fn decode(opcode: RdmaOpcode, header: &RdmaHeader) -> DatagramHeader {
             | RdmaOperation::AtomicAcknowledge { .. }
             | RdmaOperation::Acknowledge { .. },
         )
-        | Err(MissingOperands) => unreachable!("only datagrams are entered"),
+        | Err(MissingOperands) => None,
     }
 }

@@ -6,6 +6,7 @@ use weft_rnic::{
 };
 
 use super::*;
+use crate::attach::PROTOCOL;
 
 #[test]
 fn what_a_client_made_goes_with_it() {
@@ -26,6 +27,21 @@ fn what_a_client_made_goes_with_it() {
     assert_eq!(daemon.admin().show("a").unwrap().processes, [std::process::id()]);
     drop(guest);
     until("its end", || daemon.used("a") == Amounts::NONE);
+}
+
+#[test]
+fn a_library_of_another_version_is_refused_with_the_reason() {
+    let daemon = Running::start();
+    daemon.make("a");
+    let mut caller = Caller::connect(&daemon.path).unwrap();
+    let probe = Probe { address: 0, value: 0 };
+    let request = Request::Attach { name: "a".into(), probe, protocol: PROTOCOL + 1 };
+    match caller.call(&request, &[]) {
+        Err(CallError::Refused { errno: libc::EPROTO, reason }) => {
+            assert!(reason.contains("another version"), "{reason}");
+        }
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]

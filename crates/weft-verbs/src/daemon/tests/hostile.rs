@@ -23,7 +23,7 @@ fn mangled(rng: &mut Rng, objects: &TestObjects) -> Vec<u8> {
             requests: u32::MAX,
             pieces: u32::MAX,
         }),
-        Request::Attach { name: "a".into(), probe: Probe { address: 0, value: 0 } },
+        Request::attach("a", Probe { address: 0, value: 0 }),
     ];
     let mut bytes = Vec::new();
     encode(&requests[index(rng, requests.len())], &mut bytes);

@@ -105,7 +105,7 @@ impl Guest {
         memory: BorrowedFd<'_>,
         probe: Probe,
     ) -> Result<Self, CallError> {
-        let request = Request::Attach { name: name.into(), probe };
+        let request = Request::attach(name, probe);
         let (answer, descriptors) = caller.call(&request, &[memory])?;
         assert_eq!(answer, Answer::Attached);
         let [page, signal] = <[OwnedFd; 2]>::try_from(descriptors).unwrap();

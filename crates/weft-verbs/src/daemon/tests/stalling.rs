@@ -163,7 +163,7 @@ fn an_address_space_that_is_locked_ends_its_tenant_and_holds_up_nobody() {
 /// it waits for its file system.
 #[test]
 fn a_file_that_a_tenant_sends_holds_up_nobody() {
-    let attach = Request::Attach { name: "a".into(), probe: Probe { address: 0, value: 0 } };
+    let attach = Request::attach("a", Probe { address: 0, value: 0 });
     for request in [attach, Request::List { after: String::new() }] {
         let daemon = Running::start();
         daemon.make("a");

@@ -97,7 +97,7 @@ impl Attached {
         let there = Box::new(value);
         let address = (&raw const *there).expose_provenance() as u64;
         let mut caller = Caller::connect(&daemon_socket())?;
-        let request = Request::Attach { name: name.into(), probe: Probe { address, value } };
+        let request = Request::attach(name, Probe { address, value });
         let (answer, descriptors) = caller.call(&request, &[memory.as_fd()])?;
         let (Answer::Attached, Ok([page, signal])) =
             (answer, <[OwnedFd; 2]>::try_from(descriptors))
