@@ -48,7 +48,7 @@ impl Receiver<'_> {
         memory: &mut impl Memory,
     ) -> Result<(), Refusal> {
         let psn = incoming.header.psn;
-        match incoming.operation() {
+        match incoming.operation {
             Ok(RdmaOperation::Send { receive, extension }) => {
                 self.receive_send(incoming, receive, extension, memory)
             }
@@ -140,7 +140,7 @@ impl Receiver<'_> {
         if let Some(part) = incoming.held.pop() {
             let flow = self.pair.responder.flow.as_ref();
             let message = flow.expect("its turn came on it").inbox.last_taken();
-            let destination = Destination::of(&incoming.operation());
+            let destination = Destination::of(&incoming.operation);
             self.release(message, &header, destination, part, memory)?;
         }
         if let Some(word) = immediate {

@@ -113,20 +113,20 @@ impl Receiver<'_> {
         placement: &Placement,
         header: &RdmaHeader,
     ) -> Option<Destination> {
-        let opcode = RdmaOpcode::from_number(placement.opcode)?;
-        let destination = Destination::of(&RdmaOperation::decode(opcode, header));
-        let known = self.pair.flow(role)?.inbox.knows(placement, header);
-        if known.ok()? {
-            return Some(destination);
+        let known = self.pair.flow(role)?.inbox.known(placement, header).ok()?;
+        if let Some(known) = known {
+            return Some(Destination::of(&known.operation));
         }
         let incoming = match role {
             Role::Requester => {
-                let length = placement.length;
-                let intake = expects(self.pair, header, opcode, length);
-                Incoming::new(*header, opcode, length, intake, None)
+                let opcode = RdmaOpcode::from_number(placement.opcode)?;
+                let mut incoming = Incoming::new(*header, opcode, placement.length);
+                incoming.intake = expects(self.pair, &incoming);
+                incoming
             }
             Role::Responder => self.begin_request(placement, header)?,
         };
+        let destination = Destination::of(&incoming.operation);
         self.pair.flow(role)?.inbox.begin(placement.message, incoming);
         Some(destination)
     }
@@ -139,15 +139,15 @@ impl Receiver<'_> {
         header: &RdmaHeader,
     ) -> Option<Incoming> {
         let opcode = RdmaOpcode::from_number(placement.opcode)?;
-        let length = placement.length;
         if !is_request(opcode, self.pair.request.service) {
             return None;
         }
-        let (intake, receive, target) = match RdmaOperation::decode(opcode, header) {
-            Ok(operation) => self.admit(&operation, length),
+        let mut incoming = Incoming::new(*header, opcode, placement.length);
+        (incoming.intake, incoming.receive, incoming.target) = match incoming.operation {
+            Ok(operation) => self.admit(&operation, placement.length),
             Err(MissingOperands) => (Intake::Refuse(Refusal::InvalidRequest), None, None),
         };
-        Some(Incoming::new(*header, opcode, length, intake, receive).into(target))
+        Some(incoming)
     }
 
     /// Whether a packet is all of a request, and nothing goes before that.
@@ -168,7 +168,7 @@ impl Receiver<'_> {
         memory: &mut impl Memory,
     ) -> Option<()> {
         let Incoming { header, length, .. } = *incoming;
-        let destination = Destination::of(&incoming.operation());
+        let destination = Destination::of(&incoming.operation);
         let len = u16::try_from(length).expect("one packet");
         let mut outcome = Ok(());
         if self.waits_for_turn(destination) {

@@ -182,7 +182,7 @@ impl Device {
             pair.send.finish_first(status);
             return self.pump(now, qp);
         }
-        let status = match answer.operation() {
+        let status = match answer.operation {
             Ok(RdmaOperation::Acknowledge { syndrome }) => {
                 return self.on_acknowledge(now, qp, psn, Syndrome::from_byte(syndrome));
             }
@@ -241,14 +241,10 @@ impl Device {
 }
 
 /// Returns whether the payload of an answer may be placed: the answer belongs to an outstanding request.
-pub(super) fn expects(
-    pair: &mut QueuePair,
-    header: &weft_wire::RdmaHeader,
-    opcode: RdmaOpcode,
-    length: u32,
-) -> Intake {
-    let wqe = pair.send.with_psn(header.psn.get()).filter(|wqe| wqe.outcome.is_none());
-    let fits = match RdmaOperation::decode(opcode, header) {
+pub(super) fn expects(pair: &mut QueuePair, answer: &Incoming) -> Intake {
+    let length = answer.length;
+    let wqe = pair.send.with_psn(answer.header.psn.get()).filter(|wqe| wqe.outcome.is_none());
+    let fits = match answer.operation {
         Ok(RdmaOperation::ReadResponse) => wqe.is_some_and(|wqe| {
             wqe.operation.kind() == WorkKind::Read && wqe.length == u64::from(length)
         }),

@@ -17,9 +17,13 @@ use crate::{Event, QueuePairNumber};
 
 /// The outcome of a packet.
 enum Taken {
-    /// Messages' turn has come: that of this one, unless it is in the inbox.
-    Next(Option<Incoming>),
-    /// Others come first.
+    /// The turn of messages in the inbox has come.
+    Next,
+    /// Its message was executed at once, and the inbox has none.
+    Executed,
+    /// Its message had its turn at once, which ended in another way.
+    Ended(Incoming, Turn),
+    /// Other messages come first, or packets of the same one are missing.
     Waits,
     /// There is no room: the packet is to be retransmitted.
     Declined,
@@ -63,9 +67,13 @@ impl Device {
             return;
         }
         let mut gate = Some(psn);
-        match receiver.take_packet(role, placement, header, memory) {
-            Some(Taken::Next(first)) => self.take_turns(now, qp, role, first, &mut gate, memory),
-            Some(Taken::Waits) => {}
+        match receiver.take_packet(now, role, placement, header, memory) {
+            Some(Taken::Executed | Taken::Waits) => {}
+            Some(Taken::Next) => self.take_turns(now, qp, role, &mut gate, memory),
+            Some(Taken::Ended(mut incoming, turn)) => {
+                self.end_turn(now, qp, &mut incoming, turn, &mut gate);
+                self.take_turns(now, qp, role, &mut gate, memory);
+            }
             Some(Taken::Declined) => return self.carriers.decline(connection, psn),
             None => return self.carriers.close(now, connection),
         }
@@ -74,21 +82,20 @@ impl Device {
         }
     }
 
-    /// Executes messages whose turn has come: `first`, which was never in the inbox, and then those that the inbox has.
-    /// The packet that made the first of them whole is the `gate`. The peer takes none of them for accepted before that
-    /// packet is acknowledged, so its acknowledgement is withheld where one is refused.
+    /// Executes the messages of the inbox whose turn has come. The packet that made the first of them whole is the
+    /// `gate`. The peer takes none of them for accepted before that packet is acknowledged, so its acknowledgement is
+    /// withheld where one is refused.
     fn take_turns(
         &mut self,
         now: Instant,
         qp: QueuePairNumber,
         role: Role,
-        mut first: Option<Incoming>,
         gate: &mut Option<u32>,
         memory: &mut impl Memory,
     ) {
         while let Some(mut receiver) = self.receiver(qp)
             && !receiver.is_over(role)
-            && let Some(mut incoming) = first.take().or_else(|| receiver.next_whole(role))
+            && let Some(mut incoming) = receiver.next_whole(role)
         {
             match role {
                 Role::Requester => self.take_answer(now, qp, &incoming, memory),
@@ -200,7 +207,7 @@ impl Device {
         incoming: &mut Incoming,
         refusal: Refusal,
     ) {
-        if Destination::of(&incoming.operation()).is_receive() {
+        if Destination::of(&incoming.operation).is_receive() {
             self.fail_receive(qp, incoming, refusal);
         }
         self.put_back(qp, incoming);
@@ -227,29 +234,32 @@ impl Device {
 
 impl Receiver<'_> {
     /// Handles a packet of a message. `None` where the packet breaks the protocol, and where its payload is lost.
+    #[inline]
     fn take_packet(
         &mut self,
+        now: Instant,
         role: Role,
         placement: &Placement,
         header: &RdmaHeader,
         memory: &mut impl Memory,
     ) -> Option<Taken> {
         if self.is_whole_and_next(role, placement) {
-            return self.take_whole(placement, header, memory);
+            return self.take_whole(now, placement, header, memory);
         }
         let destination = self.begin_message(role, placement, header)?;
         Some(match self.put_payload(role, placement, destination, memory)? {
-            Put::Next => Taken::Next(None),
+            Put::Next => Taken::Next,
             Put::Waits => Taken::Waits,
             Put::Declined => Taken::Declined,
         })
     }
 
-    /// Handles a request that is one packet and whose turn has come with it: no part of it waits, so the inbox gets no
+    /// Executes a request that is one packet and whose turn has come with it: no part of it waits, so the inbox gets no
     /// entry for it. `None` as for [`take_packet`](Self::take_packet).
     #[inline]
     fn take_whole(
         &mut self,
+        now: Instant,
         placement: &Placement,
         header: &RdmaHeader,
         memory: &mut impl Memory,
@@ -261,8 +271,14 @@ impl Receiver<'_> {
             self.put_back(&mut incoming);
             return None;
         }
-        self.pair.responder.flow.as_mut()?.inbox.pass_first();
-        Some(Taken::Next(Some(incoming)))
+        let inbox = &mut self.pair.responder.flow.as_mut()?.inbox;
+        inbox.pass_first();
+        let others = inbox.has_begun();
+        Some(match self.take_request(now, &mut incoming, memory) {
+            Turn::Done if others => Taken::Next,
+            Turn::Done => Taken::Executed,
+            turn => Taken::Ended(incoming, turn),
+        })
     }
 
     /// Takes the first message of the inbox, if it is whole.

@@ -82,7 +82,7 @@ impl Receiver<'_> {
         let Some(flow) = self.pair.flow(role) else { return };
         let incoming = flow.inbox.message(message);
         let header = incoming.header;
-        let destination = Destination::of(&incoming.operation());
+        let destination = Destination::of(&incoming.operation);
         let Some(part) = incoming.held.pop() else { return };
         let HeldPart { offset, len, .. } = part;
         let released = self.release(message, &header, destination, part, memory);

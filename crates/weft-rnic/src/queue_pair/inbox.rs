@@ -54,6 +54,8 @@ pub(crate) struct HeldPart {
 pub(crate) struct Incoming {
     pub(crate) header: RdmaHeader,
     pub(crate) opcode: RdmaOpcode,
+    /// What the message does; an error for an atomic without operands.
+    pub(crate) operation: Result<RdmaOperation, MissingOperands>,
     pub(crate) length: u32,
     /// Bytes that have arrived.
     arrived: u32,
@@ -64,44 +66,26 @@ pub(crate) struct Incoming {
     /// Packets whose payload waits with the owner.
     pub(crate) held: Vec<HeldPart>,
     /// Where a WRITE goes, and which of its bytes are there while earlier messages are not whole.
-    target: Option<Place>,
+    pub(crate) target: Option<Place>,
     early: Vec<(u32, u32)>,
 }
 
 impl Incoming {
-    pub(crate) const fn new(
-        header: RdmaHeader,
-        opcode: RdmaOpcode,
-        length: u32,
-        intake: Intake,
-        receive: Option<Receive>,
-    ) -> Self {
+    #[inline]
+    pub(crate) fn new(header: RdmaHeader, opcode: RdmaOpcode, length: u32) -> Self {
         Self {
             header,
             opcode,
+            operation: RdmaOperation::decode(opcode, &header),
             length,
             arrived: 0,
             whole: false,
-            intake,
-            receive,
+            intake: Intake::Place,
+            receive: None,
             held: Vec::new(),
             target: None,
             early: Vec::new(),
         }
-    }
-
-    /// Returns what the message does.
-    ///
-    /// # Errors
-    /// It is an atomic without operands.
-    #[inline]
-    pub(crate) fn operation(&self) -> Result<RdmaOperation, MissingOperands> {
-        RdmaOperation::decode(self.opcode, &self.header)
-    }
-
-    /// The same, of a WRITE that goes there.
-    pub(crate) fn into(self, target: Option<Place>) -> Self {
-        Self { target, ..self }
     }
 
     /// Bytes of a WRITE that were placed early, in the owner's memory.
@@ -195,20 +179,27 @@ impl Inbox {
         self.messages.pop_front();
     }
 
-    /// Whether the message has begun; its packets must all say the same of it.
-    pub(crate) fn knows(
+    /// Returns `true` if it has a message, whole or not.
+    #[inline]
+    pub(crate) fn has_begun(&self) -> bool {
+        !self.messages.is_empty()
+    }
+
+    /// Returns the message a packet is part of, if it has begun; an error if its earlier packets differ in what they
+    /// say of it.
+    pub(crate) fn known(
         &self,
         placement: &Placement,
         header: &RdmaHeader,
-    ) -> Result<bool, Nonsense> {
+    ) -> Result<Option<&Incoming>, Nonsense> {
         match self.messages.get(self.index(placement.message)?) {
             Some(Some(known)) => {
                 let (length, opcode) = (known.length, known.opcode as u8);
                 let same = known.header == *header
                     && (length, opcode) == (placement.length, placement.opcode);
-                if same { Ok(true) } else { Err(Nonsense) }
+                if same { Ok(Some(known)) } else { Err(Nonsense) }
             }
-            _ => Ok(false),
+            _ => Ok(None),
         }
     }
 
@@ -319,8 +310,7 @@ mod tests {
     }
 
     fn incoming(length: u32) -> Incoming {
-        let opcode = RdmaOpcode::RcWrite;
-        Incoming::new(RdmaHeader::default(), opcode, length, Intake::Place, None)
+        Incoming::new(RdmaHeader::default(), RdmaOpcode::RcWrite, length)
     }
 
     #[test]
@@ -344,7 +334,8 @@ mod tests {
         let place = |address, len| Place { owner, address, len };
         let mut inbox = Inbox::default();
         for (message, address) in [(1, 100), (2, 400)] {
-            inbox.begin(message, incoming(300).into(Some(place(address, 300))));
+            let target = Some(place(address, 300));
+            inbox.begin(message, Incoming { target, ..incoming(300) });
         }
         inbox.note_early(1, 50, 50);
         inbox.note_early(1, 100, 50);
@@ -365,18 +356,22 @@ mod tests {
         assert_eq!(parts, [other]);
     }
 
+    fn known(inbox: &Inbox, placement: &Placement, header: &RdmaHeader) -> Result<bool, Nonsense> {
+        Ok(inbox.known(placement, header)?.is_some())
+    }
+
     #[test]
     fn packets_that_contradict_each_other_or_lie_far_ahead_are_nonsense() {
         let mut inbox = Inbox::default();
         let header = RdmaHeader::default();
-        assert_eq!(inbox.knows(&placement(3, 0, 5, 10), &header), Ok(false));
+        assert_eq!(known(&inbox, &placement(3, 0, 5, 10), &header), Ok(false));
         inbox.begin(3, incoming(10));
-        assert_eq!(inbox.knows(&placement(3, 5, 5, 10), &header), Ok(true));
-        assert_eq!(inbox.knows(&placement(3, 5, 5, 11), &header), Err(Nonsense));
+        assert_eq!(known(&inbox, &placement(3, 5, 5, 10), &header), Ok(true));
+        assert_eq!(known(&inbox, &placement(3, 5, 5, 11), &header), Err(Nonsense));
         let other = RdmaHeader { key: 1, ..header };
-        assert_eq!(inbox.knows(&placement(3, 5, 5, 10), &other), Err(Nonsense));
-        assert_eq!(inbox.knows(&placement(MOST, 0, 5, 10), &header), Err(Nonsense));
-        assert_eq!(inbox.knows(&placement(u32::MAX, 0, 5, 10), &header), Err(Nonsense));
+        assert_eq!(known(&inbox, &placement(3, 5, 5, 10), &other), Err(Nonsense));
+        assert_eq!(known(&inbox, &placement(MOST, 0, 5, 10), &header), Err(Nonsense));
+        assert_eq!(known(&inbox, &placement(u32::MAX, 0, 5, 10), &header), Err(Nonsense));
         assert!(inbox.message(3).note(6));
         assert!(!inbox.message(3).note(6), "more bytes than the message");
     }

@@ -88,7 +88,7 @@ impl Device {
             (Entered::Broken, _) | (Entered::Next, None) => Err(PayloadLost),
             (Entered::Next, Some(operation)) => {
                 let from = self.carriers.peer(connection).map(|peer| peer.address);
-                let alone = Incoming::new(*header, operation, length, Intake::Place, None);
+                let alone = Incoming::new(*header, operation, length);
                 let first = is_next.then_some(alone);
                 self.take_datagrams(now, connection, first, (offset, len), from, memory)
             }
@@ -183,7 +183,9 @@ impl Device {
         } else if !self.holding.take(*peer, bytes) {
             return Entered::Declined;
         }
-        inbox.begin(message, Incoming::new(*header, operation, length, intake, None));
+        let mut incoming = Incoming::new(*header, operation, length);
+        incoming.intake = intake;
+        inbox.begin(message, incoming);
         Entered::Waits
     }
 
