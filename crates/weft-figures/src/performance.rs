@@ -93,10 +93,38 @@ fn origin(made: &Provenance) -> String {
 }
 
 fn targets(findings: &Findings) -> String {
-    let line = |claim: &Outcome| {
-        let [left, right] = [claim.left, claim.right].map(number);
-        format!("* {} {}: {left} (target {} {right})\n", sign(claim), claim.text, claim.comparison)
-    };
-    let lines: String = findings.claims.iter().map(line).collect();
+    let lines: String = findings.claims.iter().map(target).collect();
     if lines.is_empty() { lines } else { format!("\n{lines}") }
+}
+
+/// Returns the line of one target.
+fn target(claim: &Outcome) -> String {
+    let [mut left, right] = [claim.left, claim.right].map(number);
+    // One that misses its target by less than the rounding would read as if it met it.
+    if !claim.holds && left == right {
+        left = format!("{:.4}", claim.left);
+    }
+    format!("* {} {}: {left} (target {} {right})\n", sign(claim), claim.text, claim.comparison)
+}
+
+#[cfg(test)]
+mod tests {
+    use weft_sim::experiment::Comparison;
+
+    use super::*;
+
+    #[test]
+    fn a_target_missed_by_less_than_the_rounding_is_shown_with_more_digits() {
+        let claim = |left, holds| Outcome {
+            text: "At least 0.7".into(),
+            paper: String::new(),
+            holds,
+            differs: false,
+            left,
+            comparison: Comparison::AtLeast,
+            right: 0.7,
+        };
+        assert_eq!(target(&claim(0.69991, false)), "* ✗ At least 0.7: 0.6999 (target >= 0.7)\n");
+        assert_eq!(target(&claim(0.7, true)), "* ✓ At least 0.7: 0.7 (target >= 0.7)\n");
+    }
 }
