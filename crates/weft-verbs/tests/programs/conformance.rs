@@ -94,8 +94,8 @@ fn page(table: &str, reasons: &BTreeMap<String, usize>) -> String {
         "# rdma-core's own tests\n\n\
          The tests of Debian's `python3-pyverbs` on Weft's device, by module; those of the drivers of mlx5 and EFA\n\
          are left out. Written by `BLESS=1 cargo test -p weft-verbs --test programs rdma_core`; `make test` runs\n\
-         them and allows no failure. What is skipped is what the device does not have and says so, or what the\n\
-         machine lacks.\n\n\
+         them and allows no failure. A skipped test needs a feature that the device reports as missing, or one that\n\
+         the machine lacks.\n\n\
          | module | passed | failed | skipped |\n| --- | ---: | ---: | ---: |\n{table}\n\
          | skipped because | tests |\n| --- | ---: |\n"
     );
