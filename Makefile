@@ -45,7 +45,7 @@ bench: ## Measure: simulator speed and memory, guests' start, real packets and R
 	$(CARGO) bench --package weft-xrdma --bench limits
 	$(CARGO) bench --package weft-xrdma --bench ping_pong
 	$(CARGO) bench --package weft-xrdma --bench show
-	$(CARGO) bench --package weft-agent
+	$(CARGO) bench --package weft-perf
 
 swarm: ## Random worlds with random faults, then as many that encrypt: make swarm SEEDS=100000 FIRST=1
 	@scripts/setup.sh build

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::{Result, bail};
-use weft_agent::{EncryptionMode, EncryptionSettings, KeyLog, SealConfig, parse_cipher};
+use weft_udp::{EncryptionMode, EncryptionSettings, KeyLog, SealConfig, parse_cipher};
 use weft_wire::Cipher;
 
 /// Options of encryption: mode, keys and accepted peers.

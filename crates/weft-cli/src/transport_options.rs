@@ -6,8 +6,8 @@ use std::sync::LazyLock;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
-use weft_agent::{BaseProfile, TransportSettings};
 use weft_transport::{TransportConfig, congestion, path};
+use weft_udp::{BaseProfile, TransportSettings};
 use weft_units::Duration;
 
 use crate::overrides;

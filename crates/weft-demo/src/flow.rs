@@ -6,7 +6,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
-use weft_agent::perf::{Client, LatencyMicros, Plan, Server};
+use weft_perf::{Client, LatencyMicros, Plan, Server};
 use weft_transport::TransportConfig;
 
 use super::goodput::Goodput;

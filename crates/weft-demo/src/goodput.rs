@@ -1,7 +1,7 @@
 //! Bytes that arrived over time, and the time that a transfer took to recover.
 
 use serde::Serialize;
-use weft_agent::perf::Series;
+use weft_perf::Series;
 
 /// Intervals of a window in which goodput is averaged.
 const WINDOW: usize = 5;

@@ -29,9 +29,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde::Serialize;
-use weft_agent::perf::{LatencyMicros, Plan, TestKind};
-use weft_agent::{AgentConfig, BaseProfile, Clock};
+use weft_perf::{LatencyMicros, Plan, TestKind};
 use weft_transport::TransportConfig;
+use weft_udp::{AgentConfig, BaseProfile, Clock};
 
 mod command;
 mod flow;

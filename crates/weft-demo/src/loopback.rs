@@ -3,9 +3,9 @@
 use std::net::TcpStream;
 
 use anyhow::{Result, bail};
-use weft_agent::WaitMode;
-use weft_agent::emulator::{Emulator, EmulatorConfig, PathModel};
-use weft_agent::perf::{Client, ClientConfig, Server, ServerConfig};
+use weft_perf::emulator::{Emulator, EmulatorConfig, PathModel};
+use weft_perf::{Client, ClientConfig, Server, ServerConfig};
+use weft_udp::WaitMode;
 use weft_units::{BitRate, Duration, Seed};
 
 use super::PATHS;
@@ -58,13 +58,13 @@ impl Stage for Loopback {
     fn open(&mut self, flow: &Wanted, route: Route) -> Result<(Client, Server)> {
         let loopback = ([127, 0, 0, 1], 0).into();
         let server = Server::open(&ServerConfig {
-            encryption: weft_agent::SealConfig::default(),
+            encryption: weft_udp::SealConfig::default(),
             local: loopback,
             transport: flow.transport.clone(),
             wait: WaitMode::default(),
         })?;
         let config = ClientConfig {
-            encryption: weft_agent::SealConfig::default(),
+            encryption: weft_udp::SealConfig::default(),
             local: loopback,
             server: server.local(),
             transport: flow.transport.clone(),

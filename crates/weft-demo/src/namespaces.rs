@@ -4,9 +4,9 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use anyhow::{Context, Result};
 use socket2::{Domain, Protocol, Socket, Type};
-use weft_agent::WaitMode;
-use weft_agent::perf::{Client, ClientConfig, Server, ServerConfig};
 use weft_lab::{Direction, Flow, Impairment, Lab, LabSpec};
+use weft_perf::{Client, ClientConfig, Server, ServerConfig};
+use weft_udp::WaitMode;
 
 use super::PATHS;
 use super::flow::Wanted;
@@ -63,7 +63,7 @@ impl Stage for Namespaces {
 
     fn open(&mut self, flow: &Wanted, route: Route) -> Result<(Client, Server)> {
         let config = ServerConfig {
-            encryption: weft_agent::SealConfig::default(),
+            encryption: weft_udp::SealConfig::default(),
             local: self.address(1, 0),
             transport: flow.transport.clone(),
             wait: WaitMode::default(),
@@ -71,7 +71,7 @@ impl Stage for Namespaces {
         let server = self.lab.enter("h1", || Server::open(&config))??;
         let destination = server.local();
         let config = ClientConfig {
-            encryption: weft_agent::SealConfig::default(),
+            encryption: weft_udp::SealConfig::default(),
             local: self.address(0, 0),
             server: destination,
             transport: flow.transport.clone(),

@@ -1,6 +1,6 @@
 //! The results for people: a table, a sentence, a page.
 
-use weft_agent::perf::LatencyMicros;
+use weft_perf::LatencyMicros;
 use weft_report::{
     Axis, Body, Cell, Column, LinePlot, Mark, PercentilePlot, Report, Section, Series, Table, Unit,
 };

@@ -3,7 +3,7 @@
 use std::net::TcpStream;
 
 use anyhow::{Result, bail};
-use weft_agent::perf::{Client, Server};
+use weft_perf::{Client, Server};
 
 use super::PATHS;
 use super::flow::Wanted;

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use hdrhistogram::Histogram;
-use weft_agent::Clock;
-use weft_agent::perf::{LatencyMicros, TestKind, latency_histogram};
+use weft_perf::{LatencyMicros, TestKind, latency_histogram};
+use weft_udp::Clock;
 
 use super::flow::{Finished, Running};
 use super::goodput::Goodput;

@@ -16,7 +16,7 @@
 //! | which connection? | `endpoint/transmit.rs`, in turn | `endpoint/mod.rs`, by connection id |
 //!
 //! It opens no sockets, reads no clock, spawns no threads, encrypts nothing, and knows nothing of files, memory regions
-//! or guests: `weft-agent` and `weft-sim` own those.
+//! or guests: `weft-udp` and `weft-sim` own those.
 //!
 //! # Example
 //!

@@ -4,8 +4,8 @@ use core::ffi::c_int;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use weft_agent::udp::SocketError;
 use weft_rnic::VerbsError;
+use weft_udp::sockets::SocketError;
 
 /// A number of `errno(3)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

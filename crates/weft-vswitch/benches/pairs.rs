@@ -10,9 +10,9 @@
 
 use std::process::ExitCode;
 
-use weft_agent::{Agent, AgentConfig, Application, Endpoint};
 use weft_lab::{Direction, Flow, Impairment, Lab, LabSpec, requirements};
 use weft_transport::{ConnectionId, Event, Message, Payload, Placement, TransportConfig};
+use weft_udp::{Agent, AgentConfig, Application, Endpoint};
 use weft_units::{ByteCount, Duration, Instant};
 
 const PORT: u16 = 4791;

@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use common::trace::Trace;
 use common::{Server, Site, Way, machine};
-use weft_agent::udp::CaptureConfig;
 use weft_testkit::{figure_row, json};
+use weft_udp::sockets::CaptureConfig;
 
 /// The server's port.
 const PORT: u16 = 6379;

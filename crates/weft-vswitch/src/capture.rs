@@ -6,8 +6,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter};
 use std::path::{Path, PathBuf};
 
-use weft_agent::Clock;
 use weft_trace::pcapng::{Direction, InterfaceId, LinkType, Record, Writer};
+use weft_udp::Clock;
 use weft_vpc::{Frame, Slot};
 use weft_wire::VirtioNetHeader;
 

@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use weft_agent::Clock;
-use weft_agent::udp::{SocketConfig, SocketError, Sockets};
 use weft_ports::PortError;
 use weft_seal::{Mode, PrivateKey, Seals};
 use weft_transport::Secret;
+use weft_udp::Clock;
+use weft_udp::sockets::{SocketConfig, SocketError, Sockets};
 use weft_units::Seed;
 use weft_vpc::{InClear, LimitError, PoliciesError, PortId, Switch, SwitchConfig};
 

@@ -1,5 +1,5 @@
 //! The overlay's daemon: one per host. It joins tenants' interfaces ([`weft_ports`]) and the host's
-//! UDP sockets ([`weft_agent::udp`]) to the virtual switch ([`weft_vpc`]).
+//! UDP sockets ([`weft_udp::sockets`]) to the virtual switch ([`weft_vpc`]).
 //!
 //! A frame's way: a thread's turn (`worker.rs`) reads it from its port and passes it to the switch; packets that
 //! may leave are written into the outbox after a VXLAN header and sealed there (`underlay.rs`); on the other host

@@ -5,8 +5,8 @@
 //! and ports. A sender uses different source ports for different threads, so that GRO and GSO never merge their
 //! datagrams.
 
-use weft_agent::udp::Instruction;
 use weft_transport::ThreadBits;
+use weft_udp::sockets::Instruction;
 use weft_wire::VxlanHeader;
 
 /// Largest number of threads of a host.
@@ -72,8 +72,8 @@ pub(crate) fn program(threads: u8) -> Vec<Instruction> {
 #[cfg(test)]
 #[expect(clippy::cast_possible_truncation, reason = "random bits")]
 mod tests {
-    use weft_agent::Clock;
-    use weft_agent::udp::{SocketConfig, Sockets};
+    use weft_udp::Clock;
+    use weft_udp::sockets::{SocketConfig, Sockets};
     use weft_units::{Duration, Rng, Seed};
     use weft_wire::{
         AckHeader, DataHeader, Packet, SealedHeader, SetupHeader, SetupKind, U4, U24, VxlanNext,

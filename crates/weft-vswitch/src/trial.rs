@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::{io, path::PathBuf};
 
-use weft_agent::Clock;
-use weft_agent::udp::SocketError;
 use weft_lab::{Lab, LabError, LabSpec};
 use weft_ports::PortError;
+use weft_udp::Clock;
+use weft_udp::sockets::SocketError;
 use weft_units::Duration;
 use weft_vpc::{Policies, PortPolicies};
 use weft_wire::MacAddr;

@@ -4,9 +4,9 @@
 use std::net::SocketAddr;
 
 use crate::redirect::ThreadIndex;
-use weft_agent::udp::Outbox;
 use weft_seal::{OpenError, Seals, Wrap};
 use weft_transport::{Arrival, ConnectionId};
+use weft_udp::sockets::Outbox;
 use weft_units::Instant;
 use weft_vpc::gateway::forward;
 use weft_vpc::{Frame, Leaving, Plain, Reading, Switch, Tenants, Vni};

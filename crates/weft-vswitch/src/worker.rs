@@ -3,13 +3,13 @@
 
 use std::io;
 
-use weft_agent::Clock;
-use weft_agent::KeyLog;
-use weft_agent::udp::Sockets;
 use weft_ports::Port;
 use weft_seal::Seals;
 use weft_trace::pcapng;
 use weft_transport::Arrival;
+use weft_udp::Clock;
+use weft_udp::KeyLog;
+use weft_udp::sockets::Sockets;
 use weft_units::{Duration, Instant};
 use weft_vpc::{Frame, Handover, Place, PortId, Reading, Switch, Tenants, Vni};
 use weft_wire::{MacAddr, Packet, VirtioNetHeader};
@@ -417,9 +417,9 @@ mod tests {
     use std::net::UdpSocket;
 
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    use weft_agent::udp::SocketConfig;
     use weft_seal::SealConfig;
     use weft_transport::{Secret, TransportConfig};
+    use weft_udp::sockets::SocketConfig;
     use weft_units::Seed;
     use weft_vpc::SwitchConfig;
 

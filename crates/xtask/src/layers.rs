@@ -22,7 +22,7 @@ struct Layer {
 #[rustfmt::skip]
 const LAYERS: &[Layer] = &[
     Layer { number: 5, name: "products", sans_io: false, crates: &["weft-cli", "weft-demo", "weft-figures", "weft-py", "weft-rdmacm", "weft-verbs", "weft-xrdma-c"] },
-    Layer { number: 4, name: "worlds",   sans_io: false, crates: &["weft-agent", "weft-lab", "weft-ports", "weft-sim", "weft-steer", "weft-vswitch", "weft-xrdma", "weft-comm"] },
+    Layer { number: 4, name: "worlds",   sans_io: false, crates: &["weft-lab", "weft-perf", "weft-ports", "weft-sim", "weft-steer", "weft-udp", "weft-vswitch", "weft-xrdma", "weft-comm"] },
     Layer { number: 3, name: "reports",  sans_io: false, crates: &["weft-guard", "weft-report", "weft-stat"] },
     Layer { number: 2, name: "engines",  sans_io: true,  crates: &["weft-coll", "weft-msg", "weft-rnic", "weft-seal", "weft-transport", "weft-vpc", "weft-plan", "weft-route"] },
     Layer { number: 1, name: "formats",  sans_io: true,  crates: &["weft-wire", "weft-topo", "weft-trace", "weft-ring", "weft-verbs-abi"] },
@@ -38,15 +38,16 @@ const WITHIN_A_LAYER: &[(&str, &str)] = &[
     ("weft-coll", "weft-plan"),
     ("weft-comm", "weft-xrdma"),
     ("weft-msg", "weft-rnic"),
+    ("weft-perf", "weft-udp"),
     ("weft-rnic", "weft-transport"),
     ("weft-route", "weft-plan"),
     ("weft-seal", "weft-transport"),
     ("weft-trace", "weft-wire"),
     ("weft-steer", "weft-lab"),
     ("weft-vpc", "weft-transport"),
-    ("weft-vswitch", "weft-agent"),
     ("weft-vswitch", "weft-lab"),
     ("weft-vswitch", "weft-ports"),
+    ("weft-vswitch", "weft-udp"),
 ];
 
 /// The crates that never ship. They may depend on all crates; shipped crates may not depend on them.

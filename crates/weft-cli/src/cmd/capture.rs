@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, bail};
 use serde_json::json;
-use weft_agent::sniffer::{Sniffed, Sniffer, is_sealed};
-use weft_agent::udp::CaptureConfig;
-use weft_agent::{Clock, EncryptionSettings};
+use weft_perf::sniffer::{Sniffed, Sniffer, is_sealed};
 use weft_report::Unit;
 use weft_trace::pcapng::{Direction, InterfaceId, LinkType, Record, Writer};
+use weft_udp::sockets::CaptureConfig;
+use weft_udp::{Clock, EncryptionSettings};
 use weft_units::{Duration, Instant};
 
 use weft_report::terminal::Output;

@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use anyhow::{Context, Result};
 use clap::Subcommand;
 use serde_json::json;
-use weft_agent::EncryptionSettings;
 use weft_seal::PrivateKey;
+use weft_udp::EncryptionSettings;
 
 use weft_report::terminal::Output;
 

@@ -8,11 +8,9 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::Subcommand;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
-use weft_agent::WaitMode;
-use weft_agent::perf::{
-    Client, ClientConfig, Plan, Progress, Report, Server, ServerConfig, TestKind,
-};
+use weft_perf::{Client, ClientConfig, Plan, Progress, Report, Server, ServerConfig, TestKind};
 use weft_report::Unit;
+use weft_udp::WaitMode;
 use weft_units::{ByteCount, Duration};
 
 use crate::encryption_options::EncryptionOptions;

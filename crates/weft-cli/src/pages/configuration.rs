@@ -4,12 +4,12 @@
 use std::path::Path;
 
 use toml::{Table, Value};
-use weft_agent::{EncryptionSettings, SettingError, TransportSettings};
 use weft_msg::Config as MessagesConfig;
 use weft_sim::Scenario;
 use weft_steer::SteerConfig;
 use weft_topo::build::TopologyKind;
 use weft_transport::{SettingsTable, TransportConfig};
+use weft_udp::{EncryptionSettings, SettingError, TransportSettings};
 use weft_verbs::{HeldSettings, QuotaSettings};
 use weft_vswitch::config::Config as OverlayConfig;
 

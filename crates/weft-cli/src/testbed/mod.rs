@@ -9,11 +9,12 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, Result, bail};
-use weft_agent::{Application, Crew, Endpoint};
+use weft_perf::Crew;
 use weft_sim::workload::Workload;
 use weft_sim::world::Session;
 use weft_sim::{Outcome, Report, Scenario, SimSpan, SimTime};
 use weft_transport::{ConnectionId, Event, Payload, Placement};
+use weft_udp::{Application, Endpoint};
 use weft_units::{Duration, Instant, Seed};
 
 mod network;

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use anyhow::{Result, bail};
-use weft_agent::{Agent, AgentConfig, PortConfig, SealConfig, WaitMode};
 use weft_lab::{Direction, Impairment, Lab, LabSpec, LinkCounters, PortCounters};
 use weft_sim::fabric::Loss;
 use weft_sim::measure::PortReport;
@@ -14,6 +13,7 @@ use weft_sim::{Scenario, SimSpan, queue, switch};
 use weft_topo::build::{LeafSpine, TopologyConfig};
 use weft_topo::{LinkId, Topology};
 use weft_transport::TransportConfig;
+use weft_udp::{Agent, AgentConfig, PortConfig, SealConfig, WaitMode};
 use weft_units::{BitRate, ByteCount, Duration};
 
 /// The UDP port of agents: RoCE's.

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use weft_agent::{Agent, Crew, Endpoint};
+use weft_perf::Crew;
 use weft_sim::traffic::{
     ChannelId, ChannelState, Contradiction, MessageId, MessageRecord, Notice, Order, Side, Traffic,
 };
@@ -10,6 +10,7 @@ use weft_sim::world::Stage;
 use weft_sim::{SimSpan, SimTime};
 use weft_topo::NodeId;
 use weft_transport::{ConnectionId, Event, Message, Stats};
+use weft_udp::{Agent, Endpoint};
 use weft_units::{Duration, Instant};
 
 use super::Host;

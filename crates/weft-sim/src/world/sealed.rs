@@ -1,5 +1,5 @@
 //! Hosts whose transport encrypts ([`Seals`]). What they send are bytes, sealed as shipped: the network sees addresses,
-//! ports and lengths, and the receiver opens and parses what arrives, as the agent does (`weft-agent/src/turn.rs`).
+//! ports and lengths, and the receiver opens and parses what arrives, as the agent does (`weft-udp/src/turn.rs`).
 //! Everything else about a host is as it is for a plain transport (`packets.rs`).
 
 use weft_seal::{OpenError, Seals};

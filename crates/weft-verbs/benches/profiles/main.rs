@@ -16,7 +16,7 @@ mod pair;
 mod fabric;
 
 use fabric::{Fabric, LINE_MBPS};
-use weft_agent::{EncryptionSettings, TransportSettings};
+use weft_udp::{EncryptionSettings, TransportSettings};
 
 /// The settings that are compared by default.
 const CONTENDERS: [&str; 7] = [

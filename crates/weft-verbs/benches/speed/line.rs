@@ -4,7 +4,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use weft_agent::Clock;
+use weft_udp::Clock;
 use weft_units::Duration;
 
 use crate::table::median;

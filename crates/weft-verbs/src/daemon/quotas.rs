@@ -1,8 +1,8 @@
 //! Quotas of the daemon's objects for each user, over all the user's devices: no user of a shared daemon may take all
 //! of them. The kernel identifies users; root, and the user who runs the daemon, have no quota.
 
-use weft_agent::SettingError;
 use weft_rnic::Limits;
+use weft_udp::SettingError;
 
 use super::devices::ROOT;
 use crate::attach::{Amounts, Refusal};

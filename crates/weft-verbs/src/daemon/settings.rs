@@ -1,6 +1,6 @@
 //! Settings of a daemon's file: the transport's keys and the daemon's own.
 
-use weft_agent::{EncryptionSettings, SettingError, TransportSettings};
+use weft_udp::{EncryptionSettings, SettingError, TransportSettings};
 
 use super::quotas::QuotaSettings;
 use crate::engine::HeldSettings;

@@ -7,9 +7,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use weft_agent::udp::{Inbox, Senders, SocketConfig, SocketError};
 use weft_rnic::{Context, Source, Transmit};
 use weft_seal::Seals;
+use weft_udp::sockets::{Inbox, Senders, SocketConfig, SocketError};
 use weft_units::{Duration, Instant};
 
 use super::memory::{self, Fault};

@@ -6,12 +6,12 @@ use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use weft_agent::{
-    EncryptionSettings, SettingError, TransportSettings, describe_encryption, leave_room,
-};
 use weft_rnic::Limits;
 use weft_seal::{SealConfig, Seals};
 use weft_transport::{EndpointConfig, Secret, TransportConfig};
+use weft_udp::{
+    EncryptionSettings, SettingError, TransportSettings, describe_encryption, leave_room,
+};
 use weft_units::{BitRate, ByteCount, Duration, Instant, Seed};
 
 use crate::device::{Address, DEVICE, limits, mtu_of};
@@ -149,7 +149,7 @@ impl Host {
         let mut described = settings.transport.describe(&transport);
         described.extend(describe_encryption(&encryption));
         let addresses: Vec<IpAddr> = addresses.iter().map(|address| address.ip).collect();
-        let shown = Shown::open(addresses.first().copied(), &label, weft_agent::Clock.now());
+        let shown = Shown::open(addresses.first().copied(), &label, weft_udp::Clock.now());
         let key_log = settings.encryption.open_key_log().map_err(refuse)?;
         let seals = Seals::new(encryption, random()?);
         let is_on = seals.is_on();
@@ -290,8 +290,8 @@ const NEVER: Instant = Instant::FAR_FUTURE;
 
 #[cfg(test)]
 mod tests {
-    use weft_agent::AgentConfig;
     use weft_transport::path;
+    use weft_udp::AgentConfig;
 
     use super::*;
 

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::{ClockId, clock_gettime};
-use weft_agent::Clock;
+use weft_udp::Clock;
 use weft_units::{Duration, Instant};
 
 use super::links::timespec;

@@ -6,8 +6,8 @@ use std::ffi::OsString;
 use std::ops::RangeInclusive;
 use std::sync::LazyLock;
 
-use weft_agent::{EncryptionSettings, SettingError, TransportSettings, read_variables};
 use weft_rnic::Limits;
+use weft_udp::{EncryptionSettings, SettingError, TransportSettings, read_variables};
 use weft_units::ByteCount;
 
 use crate::errno::{Errno, Outcome};

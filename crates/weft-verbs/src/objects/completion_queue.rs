@@ -5,8 +5,8 @@ use core::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use weft_agent::Clock;
 use weft_rnic::Arm;
+use weft_udp::Clock;
 use weft_units::Duration;
 
 use super::channel::CompletionChannel;

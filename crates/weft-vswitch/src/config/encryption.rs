@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use weft_agent::{EncryptionMode, EncryptionSettings, SettingError};
+use weft_udp::{EncryptionMode, EncryptionSettings, SettingError};
 
 use super::ConfigError;
 

@@ -1,4 +1,4 @@
-use weft_agent::EncryptionMode;
+use weft_udp::EncryptionMode;
 
 use super::*;
 

@@ -57,7 +57,6 @@ pub(super) const PHRASES: &[&str] = &["as ever", "by and by", "so many"];
 
 /// Crates that keep to the list. The others are counted.
 pub(super) const CHECKED: &[&str] = &[
-    "weft-agent",
     "weft-cli",
     "weft-coll",
     "weft-comm",
@@ -66,6 +65,7 @@ pub(super) const CHECKED: &[&str] = &[
     "weft-guard",
     "weft-lab",
     "weft-msg",
+    "weft-perf",
     "weft-plan",
     "weft-ports",
     "weft-py",
@@ -80,6 +80,7 @@ pub(super) const CHECKED: &[&str] = &[
     "weft-topo",
     "weft-trace",
     "weft-transport",
+    "weft-udp",
     "weft-units",
     "weft-verbs",
     "weft-verbs-abi",

@@ -4,7 +4,7 @@ use std::fs::{self, OpenOptions};
 use std::path::Path;
 
 use rustix::net::{AddressFamily, SocketType, socket};
-use weft_agent::udp::{SocketConfig, Sockets};
+use weft_udp::sockets::{SocketConfig, Sockets};
 
 use super::{Finding, State};
 

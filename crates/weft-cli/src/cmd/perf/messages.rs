@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context, Result, anyhow, bail};
 use hdrhistogram::Histogram;
 use serde::Serialize;
-use weft_agent::perf::{LatencyMicros, latency_histogram};
+use weft_perf::{LatencyMicros, latency_histogram};
 use weft_report::{Cell, Column, Table, Unit};
 use weft_sim::workload::sizes::Sizes;
 use weft_units::{Duration, Instant, Rng, Seed};

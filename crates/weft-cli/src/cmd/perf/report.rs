@@ -1,6 +1,6 @@
 //! A measurement as text.
 
-use weft_agent::perf::{LatencyMicros, Report, TestKind, TransportCounters};
+use weft_perf::{LatencyMicros, Report, TestKind, TransportCounters};
 use weft_report::{Cell, Column, Table, Unit};
 
 use weft_report::terminal::render;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use hdrhistogram::Histogram;
 use serde::Serialize;
-use weft_agent::perf::{LatencyMicros, latency_histogram};
+use weft_perf::{LatencyMicros, latency_histogram};
 
 use super::hosts::Hosts;
 use crate::messages::Outcome;

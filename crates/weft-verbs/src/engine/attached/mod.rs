@@ -7,11 +7,11 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
-use weft_agent::Clock;
 use weft_rnic::{
     Arm, Completion, CompletionQueue, QueuePairNumber, ReceiveRequest, SendRequest,
     SharedReceiveQueue,
 };
+use weft_udp::Clock;
 use weft_units::Duration;
 
 use super::command::{Command, Reply};

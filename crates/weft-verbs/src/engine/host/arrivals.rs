@@ -1,9 +1,9 @@
 //! Reception: from neighbours through shared memory, from other hosts through sockets.
 
-use weft_agent::udp::Received;
 use weft_rnic::{Device, FromLink};
 use weft_seal::{OpenError, Seals};
 use weft_transport::Arrival;
+use weft_udp::sockets::Received;
 use weft_units::Instant;
 use weft_wire::{Packet, RdmaHeader, SealedContent, SetupKind};
 

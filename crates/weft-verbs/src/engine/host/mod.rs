@@ -6,9 +6,9 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use rustix::event::epoll;
 
-use weft_agent::{Clock, KeyLog};
 use weft_rnic::{Device, Event, QueuePairNumber, Reach, SendRequest, Source, Transmit, VerbsError};
 use weft_transport::LinkId;
+use weft_udp::{Clock, KeyLog};
 use weft_units::{Duration, Instant};
 
 use super::links::Links;

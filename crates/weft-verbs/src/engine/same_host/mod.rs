@@ -6,9 +6,9 @@ use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd, poll};
-use weft_agent::Clock;
 use weft_rnic::{Lease, LeaseId, Leasing, Reach, Source, Transmit};
 use weft_transport::LinkId;
+use weft_udp::Clock;
 use weft_units::{Duration, Instant};
 
 use super::fork;

@@ -1,0 +1,270 @@
+//! One scenario in both worlds: two hosts, four spines, a path that goes silent and comes back. The
+//! engines must tell the same story in the simulator and over kernel routers, times apart.
+//!
+//! Needs root for network namespaces; without it the test says that it was skipped.
+
+use std::collections::BTreeMap;
+
+use weft_lab::{Flow, Lab, LabSpec};
+use weft_sim::fabric::FabricConfig;
+use weft_sim::fault::Action;
+use weft_sim::traffic::{Notice, Order, Side};
+use weft_sim::workload::Workload;
+use weft_sim::world::{Session, World, WorldConfig};
+use weft_sim::{SimSpan, SimTime};
+use weft_topo::NodeId;
+use weft_topo::build::LeafSpine;
+use weft_transport::path::Kind;
+use weft_transport::{ConnectionId, Event, Message, Payload, Placement, TransportConfig};
+use weft_udp::{Agent, AgentConfig, Application, Endpoint};
+use weft_units::{BitRate, Duration, Instant, Seed};
+
+const PORT: u16 = 4791;
+const UDP: u8 = 17;
+const MESSAGES: u32 = 40;
+const PHASES: u32 = 3;
+
+/// Lengths of the messages of one phase: empty, one byte, one packet, many packets.
+fn lengths() -> impl Iterator<Item = u32> {
+    [0, 1, 1400, 1401, 20_000, 900_001].into_iter().cycle().take(MESSAGES as usize)
+}
+
+fn transport() -> TransportConfig {
+    TransportConfig {
+        mtu: 1400,
+        paths: 4,
+        policy: Kind::RoundRobin,
+        spray_unit: 1,
+        ack_every: 4,
+        line_rate: BitRate::gbps(1).expect("not zero"),
+        base_rtt: Duration::from_micros(200),
+        probe_interval: Duration::from_millis(2),
+        ..TransportConfig::bifrost()
+    }
+}
+
+/// The output of an engine, without times, ids and tokens, which differ between runs.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Said {
+    Connected,
+    Accepted { service: u32 },
+    Sent,
+    Delivered { message: u32, length: u32 },
+    PathDown(u16),
+    PathUp(u16),
+    Closed,
+}
+
+fn said(event: Event) -> Said {
+    match event {
+        Event::Connected { .. } => Said::Connected,
+        Event::Accepted { service, .. } => Said::Accepted { service },
+        Event::Acked { .. } => Said::Sent,
+        Event::Delivered { message, length, .. } => Said::Delivered { message, length },
+        Event::PathDown { path, .. } => Said::PathDown(path.0),
+        Event::PathUp { path, .. } => Said::PathUp(path.0),
+        _ => Said::Closed,
+    }
+}
+
+/// Sends one phase's messages whenever it is woken.
+#[derive(Debug, Default)]
+struct Script {
+    channel: Option<weft_sim::traffic::ChannelId>,
+    left: u32,
+    phases: u32,
+}
+
+impl Workload for Script {
+    fn start(&mut self, session: &mut Session<'_>) {
+        self.channel = Some(session.open(NodeId(0), NodeId(1)));
+        for phase in 0..PHASES {
+            let at = SimTime::EPOCH + Duration::from_millis(200 * u64::from(phase)).into();
+            session.wake(at, phase.into());
+        }
+    }
+
+    fn notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
+        match notice {
+            Notice::Woken { .. } => {
+                self.phases += 1;
+                for length in lengths() {
+                    let channel = self.channel.expect("opened at the start");
+                    let from = Side::Opener;
+                    session.send(Order { channel, from, length, tag: 0, recorded: false });
+                    self.left += 1;
+                }
+            }
+            Notice::Acknowledged { .. } => self.left -= 1,
+            _ => {}
+        }
+    }
+
+    fn is_done(&self) -> bool {
+        self.phases == PHASES && self.left == 0
+    }
+}
+
+/// The story of a simulated run: one spine link is down from 100 to 300 ms.
+fn simulate(seed: u64) -> [Vec<Said>; 2] {
+    let shape = LeafSpine { hosts_per_leaf: 1, leaves: 2, spines: 4, ..LeafSpine::default() };
+    let topology = shape.build().expect("a small fabric");
+    let uplink = topology.ports(topology.link(topology.ports(NodeId(0))[0]).to)[1];
+    let config = WorldConfig {
+        transport: transport(),
+        fabric: FabricConfig::default(),
+        handshake: true,
+        place_delay: Duration::ZERO,
+        pcie: None,
+        stack: None,
+        controller: None,
+        jitter: SimSpan::from_picos(1000),
+        nic_packets: 4,
+        bond: false,
+        source_ports: weft_sim::scenario::SourcePorts::Random,
+        reroute_after: None,
+    };
+    let mut world = World::new(topology, config, Seed(seed)).expect("valid");
+    world.network.record = Some(Vec::new());
+    world.add_workload(Box::<Script>::default());
+    let at = |millis| SimTime::EPOCH + Duration::from_millis(millis).into();
+    let uplink = uplink.into();
+    world.set_plan(vec![(at(100), Action::LinkDown(uplink)), (at(300), Action::LinkUp(uplink))]);
+    world.start();
+    assert!(world.run(at(2_000)), "the script finishes");
+    let mut told = [Vec::new(), Vec::new()];
+    for (host, event) in world.network.record.take().expect("asked for") {
+        told[host.index()].push(said(event));
+    }
+    told
+}
+
+/// One end on real packets.
+#[derive(Default)]
+struct End {
+    told: Vec<Said>,
+}
+
+impl Application for End {
+    fn read(&mut self, _: ConnectionId, _: Payload, out: &mut [u8]) {
+        out.fill(0x5a);
+    }
+
+    fn place(&mut self, _: Instant, _: &Placement, bytes: &[u8]) {
+        assert!(bytes.iter().all(|&byte| byte == 0x5a));
+    }
+
+    fn on_event(&mut self, _: &mut Endpoint, _: Instant, event: Event) {
+        self.told.push(said(event));
+    }
+}
+
+/// The two agents of a lab, driven in turns by one thread.
+struct Pair {
+    agents: [Agent; 2],
+    ends: [End; 2],
+}
+
+impl Pair {
+    fn run_until(&mut self, what: &str, done: impl Fn(&[End; 2]) -> bool) {
+        let deadline = self.agents[0].now() + Duration::from_secs(5);
+        while !done(&self.ends) {
+            assert!(self.agents[0].now() < deadline, "{what}: {:?}", counts(&self.ends[0].told));
+            for (agent, end) in self.agents.iter_mut().zip(&mut self.ends) {
+                let _ = agent.turn(end);
+            }
+        }
+    }
+
+    fn send_phase(&mut self, connection: ConnectionId, phase: u32) {
+        let now = self.agents[0].now();
+        for (length, number) in lengths().zip(0..) {
+            let token = u64::from(phase * MESSAGES + number);
+            let message = Message { token, opcode: 0, tag: 0, length };
+            self.agents[0].endpoint().submit(now, connection, message).expect("set up");
+        }
+        let all = ((phase + 1) * MESSAGES) as usize;
+        self.run_until("all sent", |ends| sent(&ends[0].told) == all);
+    }
+}
+
+fn sent(told: &[Said]) -> usize {
+    told.iter().filter(|said| **said == Said::Sent).count()
+}
+
+fn counts(told: &[Said]) -> BTreeMap<&Said, usize> {
+    let mut counts = BTreeMap::new();
+    told.iter().for_each(|said| *counts.entry(said).or_default() += 1);
+    counts
+}
+
+/// The story of a run over kernel routers, in which `path` goes silent.
+fn run_for_real(lab: &mut Lab, path: u16) -> [Vec<Said>; 2] {
+    let paths = lab.fabric().paths();
+    let spine_of = |source_port| {
+        let ports =
+            Flow { source: 0, destination: 1, protocol: UDP, source_port, destination_port: PORT };
+        paths.spine_of(&ports).expect("the hosts hang on two leaves")
+    };
+    let spines = |first: u16| (0..4).map(|path| spine_of(first + path)).collect::<Vec<_>>();
+    let distinct = |first: &u16| (0..4).all(|spine| spines(*first).contains(&spine));
+    let first = (40_000..60_000).step_by(4).find(distinct).expect("one in eleven is");
+    let silent = lab.fabric().links[2 + spine_of(first + path)].name.clone();
+    let agent = |host: usize| {
+        let local = (lab.fabric().address(host), PORT).into();
+        let mut config = AgentConfig::new(local, transport()).accepting();
+        config.sockets.first_source_port = Some(first);
+        let name = lab.fabric().nodes[host].name.clone();
+        lab.enter(&name, || Agent::open(&config)).expect("root").expect("free ports")
+    };
+    let mut pair = Pair { agents: [agent(0), agent(1)], ends: Default::default() };
+    let (now, peer) = (pair.agents[0].now(), pair.agents[1].local());
+    let connection = pair.agents[0].endpoint().connect(now, peer, 0).expect("room for one");
+    pair.run_until("connected", |ends| ends[0].told.contains(&Said::Connected));
+    pair.send_phase(connection, 0);
+    lab.set_black_hole(&silent, true).expect("root");
+    pair.send_phase(connection, 1);
+    pair.run_until("path down", |ends| ends[0].told.contains(&Said::PathDown(path)));
+    lab.set_black_hole(&silent, false).expect("root");
+    pair.run_until("path up", |ends| ends[0].told.contains(&Said::PathUp(path)));
+    pair.send_phase(connection, 2);
+    pair.ends.map(|end| end.told)
+}
+
+/// Orders that do not depend on timing: each kind of event by itself.
+fn by_kind(told: &[Said]) -> BTreeMap<&'static str, Vec<&Said>> {
+    let mut kinds = BTreeMap::<_, Vec<_>>::new();
+    for said in told {
+        let kind = match said {
+            Said::Connected | Said::Accepted { .. } | Said::Closed => "connection",
+            Said::Sent => "sent",
+            Said::Delivered { .. } => "delivered",
+            Said::PathDown(_) | Said::PathUp(_) => "path",
+        };
+        kinds.entry(kind).or_default().push(said);
+    }
+    kinds
+}
+
+#[test]
+fn the_simulator_and_kernel_routers_tell_the_same_story() {
+    // A seed whose four paths take four spines: then the dead link kills exactly one path.
+    let one_path = |told: &[Vec<Said>; 2]| {
+        let down = |said: &&Said| matches!(said, Said::PathDown(_));
+        told[0].iter().filter(down).count() == 1
+    };
+    let simulated = (0..200).map(simulate).find(one_path).expect("one seed in eleven");
+    let path = simulated[0].iter().find_map(|said| match said {
+        Said::PathDown(path) => Some(*path),
+        _ => None,
+    });
+    let path = path.expect("it was looked for");
+    if weft_testkit::lab_is_missing("parity", &[]) {
+        return;
+    }
+    let mut lab = Lab::up(&LabSpec::named(format!("p{}", std::process::id()))).expect("root");
+    let real = run_for_real(&mut lab, path);
+    for host in 0..2 {
+        assert_eq!(by_kind(&simulated[host]), by_kind(&real[host]), "host {host}");
+    }
+}

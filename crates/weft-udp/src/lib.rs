@@ -1,0 +1,90 @@
+//! Weft's transport on real packets: UDP sockets, a clock, and the loop between them and the
+//! engine. What daemons and `libibverbs.so.1` build on; measurements are in `weft-perf`.
+//!
+//! [`Agent`] owns an [`Endpoint`], the sockets it speaks
+//! through and the clock it lives by; an [`Application`] owns the bytes. No privileges are needed.
+//!
+//! A packet's way through this crate: [`turn`](Agent::turn) asks the engine for a packet, lays its
+//! header and payload into the [`sockets::Outbox`], which hands everything of one path to the kernel at
+//! once; on the other side [`sockets::Inbox`] receives a batch, and `turn` gives header by header to the
+//! engine and payload by payload to the application.
+//!
+//! # Example
+//!
+//! Two agents on loopback, one message:
+//!
+//! ```
+//! use weft_udp::{Agent, AgentConfig, Application, Endpoint};
+//! use weft_transport::{ConnectionId, Event, Message, Payload, Placement};
+//! use weft_units::{Duration, Instant};
+//!
+//! const GREETING: &[u8] = b"over every path at once";
+//!
+//! #[derive(Default)]
+//! struct Greeter {
+//!     received: Vec<u8>,
+//!     done: bool,
+//! }
+//!
+//! impl Application for Greeter {
+//!     fn read(&mut self, _: ConnectionId, payload: Payload, out: &mut [u8]) {
+//!         let start = payload.offset as usize;
+//!         out.copy_from_slice(&GREETING[start..start + out.len()]);
+//!     }
+//!
+//!     fn place(&mut self, _: Instant, placement: &Placement, bytes: &[u8]) {
+//!         let start = placement.offset as usize;
+//!         self.received.resize(GREETING.len(), 0);
+//!         self.received[start..start + bytes.len()].copy_from_slice(bytes);
+//!     }
+//!
+//!     fn on_event(&mut self, endpoint: &mut Endpoint, now: Instant, event: Event) {
+//!         match event {
+//!             Event::Connected { connection } => {
+//!                 let length = GREETING.len() as u32;
+//!                 let message = Message { token: 0, opcode: 0, tag: 0, length };
+//!                 endpoint.submit(now, connection, message).expect("it is connected");
+//!             }
+//!             Event::Acked { .. } | Event::Delivered { .. } => self.done = true,
+//!             _ => {}
+//!         }
+//!     }
+//! }
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let config = AgentConfig::new("127.0.0.1:0".parse()?, AgentConfig::ethernet(4));
+//! let mut server = Agent::open(&config.clone().accepting())?;
+//! let mut client = Agent::open(&config)?;
+//! let (to, now) = (server.local(), client.now());
+//! client.endpoint().connect(now, to, 0)?;
+//! let (mut there, mut here) = (Greeter::default(), Greeter::default());
+//! while !(there.done && here.done) && client.now() < now + Duration::from_secs(10) {
+//!     let _ = (client.turn(&mut here), server.turn(&mut there));
+//! }
+//! assert_eq!(there.received, GREETING);
+//! # Ok(())
+//! # }
+//! ```
+#![deny(unsafe_code)]
+
+mod agent;
+mod clock;
+mod delay_line;
+mod encryption;
+mod port;
+mod settings;
+pub mod sockets;
+mod turn;
+pub mod wait;
+
+pub use agent::{Agent, AgentConfig, AgentCounters, OpenError};
+pub use clock::Clock;
+pub use encryption::{
+    EncryptionSettings, KeyLog, cipher_name, describe_encryption, leave_room, parse_cipher,
+};
+pub use port::PortConfig;
+pub use settings::{BaseProfile, SettingError, TransportSettings, read_variables};
+pub use turn::{Application, Turn};
+pub use wait::WaitMode;
+pub use weft_seal::{Mode as EncryptionMode, SealConfig};
+pub use weft_transport::Endpoint;

@@ -1,0 +1,185 @@
+//! The ways of a thread to wait between turns: asleep in the kernel, spinning, or one after the
+//! other.
+
+use std::os::fd::BorrowedFd;
+use std::str::FromStr;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use weft_units::{Duration, Instant};
+
+use crate::Clock;
+
+/// The ways to wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WaitMode {
+    /// Sleep in `ppoll` until a packet or the deadline. Costs a wake-up a packet, and no CPU when
+    /// idle.
+    Block,
+    /// Never sleep. Lowest latency on a core of its own; very slow without one.
+    Poll,
+    /// Spin briefly after work, then sleep. The spin lengthens while it finds work and shrinks to
+    /// zero while it does not, so a starved or idle thread behaves as [`WaitMode::Block`].
+    #[default]
+    Hybrid,
+}
+
+impl WaitMode {
+    /// Every mode.
+    pub const ALL: &[Self] = &[Self::Block, Self::Poll, Self::Hybrid];
+
+    /// Returns its name on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Block => "block",
+            Self::Poll => "poll",
+            Self::Hybrid => "hybrid",
+        }
+    }
+}
+
+impl FromStr for WaitMode {
+    type Err = String;
+    fn from_str(name: &str) -> Result<Self, String> {
+        Self::ALL.iter().copied().find(|mode| mode.name() == name).ok_or_else(|| {
+            let known: Vec<_> = Self::ALL.iter().map(|mode| mode.name()).collect();
+            weft_units::unknown_name("wait mode", name, &known)
+        })
+    }
+}
+
+/// The longest sleep: bounds how late a thread notices that it must stop.
+pub const MAX_SLEEP: Duration = Duration::from_millis(100);
+
+/// The longest spin. A wake-up from `ppoll` costs 5 to 20 us, so a longer spin costs more than it
+/// saves.
+const MAX_SPIN: Duration = Duration::from_micros(50);
+
+/// The shortest spin worth starting.
+const MIN_SPIN: Duration = Duration::from_micros(2);
+
+/// Waits as its mode requires, and adapts the spin by the rule of KVM's halt polling (grow after a
+/// short sleep, shrink after a spin without work).
+#[derive(Debug)]
+pub struct Waiter {
+    mode: WaitMode,
+    clock: Clock,
+    spin: Duration,
+    /// The time since which nothing has happened.
+    idle_since: Option<Instant>,
+    slack_set: bool,
+}
+
+impl Waiter {
+    /// Returns a waiter for the thread that calls it.
+    pub fn new(mode: WaitMode, clock: Clock) -> Self {
+        Self { mode, clock, spin: MIN_SPIN, idle_since: None, slack_set: false }
+    }
+
+    /// Notes that a turn found work: the next wait returns at once.
+    #[inline]
+    pub fn worked(&mut self) {
+        self.idle_since = None;
+    }
+
+    /// Returns when `readable` may have packets, a `writable` has room, or `until` has passed;
+    /// while it spins, earlier.
+    pub fn wait<'a>(
+        &mut self,
+        readable: BorrowedFd<'a>,
+        writable: impl Iterator<Item = BorrowedFd<'a>>,
+        until: Instant,
+    ) {
+        let readable = std::iter::once(PollFd::from_borrowed_fd(readable, PollFlags::IN));
+        let writable = writable.map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::OUT));
+        self.wait_for(readable.chain(writable), until);
+    }
+
+    /// Waits in the same way for two sockets to read from.
+    pub fn wait_for_either(
+        &mut self,
+        first: BorrowedFd<'_>,
+        second: BorrowedFd<'_>,
+        until: Instant,
+    ) {
+        let readable = [first, second];
+        self.wait_for(
+            readable.into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)),
+            until,
+        );
+    }
+
+    fn wait_for<'a>(&mut self, sockets: impl Iterator<Item = PollFd<'a>>, until: Instant) {
+        if self.mode == WaitMode::Poll {
+            std::hint::spin_loop();
+            return;
+        }
+        let now = self.clock.now();
+        if self.mode == WaitMode::Hybrid && self.spins_on(now) {
+            std::hint::spin_loop();
+            return;
+        }
+        let span = until.since(now);
+        if span > Duration::ZERO {
+            self.sleep(sockets, (until != Instant::FAR_FUTURE).then_some(span));
+        }
+        self.learn(self.clock.now().since(now));
+    }
+
+    fn spins_on(&mut self, now: Instant) -> bool {
+        let idle_since = *self.idle_since.get_or_insert(now);
+        now.since(idle_since) < self.spin
+    }
+
+    /// Adapts the spin after a sleep of this length that followed a spin without work.
+    fn learn(&mut self, slept: Duration) {
+        let spun = self.idle_since.take().is_some();
+        if slept < MAX_SPIN {
+            self.spin = (self.spin * 2).max(MIN_SPIN);
+            if self.spin > MAX_SPIN {
+                self.spin = MAX_SPIN;
+            }
+        } else if spun {
+            self.spin = self.spin / 2;
+            if self.spin < MIN_SPIN {
+                self.spin = Duration::ZERO;
+            }
+        }
+    }
+
+    fn sleep<'a>(&mut self, mut sockets: impl Iterator<Item = PollFd<'a>>, span: Option<Duration>) {
+        if !self.slack_set {
+            self.slack_set = true;
+            sharpen_timers();
+        }
+        let Some(first) = sockets.next() else { return };
+        let mut watched: [_; WATCHED] = std::array::from_fn(|_| first.clone());
+        let mut count = 1;
+        for (slot, socket) in watched[1..].iter_mut().zip(sockets) {
+            *slot = socket;
+            count += 1;
+        }
+        // An interrupted or failed poll counts as a short sleep: the caller takes a turn again.
+        let _ = poll(&mut watched[..count], span.map(timespec).as_ref());
+    }
+}
+
+/// Maximum number of sockets watched at once: one or two to read from, and those that are full.
+/// More may be full; the first with room wakes the thread, which then tries all.
+const WATCHED: usize = 8;
+
+/// Reduces the timer slack. Timers of ordinary threads may be 50 us late (prctl(2),
+/// PR_SET_TIMERSLACK), as long as a delayed ACK waits. If the kernel refuses, only the lateness
+/// stays.
+pub fn sharpen_timers() {
+    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+}
+
+/// Converts a duration to the kernel's type.
+pub fn timespec(span: Duration) -> Timespec {
+    let (seconds, nanos) = (span.as_nanos() / 1_000_000_000, span.as_nanos() % 1_000_000_000);
+    Timespec {
+        tv_sec: i64::try_from(seconds).unwrap_or(i64::MAX),
+        tv_nsec: i64::try_from(nanos).expect("below a thousand million"),
+    }
+}

@@ -1,0 +1,63 @@
+//! A peer that forgot everything, over real sockets.
+
+use std::net::SocketAddr;
+
+use weft_transport::{
+    CloseReason, ConnectionId, Endpoint, Event, Message, Payload, Placement, TransportConfig,
+};
+use weft_udp::{Agent, AgentConfig, Application};
+use weft_units::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Keeps what happened; messages are all zeroes and nobody reads them.
+#[derive(Default)]
+struct Log(Vec<Event>);
+
+impl Application for Log {
+    fn read(&mut self, _: ConnectionId, _: Payload, out: &mut [u8]) {
+        out.fill(0);
+    }
+
+    fn place(&mut self, _: Instant, _: &Placement, _: &[u8]) {}
+
+    fn on_event(&mut self, _: &mut Endpoint, _: Instant, event: Event) {
+        self.0.push(event);
+    }
+}
+
+fn agent(local: SocketAddr) -> Agent {
+    let patient =
+        TransportConfig { peer_timeout: Duration::from_secs(60), ..AgentConfig::ethernet(4) };
+    Agent::open(&AgentConfig::new(local, patient).accepting()).unwrap()
+}
+
+/// Has both take turns until `log`, the first one's, satisfies `done`.
+fn until(ends: [&mut Agent; 2], log: &mut Log, done: impl Fn(&Event) -> bool) {
+    let [first, second] = ends;
+    let deadline = first.now() + PATIENCE;
+    while !log.0.iter().any(&done) {
+        assert!(first.now() < deadline, "{:?}", log.0);
+        let _ = first.turn(log);
+        let _ = second.turn(&mut Log::default());
+    }
+}
+
+/// A packet of data does not say where its sender receives, so the answer to one that fits no
+/// connection goes to the socket it left from.
+#[test]
+fn a_peer_that_restarted_says_so() {
+    let mut client = agent("127.0.0.1:0".parse().unwrap());
+    let mut server = agent("127.0.0.1:0".parse().unwrap());
+    let (address, mut log, now) = (server.local(), Log::default(), client.now());
+    let connection = client.endpoint().connect(now, address, 0).unwrap();
+    let connected = |event: &Event| matches!(event, Event::Connected { .. });
+    until([&mut client, &mut server], &mut log, connected);
+
+    drop(server);
+    let mut server = agent(address);
+    let message = Message { token: 1, opcode: 0, tag: 0, length: 100_000 };
+    client.endpoint().submit(now, connection, message).unwrap();
+    let reset = Event::Closed { connection, reason: CloseReason::Reset };
+    until([&mut client, &mut server], &mut log, |event| *event == reset);
+}
