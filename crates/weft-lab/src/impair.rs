@@ -4,11 +4,8 @@
 //! to packets as the sending port put them on the wire. The sending port of a lossy direction splits large segments
 //! first: otherwise one random draw would lose 45 packets at once.
 
-use std::fmt;
-use std::str::FromStr;
-
 use serde::{Deserialize, Serialize};
-use weft_units::{BitRate, ByteCount};
+use weft_units::{BitRate, ByteCount, Loss};
 
 use crate::build::set_segmentation;
 use crate::fabric::{Fabric, Link, Port};
@@ -16,65 +13,6 @@ use crate::namespace::enter;
 use crate::state::LinkState;
 use crate::tool::{NFT, TC};
 use crate::{LabError, LabSpec};
-
-/// A probability in millionths.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
-pub struct Loss(u32);
-
-/// The error for a text that is not a percentage.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{0:?} is not a percentage from 0% to 100% with at most four decimals, such as 1% or 0.05%"
-)]
-pub struct ParseLossError(String);
-
-impl Loss {
-    /// No loss.
-    pub const NONE: Self = Self(0);
-
-    /// Returns the probability in millionths, at most one million.
-    pub const fn millionths(self) -> u32 {
-        self.0
-    }
-}
-
-impl FromStr for Loss {
-    type Err = ParseLossError;
-    fn from_str(text: &str) -> Result<Self, ParseLossError> {
-        let wrong = || ParseLossError(text.to_owned());
-        let percent = text.trim().strip_suffix('%').ok_or_else(wrong)?;
-        let (whole, fraction) = percent.split_once('.').unwrap_or((percent, "0"));
-        let digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
-        if !digits(whole) || !digits(fraction) || fraction.len() > 4 {
-            return Err(wrong());
-        }
-        let whole: u32 = whole.parse().map_err(|_| wrong())?;
-        let fraction: u32 = format!("{fraction:0<4}").parse().map_err(|_| wrong())?;
-        let millionths = whole.checked_mul(10_000).and_then(|all| all.checked_add(fraction));
-        millionths.filter(|&all| all <= 1_000_000).map(Self).ok_or_else(wrong)
-    }
-}
-
-impl fmt::Display for Loss {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let digits = format!("{}.{:04}", self.0 / 10_000, self.0 % 10_000);
-        write!(out, "{}%", digits.trim_end_matches('0').trim_end_matches('.'))
-    }
-}
-
-impl From<Loss> for String {
-    fn from(loss: Loss) -> Self {
-        loss.to_string()
-    }
-}
-
-impl TryFrom<String> for Loss {
-    type Error = ParseLossError;
-    fn try_from(text: String) -> Result<Self, ParseLossError> {
-        text.parse()
-    }
-}
 
 /// The impairment of one direction of a link. The default is a healthy link.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -284,24 +222,6 @@ fn set_rate(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn percentages_read_as_people_write_them_and_read_back() {
-        for (text, millionths) in
-            [("1%", 10_000), ("0.05%", 500), ("100%", 1_000_000), ("0.0001%", 1), ("0%", 0)]
-        {
-            let loss: Loss = text.parse().unwrap();
-            assert_eq!(loss.millionths(), millionths, "{text}");
-            assert_eq!(loss.to_string(), text);
-        }
-    }
-
-    #[test]
-    fn what_is_not_a_percentage_is_refused() {
-        for text in ["1", "101%", "-1%", "%", ".5%", "1.%", "0.00001%", "1e1%", "99999999999%"] {
-            assert!(text.parse::<Loss>().is_err(), "{text:?} passed");
-        }
-    }
 
     #[test]
     fn a_limited_port_marks_what_exceeds_the_backlog_where_it_leaves() {

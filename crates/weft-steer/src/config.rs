@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use weft_guard::TlsFiles;
-use weft_lab::Lab;
 use weft_route::ControllerConfig;
 use weft_units::Duration;
 use weft_wire::sflow;
@@ -116,13 +115,13 @@ impl SteerConfig {
         self.listen.unwrap_or_else(|| SocketAddr::new(management, sflow::PORT))
     }
 
-    /// Returns the routers, those of the lab if one is named.
+    /// Returns the routers that it lists. Those of a lab are read by the caller.
     ///
     /// # Errors
-    /// Returns `Lab` if there is no such lab.
+    /// Returns `UnreadLab` if it names a lab.
     pub fn inventory(&self) -> Result<Inventory, SteerError> {
         match &self.lab {
-            Some(lab) => Ok(Inventory::of_lab(&Lab::open(lab)?)),
+            Some(lab) => Err(SteerError::UnreadLab { lab: lab.clone() }),
             None => Ok(Inventory { routers: self.routers.clone() }),
         }
     }

@@ -69,9 +69,15 @@ pub enum SteerError {
         /// The error of the operating system.
         source: io::Error,
     },
-    /// An error of the lab.
+    /// The routers could not be read from where the caller reads them.
     #[error(transparent)]
-    Lab(#[from] weft_lab::LabError),
+    Inventory(Box<dyn std::error::Error + Send + Sync>),
+    /// A configuration names a lab, and the program that uses it does not read labs.
+    #[error("`lab = {lab:?}`: this program steers the routers of [[router]] only")]
+    UnreadLab {
+        /// The lab.
+        lab: String,
+    },
     /// Tables that do not form a fabric.
     #[error(transparent)]
     Installed(#[from] weft_route::InstalledError),

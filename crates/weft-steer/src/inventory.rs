@@ -1,13 +1,12 @@
 //! The routers, the commands that reach them, and their cables, which tables do not contain.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use weft_lab::{Lab, NodeKind, Routing};
-use weft_route::installed::{Addresses, Cable};
+use weft_route::installed::Cable;
 use weft_units::{BitRate, unknown_name};
 
 use crate::{Refusal, SteerError};
@@ -90,9 +89,6 @@ pub struct PortEntry {
     pub to: Option<Cable>,
 }
 
-/// The rate of a veth pair without a rate limit, as Linux reports it.
-const UNLIMITED: BitRate = BitRate::gbps(10).expect("ten is not zero");
-
 impl Inventory {
     /// Reads an inventory from a TOML file and checks it.
     ///
@@ -150,47 +146,6 @@ impl Inventory {
         Ok(())
     }
 
-    /// Returns the routers of a lab with their cables and with rate limits as speeds.
-    pub fn of_lab(lab: &Lab) -> Self {
-        let fabric = lab.fabric();
-        let mut ports: BTreeMap<usize, Vec<PortEntry>> = BTreeMap::new();
-        for (link, state) in fabric.links.iter().zip(lab.links()) {
-            let ends =
-                [(&link.near, &link.far, &state.forward), (&link.far, &link.near, &state.backward)];
-            for (port, other, impairment) in ends {
-                let node = &fabric.nodes[other.node];
-                let to = match node.kind {
-                    NodeKind::Host => Cable::Host(match other.address6 {
-                        Some(address6) => Addresses::both(other.address, address6),
-                        None => other.address.into(),
-                    }),
-                    _ => Cable::Peer { router: node.name.clone(), port: other.device.clone() },
-                };
-                ports.entry(port.node).or_default().push(PortEntry {
-                    name: port.device.clone(),
-                    speed: Some(impairment.rate.unwrap_or(UNLIMITED)),
-                    to: Some(to),
-                });
-            }
-        }
-        let routers = (fabric.hosts()..fabric.nodes.len()).map(|index| {
-            let node = &fabric.nodes[index];
-            RouterEntry {
-                name: node.name.clone(),
-                reach: ["ip", "netns", "exec", &node.namespace].map(String::from).to_vec(),
-                agent: agent_of(index).into(),
-                // One agent on this machine watches all routers.
-                sources: vec![Ipv4Addr::LOCALHOST.into()],
-                apply: match lab.spec().routing {
-                    Routing::Static => Method::Kernel,
-                    Routing::Frr => Method::Frr { vty_socket: Some(lab.frr_folder(&node.name)) },
-                },
-                ports: ports.remove(&index).unwrap_or_default(),
-            }
-        });
-        Self { routers: routers.collect() }
-    }
-
     /// Returns the router of that name.
     ///
     /// # Errors
@@ -211,11 +166,6 @@ impl RouterEntry {
         let agent = self.sources.is_empty().then_some(self.agent);
         self.sources.iter().copied().chain(agent)
     }
-}
-
-/// Returns the agent address of a lab's router, which is unique in the lab and no host's.
-pub(crate) fn agent_of(node: usize) -> Ipv4Addr {
-    Ipv4Addr::from_bits(0x0aff_0000 + u32::try_from(node).expect("a lab has fewer nodes"))
 }
 
 /// Returns `true` if the name is valid for an interface and is a plain word in a shell.

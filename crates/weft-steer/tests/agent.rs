@@ -12,8 +12,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use common::{is_missing, lab, read};
-use weft_steer::Inventory;
 use weft_steer::agent::{Agent, AgentPlan, Watched};
+use weft_trial::routers_of;
 use weft_wire::sflow::{Datagram, Interface, PORT, Sample, SampledPacket};
 
 /// The sampling rate. `PACKETS` packets are sent, which cross a leaf through one port in and one port out.
@@ -26,7 +26,7 @@ fn what_is_drawn_is_what_was_sent_and_tshark_reads_the_same() {
         return;
     }
     let lab = lab("a", |spec| spec.spines = 1);
-    let inventory = Inventory::of_lab(&lab);
+    let inventory = routers_of(&lab);
     let fabric = read(&inventory);
     let collector = UdpSocket::bind("127.0.0.1:0").unwrap();
     collector.set_nonblocking(true).unwrap();

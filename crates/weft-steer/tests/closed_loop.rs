@@ -16,6 +16,7 @@ use weft_lab::{Direction, Impairment, Lab, Routing};
 use weft_route::{AlarmRules, ControllerConfig, Event, EventKind, Fabric, Flow, LinkId, Stage};
 use weft_steer::agent::{Agent, AgentPlan, Watched};
 use weft_steer::{Daemon, Inventory, SteerConfig};
+use weft_trial::routers_of;
 use weft_units::ByteCount;
 
 /// The rate of a link. Two flows of rate `FLOW` together exceed it; each alone is below three quarters of it.
@@ -156,8 +157,8 @@ fn a_collision_is_seen_explained_moved_and_gone() {
         controller: rules(),
         ..SteerConfig::default()
     };
-    let inventory = Inventory::of_lab(&lab);
-    let mut daemon = Daemon::open(config.clone()).unwrap();
+    let inventory = routers_of(&lab);
+    let mut daemon = Daemon::open(config.clone(), weft_trial::inventory).unwrap();
     let mut agent = Agent::open(agents(&lab, &inventory, &daemon)).unwrap();
     let fabric = read(&inventory);
     let leaf = fabric.find("l0").unwrap();
@@ -199,7 +200,7 @@ fn a_collision_is_seen_explained_moved_and_gone() {
         // A controller that takes over adopts the move and does not repeat it.
         daemon.close().unwrap();
         drop(daemon);
-        let mut second = Daemon::open(config).unwrap();
+        let mut second = Daemon::open(config, weft_trial::inventory).unwrap();
         assert_eq!((kept(&second).id, kept(&second).stage), (it.id, Stage::Kept));
         turn_until(&mut second, Instant::now(), "the lease", |it| {
             it.picture().lock().unwrap().steers

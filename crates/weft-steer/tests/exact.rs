@@ -15,7 +15,8 @@ use common::{
 };
 use weft_lab::{Lab, Routing};
 use weft_route::Flow;
-use weft_steer::{Change, Inventory, Lease};
+use weft_steer::{Change, Lease};
+use weft_trial::routers_of;
 use weft_units::{Rng, Seed};
 
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -32,7 +33,7 @@ fn round(what: &str, lab: &Lab, taps: &Taps, each: usize, protocol: u8, rng: &mu
 }
 
 fn check(what: &str, lab: &Lab, taps: &Taps, flows: &[Flow], send: Send) -> usize {
-    let fabric = read(&Inventory::of_lab(lab));
+    let fabric = read(&routers_of(lab));
     let wrong = mispredicted(lab, taps, &fabric, flows, send);
     assert!(
         wrong.is_empty(),
@@ -90,7 +91,7 @@ fn weight(rng: &mut Rng) -> u64 {
 
 /// Steers random destinations at random leaves to random spines.
 fn steer(lab: &Lab, moves: usize, rng: &mut Rng) -> Vec<(String, Change)> {
-    let (inventory, fabric) = (Inventory::of_lab(lab), lab.fabric());
+    let (inventory, fabric) = (routers_of(lab), lab.fabric());
     let lease = Lease::new(format!("exact/{}", std::process::id()), Duration::from_secs(60));
     let mut made = vec![];
     for _ in 0..moves {
@@ -233,7 +234,7 @@ fn words(moved: &[(String, Change)]) -> String {
 
 /// Undoes moves and checks that nothing remains of them.
 fn undo(lab: &Lab, moved: &[(String, Change)]) {
-    let inventory = Inventory::of_lab(lab);
+    let inventory = routers_of(lab);
     let lease = Lease::new(format!("exact/{}", std::process::id()), Duration::from_secs(60));
     for (name, change) in moved {
         let router = inventory.router(name).unwrap();

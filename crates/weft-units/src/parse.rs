@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::str::FromStr;
 
-use crate::{BitRate, ByteCount, Duration};
+use crate::{BitRate, ByteCount, Duration, Loss};
 
 /// An error of a text that is not a quantity. It names the text and the expected form.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,6 +94,28 @@ impl FromStr for ByteCount {
     }
 }
 
+/// Parses a percentage with at most four decimals into millionths. Returns `None` on a syntax error or overflow.
+fn percentage(text: &str) -> Option<u32> {
+    let percent = text.trim().strip_suffix('%')?;
+    let (whole, fraction) = percent.split_once('.').unwrap_or((percent, "0"));
+    let digits = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+    if !digits(whole) || !digits(fraction) || fraction.len() > 4 {
+        return None;
+    }
+    let fraction: u32 = format!("{fraction:0<4}").parse().ok()?;
+    whole.parse::<u32>().ok()?.checked_mul(10_000)?.checked_add(fraction)
+}
+
+impl FromStr for Loss {
+    type Err = ParseUnitError;
+    fn from_str(text: &str) -> Result<Self, ParseUnitError> {
+        let expected =
+            "a percentage from 0% to 100% with at most four decimals, such as 1% or 0.05%";
+        let loss = percentage(text).and_then(Self::of_million);
+        loss.ok_or_else(|| ParseUnitError { text: text.into(), expected })
+    }
+}
+
 impl fmt::Display for Duration {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         display(self.as_nanos(), DURATIONS, out)
@@ -109,6 +131,14 @@ impl fmt::Display for BitRate {
 impl fmt::Display for ByteCount {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         display(self.0, SIZES, out)
+    }
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (whole, fraction) = (self.millionths() / 10_000, self.millionths() % 10_000);
+        let digits = format!("{whole}.{fraction:04}");
+        write!(out, "{}%", digits.trim_end_matches('0').trim_end_matches('.'))
     }
 }
 
@@ -150,7 +180,7 @@ mod with_serde {
     use serde::de::Error;
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-    use super::{BitRate, ByteCount, Duration, String, ToString};
+    use super::{BitRate, ByteCount, Duration, Loss, String, ToString};
 
     macro_rules! as_text {
         ($($unit:ty),+) => {$(
@@ -166,7 +196,7 @@ mod with_serde {
             }
         )+};
     }
-    as_text!(Duration, BitRate, ByteCount);
+    as_text!(Duration, BitRate, ByteCount, Loss);
 }
 
 #[cfg(test)]
@@ -190,6 +220,24 @@ mod tests {
         }
         for bytes in [0, 1, 1000, 1024, 4096, 2_000_000] {
             assert_eq!(ByteCount(bytes).to_string().parse(), Ok(ByteCount(bytes)));
+        }
+    }
+
+    #[test]
+    fn percentages_read_as_people_write_them_and_read_back() {
+        for (text, millionths) in
+            [("1%", 10_000), ("0.05%", 500), ("100%", 1_000_000), ("0.0001%", 1), ("0%", 0)]
+        {
+            let loss: Loss = text.parse().unwrap();
+            assert_eq!(loss.millionths(), millionths, "{text}");
+            assert_eq!(loss.to_string(), text);
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_percentage_is_refused() {
+        for text in ["1", "101%", "-1%", "%", ".5%", "1.%", "0.00001%", "1e1%", "99999999999%"] {
+            assert!(text.parse::<Loss>().is_err(), "{text:?} passed");
         }
     }
 

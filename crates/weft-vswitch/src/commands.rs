@@ -3,8 +3,7 @@
 use std::net::IpAddr;
 use std::path::Path;
 
-use weft_lab::Loss;
-use weft_units::Seed;
+use weft_units::{Loss, Seed};
 use weft_vpc::{
     AclConfig, Direction, Elsewhere, Limit, Place, PoliciesError, PortConfig, PortId, PortPolicies,
     Switch, Vni,

@@ -13,7 +13,7 @@ use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Uid, geteuid};
 use serde::{Deserialize, Serialize};
-use weft_lab::Loss;
+use weft_units::Loss;
 use weft_vpc::{AclConfig, Limit};
 
 use crate::config::{Config, Destination, Network, Port, Route};

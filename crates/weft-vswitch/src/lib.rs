@@ -53,7 +53,6 @@ mod reload;
 mod routes;
 mod status;
 mod tenants;
-pub mod trial;
 mod underlay;
 mod wait;
 mod worker;

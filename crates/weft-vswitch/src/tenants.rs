@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::{fmt, io};
 
-use weft_lab::Loss;
 use weft_ports::{Port, PortError};
 use weft_trace::pcapng::Direction;
 use weft_udp::Clock;
-use weft_units::{Duration, Instant, Rng, Seed};
+use weft_units::{Duration, Instant, Loss, Rng, Seed};
 use weft_vpc::{Frame, PortId, Reading, Slot, Staging, Tenants, Token, Turn};
 use weft_wire::VirtioNetHeader;
 

@@ -9,8 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use weft_lab::{Direction, Impairment};
+use weft_trial::{Trial, TrialConfig};
 use weft_units::{BitRate, ByteCount};
-use weft_vswitch::trial::{Trial, TrialConfig};
 
 const LIMIT: Duration = Duration::from_secs(60);
 const PORT: u16 = 5001;

@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType, socket_with};
 use weft_seal::PrivateKey;
+use weft_trial::{Trial, TrialConfig};
 use weft_vswitch::Status;
 use weft_vswitch::config::Encryption;
 use weft_vswitch::control::{Answer, Request, send_request};
-use weft_vswitch::trial::{Trial, TrialConfig};
 use weft_wire::{U24, VxlanHeader, VxlanNext};
 
 const LIMIT: Duration = Duration::from_secs(30);

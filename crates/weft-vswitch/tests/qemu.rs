@@ -14,10 +14,10 @@ use std::path::PathBuf;
 
 use machine::{Guest, accept, parts};
 use weft_lab::{Direction, Impairment};
+use weft_trial::{Trial, TrialConfig};
 use weft_units::Seed;
 use weft_vswitch::config::VhostUser;
 use weft_vswitch::control::{Answer, Request, send_request};
-use weft_vswitch::trial::{Trial, TrialConfig};
 
 /// The guest's script: it prints each step on its console.
 const SCRIPT: &str = "\

@@ -11,11 +11,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use weft_lab::{Direction, Impairment, LabSpec};
+use weft_trial::{Trial, TrialConfig};
 use weft_vpc::{AclConfig, Action};
 use weft_vswitch::Status;
 use weft_vswitch::config::{Config, Mac, Route, Row};
 use weft_vswitch::control::{Answer, Request, send_request};
-use weft_vswitch::trial::{Trial, TrialConfig};
 
 const LIMIT: Duration = Duration::from_secs(60);
 

@@ -10,11 +10,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use weft_lab::{Direction, Impairment};
+use weft_trial::{Trial, TrialConfig};
 use weft_units::Seed;
 use weft_vswitch::Status;
 use weft_vswitch::config::VhostUser;
 use weft_vswitch::control::{Answer, Request, send_request};
-use weft_vswitch::trial::{Trial, TrialConfig};
 
 const LIMIT: Duration = Duration::from_secs(60);
 

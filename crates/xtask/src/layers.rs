@@ -4,7 +4,7 @@
 //! Dev-dependencies are not checked: tests may depend on higher layers, shipped code may not.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -21,7 +21,7 @@ struct Layer {
 
 #[rustfmt::skip]
 const LAYERS: &[Layer] = &[
-    Layer { number: 5, name: "products", sans_io: false, crates: &["weft-cli", "weft-demo", "weft-figures", "weft-py", "weft-rdmacm", "weft-verbs", "weft-xrdma-c"] },
+    Layer { number: 5, name: "products", sans_io: false, crates: &["weft-cli", "weft-demo", "weft-figures", "weft-py", "weft-rdmacm", "weft-trial", "weft-verbs", "weft-xrdma-c"] },
     Layer { number: 4, name: "worlds",   sans_io: false, crates: &["weft-lab", "weft-perf", "weft-ports", "weft-sim", "weft-steer", "weft-udp", "weft-vswitch", "weft-xrdma", "weft-comm"] },
     Layer { number: 3, name: "reports",  sans_io: false, crates: &["weft-guard", "weft-report", "weft-stat"] },
     Layer { number: 2, name: "engines",  sans_io: true,  crates: &["weft-coll", "weft-msg", "weft-rnic", "weft-seal", "weft-transport", "weft-vpc", "weft-plan", "weft-route"] },
@@ -33,6 +33,7 @@ const LAYERS: &[Layer] = &[
 const WITHIN_A_LAYER: &[(&str, &str)] = &[
     ("weft-cli", "weft-demo"),
     ("weft-cli", "weft-figures"),
+    ("weft-cli", "weft-trial"),
     ("weft-cli", "weft-verbs"),
     ("weft-coll", "weft-msg"),
     ("weft-coll", "weft-plan"),
@@ -43,15 +44,22 @@ const WITHIN_A_LAYER: &[(&str, &str)] = &[
     ("weft-route", "weft-plan"),
     ("weft-seal", "weft-transport"),
     ("weft-trace", "weft-wire"),
-    ("weft-steer", "weft-lab"),
     ("weft-vpc", "weft-transport"),
-    ("weft-vswitch", "weft-lab"),
     ("weft-vswitch", "weft-ports"),
     ("weft-vswitch", "weft-udp"),
 ];
 
 /// The crates that never ship. They may depend on all crates; shipped crates may not depend on them.
 const DEVELOPMENT: &[&str] = &["weft-testkit", "xtask"];
+
+/// The daemons and libraries that run on hosts. They may not depend on [`MEASUREMENT`], not even through other crates.
+#[rustfmt::skip]
+const ON_HOSTS: &[&str] = &[
+    "weft-comm", "weft-ports", "weft-rdmacm", "weft-steer", "weft-udp", "weft-verbs", "weft-vswitch", "weft-xrdma", "weft-xrdma-c",
+];
+
+/// The crates that build fabrics, load them and simulate them.
+const MEASUREMENT: &[&str] = &["weft-lab", "weft-perf", "weft-sim", "weft-testkit"];
 
 /// The lines of lib.rs that exclude std; each crate has one. The second is for crates whose file writers are behind a
 /// feature.
@@ -72,6 +80,7 @@ enum Violation {
     PointsUp { from: String, to: String },
     Sideways { from: String, to: String },
     ShipsDevelopment { from: String, to: String },
+    MeasurementOnHost { from: String, to: String },
     AttributeMissing { file: PathBuf, attribute: &'static str },
 }
 
@@ -109,7 +118,9 @@ pub(crate) fn metadata(root: &Path) -> Result<Metadata> {
 pub(crate) fn check(root: &Path) -> Result<()> {
     let metadata = metadata(root)?;
     let packages = metadata.workspace_packages();
-    let mut violations = arrows(&graph(&packages));
+    let graph = graph(&packages);
+    let mut violations = arrows(&graph);
+    violations.extend(measurement_on_hosts(&graph));
     for package in &packages {
         violations.extend(attributes(package)?);
     }
@@ -173,6 +184,31 @@ fn arrow(from: &str, from_layer: u8, to: &str) -> Option<Violation> {
     }
 }
 
+/// Returns the crates of hosts that depend on a crate of measurement, directly or through others.
+fn measurement_on_hosts(graph: &Graph) -> Vec<Violation> {
+    let on_host = |from: &&str| {
+        let of_measurement = |to: &String| MEASUREMENT.contains(&to.as_str());
+        let found = dependencies(graph, from).into_iter().filter(of_measurement);
+        found
+            .map(|to| Violation::MeasurementOnHost { from: (*from).into(), to })
+            .collect::<Vec<_>>()
+    };
+    ON_HOSTS.iter().flat_map(on_host).collect()
+}
+
+/// Returns the crates that a crate ships with, directly or through others.
+fn dependencies(graph: &Graph, from: &str) -> BTreeSet<String> {
+    let (mut found, mut unread) = (BTreeSet::new(), vec![from.to_owned()]);
+    while let Some(name) = unread.pop() {
+        for to in graph.get(&name).into_iter().flatten() {
+            if found.insert(to.clone()) {
+                unread.push(to.clone());
+            }
+        }
+    }
+    found
+}
+
 /// Returns the attributes that the lib.rs of a sans-IO crate lacks.
 fn attributes(package: &Package) -> Result<Vec<Violation>> {
     let sans_io = layer_of(&package.name).is_some_and(|layer| layer.sans_io);
@@ -213,6 +249,12 @@ impl fmt::Display for Violation {
             ),
             Self::ShipsDevelopment { from, to } => {
                 write!(f, "{from} ships {to}: make it a dev-dependency")
+            }
+            Self::MeasurementOnHost { from, to } => {
+                write!(
+                    f,
+                    "{from} runs on hosts and ships {to}: leave labs, load and simulation to the caller"
+                )
             }
             Self::AttributeMissing { file, attribute } => {
                 write!(f, "{} lacks the line {attribute}", file.display())

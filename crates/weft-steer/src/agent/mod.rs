@@ -12,6 +12,7 @@
 
 mod capture;
 mod interfaces;
+mod namespace;
 mod report;
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -22,6 +23,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use self::capture::Capture;
 use self::interfaces::Interfaces;
+use self::namespace::enter;
 use self::report::Reporter;
 use crate::SteerError;
 
@@ -91,8 +93,7 @@ impl Agent {
     /// Opens the sockets of the plan. Sampling starts at once.
     ///
     /// # Errors
-    /// Returns `Lab` if a namespace cannot be entered, `Io` if the kernel refuses a socket: sampling needs
-    /// `CAP_NET_RAW`.
+    /// Returns `Io` if a namespace cannot be entered or the kernel refuses a socket: sampling needs `CAP_NET_RAW`.
     pub fn open(plan: AgentPlan) -> Result<Self, SteerError> {
         let routers = plan.routers.iter().map(|watched| {
             let open = || -> Result<Router, SteerError> {
@@ -103,7 +104,7 @@ impl Agent {
                 })
             };
             match &watched.namespace {
-                Some(name) => weft_lab::enter(name, open)?,
+                Some(name) => enter(name, open)?,
                 None => open(),
             }
         });
@@ -128,7 +129,7 @@ impl Agent {
     /// Runs until `stop` returns `true`; it is called at least ten times per second.
     ///
     /// # Errors
-    /// Returns `Io` if a socket fails, `Lab` if a namespace is gone.
+    /// Returns `Io` if a socket fails or a namespace is gone.
     pub fn run(&mut self, stop: impl Fn() -> bool) -> Result<(), SteerError> {
         while !stop() {
             self.turn()?;
@@ -189,7 +190,7 @@ impl Agent {
     fn send_counters(&mut self) -> Result<(), SteerError> {
         for (router, watched) in self.routers.iter_mut().zip(&self.plan.routers) {
             let interfaces = match &watched.namespace {
-                Some(name) => weft_lab::enter(name, Interfaces::read)??,
+                Some(name) => enter(name, Interfaces::read)??,
                 None => Interfaces::read()?,
             };
             router.interfaces = interfaces;

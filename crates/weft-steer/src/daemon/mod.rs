@@ -35,10 +35,14 @@ pub use self::picture::{JobView, LinkView, MoveView, NodeView, RefusedView, View
 use self::worker::{Done, Job, Outcome, Worker};
 use crate::{Change, Collector, Inventory, Lease, SteerConfig, SteerError};
 
+/// A function that returns the routers of a configuration.
+pub type ReadInventory = fn(&SteerConfig) -> Result<Inventory, SteerError>;
+
 /// A running controller.
 #[derive(Debug)]
 pub struct Daemon {
     config: SteerConfig,
+    read_inventory: ReadInventory,
     inventory: Inventory,
     socket: UdpSocket,
     collector: Collector,
@@ -97,12 +101,14 @@ const PICTURE_INTERVAL: Duration = Duration::from_millis(250);
 
 impl Daemon {
     /// Reads all tables, restores the saved state, and listens. Nothing is steered before the lease is acquired, in the
-    /// first turns.
+    /// first turns. `read_inventory` returns the routers, now and whenever one has other ports than before:
+    /// [`SteerConfig::inventory`], or a function that also reads them elsewhere.
     ///
     /// # Errors
-    /// Returns `Io` if it cannot listen, the error of reading the tables, or `Installed` if they do not form a fabric.
-    pub fn open(config: SteerConfig) -> Result<Self, SteerError> {
-        let inventory = config.inventory()?;
+    /// Returns the error of `read_inventory`, `Io` if it cannot listen, the error of reading the tables, or `Installed`
+    /// if they do not form a fabric.
+    pub fn open(config: SteerConfig, read_inventory: ReadInventory) -> Result<Self, SteerError> {
+        let inventory = read_inventory(&config)?;
         let fabric = Fabric::new(inventory.read_tables()?)?;
         let socket = intake::open(config.listen(), config.interface.as_deref())?;
         intake::warn_if_unreachable(&config, &inventory);
@@ -124,6 +130,7 @@ impl Daemon {
             next_read: now + config.read_every,
             next_picture: now,
             config,
+            read_inventory,
             inventory,
             socket,
             controller,
@@ -300,7 +307,7 @@ impl Daemon {
     /// Reads the whole fabric again because a router has other ports than before. If the result is no fabric, the last
     /// one stays.
     fn read_fabric(&mut self, now: Instant) {
-        let inventory = self.config.inventory();
+        let inventory = (self.read_inventory)(&self.config);
         let read = inventory.and_then(|inventory| {
             let installed: Installed = inventory.read_tables()?;
             Ok((inventory, Fabric::new(installed)?))

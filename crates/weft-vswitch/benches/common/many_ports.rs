@@ -4,11 +4,11 @@ use std::net::IpAddr;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use weft_trial::{Trial, TrialConfig};
 use weft_vpc::PortPolicies;
 use weft_vswitch::Status;
 use weft_vswitch::config::{Encryption, Mac, Port, Route, Tap};
 use weft_vswitch::control::{Answer, Request, send_request};
-use weft_vswitch::trial::{Trial, TrialConfig};
 use weft_wire::MacAddr;
 
 use super::packet::{self, PacketSocket};

@@ -11,8 +11,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use weft_lab::{Direction, Impairment, LabSpec};
+use weft_trial::{Trial, TrialConfig};
 use weft_vswitch::config::Encryption;
-use weft_vswitch::trial::{Trial, TrialConfig};
 
 /// A way to carry tenants' TCP between two hosts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

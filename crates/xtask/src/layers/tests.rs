@@ -65,6 +65,29 @@ fn what_ships_does_not_depend_on_the_test_kit() {
 }
 
 #[test]
+fn what_runs_on_hosts_ships_no_lab_and_no_load() {
+    let graph = graph_of(&[
+        ("weft-vswitch", &["weft-udp", "weft-ports"]),
+        ("weft-udp", &["weft-transport"]),
+        ("weft-trial", &["weft-lab", "weft-vswitch"]),
+        ("weft-cli", &["weft-perf", "weft-sim", "weft-trial", "weft-verbs"]),
+    ]);
+    assert_eq!(measurement_on_hosts(&graph), []);
+    // Through another crate too.
+    let graph = graph_of(&[
+        ("weft-steer", &["weft-lab", "weft-route"]),
+        ("weft-verbs", &["weft-stage"]),
+        ("weft-stage", &["weft-perf"]),
+    ]);
+    let ships =
+        |from: &str, to: &str| Violation::MeasurementOnHost { from: from.into(), to: to.into() };
+    let found = measurement_on_hosts(&graph);
+    assert_eq!(found, [ships("weft-steer", "weft-lab"), ships("weft-verbs", "weft-perf")]);
+    let text = "weft-steer runs on hosts and ships weft-lab: leave labs, load and simulation to the caller";
+    assert_eq!(found[0].to_string(), text);
+}
+
+#[test]
 fn an_engine_that_lets_std_or_unsafe_in_is_reported() {
     let file = Path::new("crates/weft-msg/src/lib.rs");
     let missing = |source: &str| {
@@ -90,6 +113,9 @@ fn every_crate_is_in_one_layer_and_every_drawn_arrow_stays_in_one() {
     names.sort_unstable();
     names.dedup();
     assert_eq!(names.len(), count, "a crate is listed twice");
+    for name in ON_HOSTS.iter().chain(MEASUREMENT).filter(|name| !DEVELOPMENT.contains(name)) {
+        assert!(layer_of(name).is_some(), "{name} is in no layer");
+    }
     for (from, to) in WITHIN_A_LAYER {
         let number = |name| layer_of(name).expect("a crate of the table").number;
         assert_eq!(number(from), number(to), "{from} -> {to}");

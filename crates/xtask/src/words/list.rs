@@ -80,6 +80,7 @@ pub(super) const CHECKED: &[&str] = &[
     "weft-topo",
     "weft-trace",
     "weft-transport",
+    "weft-trial",
     "weft-udp",
     "weft-units",
     "weft-verbs",

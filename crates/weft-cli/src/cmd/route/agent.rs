@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use anyhow::{Result, bail};
 use serde_json::json;
 use weft_lab::Lab;
-use weft_steer::Inventory;
 use weft_steer::agent::{Agent as Sampler, AgentPlan, Watched};
+use weft_trial::routers_of;
 use weft_units::Duration;
 
 use crate::interrupt::until_interrupted;
@@ -79,7 +79,7 @@ pub(super) fn run(arguments: &Agent, output: Output) -> Result<ExitCode> {
 }
 
 fn of_lab(lab: &Lab) -> Result<Vec<Watched>> {
-    let watched = Inventory::of_lab(lab).routers.into_iter().map(|router| {
+    let watched = routers_of(lab).routers.into_iter().map(|router| {
         let namespace = Some(lab.fabric().node(&router.name)?.namespace.clone());
         Ok(Watched { address: router.agent, namespace })
     });

@@ -74,7 +74,7 @@ pub(super) fn run(arguments: Serve, output: Output) -> Result<ExitCode> {
     let access = access.with_max_body(orders::MAX_TABLE);
     let scheme = access.scheme();
     log::start(arguments.log_json);
-    let mut daemon = Daemon::open(config)?;
+    let mut daemon = Daemon::open(config, weft_trial::inventory)?;
     let page = serve_page(arguments.page, access, daemon.picture(), daemon.door())?;
     let stop = until_interrupted()?;
     let listening = daemon.listening()?;

@@ -7,6 +7,7 @@ use anyhow::{Context, Result, bail};
 use weft_lab::Lab;
 use weft_route::{Fabric, Installed};
 use weft_steer::{Inventory, SteerConfig};
+use weft_trial::routers_of;
 
 /// A source of tables, one of three.
 #[derive(Debug, clap::Args)]
@@ -26,8 +27,8 @@ impl Source {
     /// Returns the routers, if the source has running ones.
     pub(super) fn inventory(&self) -> Result<Inventory> {
         match (&self.lab, &self.config) {
-            (Some(lab), _) => Ok(Inventory::of_lab(&Lab::open(lab)?)),
-            (None, Some(config)) => Ok(SteerConfig::read(config)?.inventory()?),
+            (Some(lab), _) => Ok(routers_of(&Lab::open(lab)?)),
+            (None, Some(config)) => Ok(weft_trial::inventory(&SteerConfig::read(config)?)?),
             (None, None) => bail!("which routers? --lab NAME or --config FILE"),
         }
     }

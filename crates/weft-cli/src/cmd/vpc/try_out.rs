@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::json;
 use weft_lab::{Direction, Impairment, LabSpec, Loss};
-use weft_vswitch::trial::{Trial, TrialConfig};
+use weft_trial::{Trial, TrialConfig};
 
 use crate::interrupt::until_interrupted;
 use weft_report::terminal::Output;

@@ -14,10 +14,9 @@ use weft_udp::Clock;
 use weft_udp::sockets::SocketError;
 use weft_units::Duration;
 use weft_vpc::{Policies, PortPolicies};
+use weft_vswitch::config::{Config, Host, Mac, Network, Port, Route, Tap};
+use weft_vswitch::{Daemon, OpenError};
 use weft_wire::MacAddr;
-
-use crate::config::{Config, Host, Mac, Network, Port, Route, Tap};
-use crate::{Daemon, OpenError};
 
 /// The parts of a trial.
 #[derive(Clone, Debug)]

@@ -1,0 +1,20 @@
+//! The probability of a loss.
+
+/// A probability in millionths, written as a percentage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Loss(u32);
+
+impl Loss {
+    /// No loss.
+    pub const NONE: Self = Self(0);
+
+    /// Returns a probability of this many millionths; `None` above a million.
+    pub const fn of_million(millionths: u32) -> Option<Self> {
+        if millionths <= 1_000_000 { Some(Self(millionths)) } else { None }
+    }
+
+    /// Returns the probability in millionths, at most one million.
+    pub const fn millionths(self) -> u32 {
+        self.0
+    }
+}
