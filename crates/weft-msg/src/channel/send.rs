@@ -178,7 +178,9 @@ impl Channel {
         self.probing = true;
         self.stats.probes += 1;
         if self.stream.sending == Carrier::Stream {
-            return self.send_control(now, shared, FrameKind::Nop);
+            self.send_control(now, shared, FrameKind::Nop)?;
+            // It may have taken the last place of the window that is not reserved.
+            return self.nop_if_stuck(now, shared);
         }
         let id = shared.work_id(WorkId::Probe);
         let posted = shared.verbs.post_send(now, self.qp, id, Work::Probe, true);
