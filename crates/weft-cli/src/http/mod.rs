@@ -164,10 +164,18 @@ async fn serve_one(
     handler: Handler,
 ) {
     let service = service_fn(|request| answer(request, ends, &access, Arc::clone(&handler)));
+    // A client that closes the connection early gets no more.
+    let _ = http1().serve_connection(TokioIo::new(stream), service).await;
+}
+
+/// Returns the parameters of every connection.
+fn http1() -> hyper::server::conn::http1::Builder {
     let mut server = hyper::server::conn::http1::Builder::new();
     server.timer(TokioTimer::new()).header_read_timeout(HEADERS_IN);
-    // A client that closes the connection early gets no more.
-    let _ = server.serve_connection(TokioIo::new(stream), service).await;
+    // With vectored writes, hyper 1.12 takes the next request while the response to the one before waits for a client that reads
+    // slowly: it may then wait for ever, even after the client has gone, or write its answer to a bad request into that response.
+    server.writev(false);
+    server
 }
 
 /// Answers a client that sends HTTP to a server with TLS.

@@ -33,7 +33,7 @@ thread_local! {
 /// Returns `true` if the server carried out a request.
 ///
 /// # Panics
-/// If the server panics, a read or an order is carried out that must not be, or the response is malformed.
+/// If the server panics or does not end, a read or an order is carried out that must not be, or the response is malformed.
 pub fn http(bytes: &[u8]) -> bool {
     let (&how, bytes) = bytes.split_first().unwrap_or((&0, &[]));
     let sent = &with_token(bytes)[..];
@@ -57,7 +57,10 @@ pub fn http(bytes: &[u8]) -> bool {
         })
     };
     let conversation = converse(sent, ends, Arc::new(access), handler);
-    let answers = RUNTIME.with_borrow(|runtime| runtime.block_on(conversation));
+    let answers = RUNTIME.with_borrow(|runtime| {
+        runtime.block_on(async { tokio::time::timeout(HEADERS_IN, conversation).await })
+    });
+    let answers = answers.expect("a server ends after a client that sends nothing more");
     let asked = core::mem::take(&mut *asked.lock().expect("nobody panics"));
     for it in &asked {
         let may_read = !is_far || anyone_may_read || it.has_token;
@@ -98,9 +101,7 @@ async fn converse(sent: &[u8], ends: Ends, access: Arc<Access>, handler: Handler
         async move { answer(request, ends, &access, handler).await }
     });
     let serving = tokio::spawn(async move {
-        let mut builder = hyper::server::conn::http1::Builder::new();
-        builder.timer(TokioTimer::new()).header_read_timeout(HEADERS_IN);
-        let _ = builder.serve_connection(TokioIo::new(server), service).await;
+        let _ = http1().serve_connection(TokioIo::new(server), service).await;
     });
     let mut answers = vec![];
     client.write_all(sent).await.expect("there is room");
