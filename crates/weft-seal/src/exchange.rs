@@ -18,7 +18,7 @@ use crate::{PresharedKey, PrivateKey, PublicKey};
 /// Bytes of a set-up header and its terms.
 const SETUP_LEN: usize = SetupHeader::LEN + SetupParameters::LEN;
 
-/// Maximum bytes of a Noise message of this pattern without its payload: an ephemeral key, an
+/// Bytes of a Noise message of this pattern without its payload: an ephemeral key, an
 /// identity with its tag, and the payload's tag.
 const MESSAGE_LEN: usize = 32 + (32 + 16) + 16;
 
@@ -79,12 +79,9 @@ impl Initiator {
 
     /// Reads the accept's extension.
     pub(crate) fn finish(&mut self, accept: &SetupHeader, rest: &[u8]) -> Result<Agreed, Failed> {
-        let (_, message, _) = ExchangeHeader::parse(rest).map_err(|_| Failed)?;
+        let message = message::<{ 1 + SETUP_LEN }>(rest)?;
         if self.read.is_none() {
-            let mut payload = [0; 1 + SETUP_LEN];
-            if read(&mut self.noise, rest, &mut payload)? != payload.len() {
-                return Err(Failed);
-            }
+            let payload = read(&mut self.noise, message)?;
             self.read = Some((message.into(), payload));
         }
         let (known, [cipher, bound @ ..]) = self.read.as_ref().expect("read just now, or before");
@@ -103,12 +100,12 @@ impl Responder {
         request: &SetupHeader,
         rest: &[u8],
     ) -> Result<Self, Failed> {
-        let mut noise = begin(own, random.draw(), request, |builder| builder.build_responder());
-        let mut payload = [0; 1];
-        if read(&mut noise, rest, &mut payload)? != 1 {
-            return Err(Failed);
-        }
-        let cipher = cipher_of(payload[0])?;
+        let drawn = random.draw();
+        // Bytes without the form of a message cost the sender nothing, and this end no key either.
+        let message = message::<1>(rest)?;
+        let mut noise = begin(own, drawn, request, |builder| builder.build_responder());
+        let [number] = read(&mut noise, message)?;
+        let cipher = cipher_of(number)?;
         Ok(Self { noise, cipher })
     }
 
@@ -166,17 +163,21 @@ fn write(noise: &mut HandshakeState, payload: &[u8]) -> Box<[u8]> {
     out.into_boxed_slice()
 }
 
-/// Reads a message and returns its payload's length. A message that is not authentic leaves the
-/// state unchanged.
-fn read(noise: &mut HandshakeState, rest: &[u8], payload: &mut [u8]) -> Result<usize, Failed> {
+/// Returns the message in an extension, whose payload has `LEN` bytes.
+fn message<const LEN: usize>(rest: &[u8]) -> Result<&[u8], Failed> {
     let (header, message, _) = ExchangeHeader::parse(rest).map_err(|_| Failed)?;
-    // The length is checked first: the library treats a short buffer as an error of its caller.
-    if header.protocol != ExchangeHeader::NOISE_IX_PSK0
-        || message.len() > MESSAGE_LEN + payload.len()
-    {
-        return Err(Failed);
+    let is_one =
+        header.protocol == ExchangeHeader::NOISE_IX_PSK0 && message.len() == MESSAGE_LEN + LEN;
+    is_one.then_some(message).ok_or(Failed)
+}
+
+/// Reads a message and returns its payload. A message that is not authentic leaves the state unchanged.
+fn read<const LEN: usize>(noise: &mut HandshakeState, message: &[u8]) -> Result<[u8; LEN], Failed> {
+    let mut payload = [0; LEN];
+    match noise.read_message(message, &mut payload) {
+        Ok(len) if len == LEN => Ok(payload),
+        _ => Err(Failed),
     }
-    noise.read_message(message, payload).map_err(|_| Failed)
 }
 
 fn agree(noise: &mut HandshakeState, cipher: u8) -> Result<Agreed, Failed> {
