@@ -325,13 +325,11 @@ pub fn place(at: &BTreeMap<String, String>) -> String {
 
 impl Measure {
     fn read(&self, report: &Value) -> Result<f64, ExperimentError> {
-        let step = |value: &Value, part: &str| match value {
-            Value::Array(items) => items.get(part.parse::<usize>().ok()?).cloned(),
-            other => other.get(part).cloned(),
-        };
-        let found =
-            self.value.split('.').try_fold(report.clone(), |value, part| step(&value, part));
-        let number = found.and_then(|value| value.as_f64()).ok_or_else(|| self.missing())?;
+        let found = self.value.split('.').try_fold(report, |value, part| match value {
+            Value::Array(items) => items.get(part.parse::<usize>().ok()?),
+            other => other.get(part),
+        });
+        let number = found.and_then(Value::as_f64).ok_or_else(|| self.missing())?;
         Ok(number * self.scale)
     }
 
