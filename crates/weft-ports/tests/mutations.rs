@@ -2,6 +2,8 @@
 
 use weft_units::{Rng, Seed};
 
+#[path = "../../weft-units/tests/inputs/mod.rs"]
+mod inputs;
 mod properties;
 
 /// Returns 4 KiB of memory with descriptors, most of them valid.
@@ -82,4 +84,11 @@ fn no_front_end_stops_the_process() {
         up += u64::from(outcome.unwrap_or_else(|_| panic!("seed {seed}")));
     }
     assert!(up > 500, "only {up} front ends had a device");
+}
+
+#[test]
+fn every_front_end_of_the_corpus_has_a_device() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR"));
+    let corpus = inputs::corpus(&folder.join("tests/golden/front_end.corpus"));
+    assert!(corpus.len() > 2 && corpus.iter().all(|script| properties::front_end(script)));
 }

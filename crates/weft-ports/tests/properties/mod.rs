@@ -5,13 +5,16 @@
 use std::fs::File;
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-use weft_ports::{ChainError, Descriptors, Port, Purpose, Role, VhostConfig, VhostPort, walk};
+use weft_ports::{
+    ChainError, Descriptors, Port, PortError, Purpose, Role, VhostConfig, VhostPort, walk,
+};
 use weft_units::Instant;
 use weft_vpc::{Staging, Turn};
 
@@ -95,46 +98,68 @@ thread_local! {
     static MEETING: Meeting = Meeting::new();
 }
 
+/// Maximum number of frames taken from the guest after a request.
+const TAKEN: usize = 4;
+
+/// First bytes from this on write to the guest's memory; those below are requests.
+const WRITE: u8 = 225;
+
 /// Runs a front end that sends the requests in the bytes: of each eight bytes one is the request, one selects its
-/// attachments, and the others are numbers for its body. Returns `true` if its device was ever up.
+/// attachments, and the others are numbers for its body; or they are a write to the guest's memory. Returns `true` if its
+/// device was ever up.
 ///
 /// # Panics
 /// If the port panics.
 pub fn front_end(bytes: &[u8]) -> bool {
-    MEETING.with(|meeting| {
-        // A port that disconnected its front end reconnects: a connection of the previous input may still wait.
-        while meeting.accept().is_some() {}
-        converse(meeting, bytes)
-    })
+    MEETING.with(|meeting| converse(meeting, bytes))
 }
 
 fn converse(meeting: &Meeting, bytes: &[u8]) -> bool {
-    let config = VhostConfig { role: Role::Connect, ..VhostConfig::at(&meeting.path) };
+    let config = VhostConfig { role: Role::Connect, window: 8, ..VhostConfig::at(&meeting.path) };
     let mut port = VhostPort::open(&config).unwrap();
     port.service(Instant::EPOCH).unwrap();
     let mut stream = meeting.accept().unwrap();
     let memory = File::from(memfd_create("guest", MemfdFlags::CLOEXEC).unwrap());
     ftruncate(&memory, 1 << 16).unwrap();
     let event = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
-    let mut was_up = false;
+    let (mut was_up, mut is_sound) = (false, true);
     for script in bytes.chunks_exact(8) {
-        send_request(&stream, script, &memory, &event);
-        let _ = port.service(Instant::EPOCH);
-        // A port that disconnected reconnects.
-        if let Some(again) = meeting.accept() {
+        match script {
+            &[first, _, high, low, ref written @ ..] if first >= WRITE => {
+                let offset = u64::from(u16::from_be_bytes([high, low])) & !3;
+                memory.write_all_at(written, offset).unwrap();
+            }
+            _ => send_request(&stream, script, &memory, &event),
+        }
+        let served = port.service(Instant::EPOCH);
+        // A port that disconnected, which is an error, has reconnected in the call after it.
+        if let Some(again) = (!is_sound).then(|| meeting.accept()).flatten() {
             stream = again;
         }
         was_up |= port.is_up();
-        while let Ok(Some(sent)) = port.take(Instant::EPOCH) {
-            let _ = port.read(sent.token, 0, &mut [0; 100], weft_vpc::Reading::Retransmission);
-        }
-        if let Some(slot) = port.claim(u32::from(script[7]) * 100, Turn::Next, Staging::InPlace) {
-            let _ = port.place(slot, 0, &[1; 100]);
-            port.complete(slot);
-        }
-        let _ = port.flush();
+        is_sound = carry(&mut port, script).is_ok() && served.is_ok();
     }
+    drop(port);
+    // A connection after the last request would be the next input's first.
+    while !is_sound && meeting.accept().is_some() {}
     was_up
+}
+
+/// Takes frames from the guest and gives it one.
+fn carry(port: &mut VhostPort, script: &[u8]) -> Result<(), PortError> {
+    let taken = (0..TAKEN).try_for_each(|_| {
+        let Some(sent) = port.take(Instant::EPOCH)? else { return Ok(()) };
+        let _ = port.read(sent.token, 0, &mut [0; 100], weft_vpc::Reading::Retransmission);
+        if script[6] & 1 == 0 {
+            port.release(sent.token);
+        }
+        Ok(())
+    });
+    if let Some(slot) = port.claim(u32::from(script[7]) * 100, Turn::Next, Staging::InPlace) {
+        let _ = port.place(slot, 0, &[1; 100]);
+        port.complete(slot);
+    }
+    port.flush().and(taken)
 }
 
 /// Sends one request.
