@@ -2,9 +2,31 @@
 
 use std::path::Path;
 
+use weft_sim::experiment::{Experiment, Source};
+
 #[path = "../../weft-units/tests/garble/mod.rs"]
 mod garble;
 mod properties;
+
+/// The small experiments are evaluated to their claims, which is as far as the fuzz target goes.
+#[test]
+fn a_small_experiment_has_all_its_parts() {
+    for text in golden("tests/golden/experiment") {
+        let experiment = Experiment::parse(&String::from_utf8(text).unwrap()).unwrap();
+        let points = experiment.points().unwrap();
+        let report = serde_json::json!({ "mean": 3, "list": [{ "p99": 0.5 }] });
+        let reports = [report.clone(), report];
+        let rows = points.iter().map(|point| experiment.measure(point, &reports).unwrap());
+        match experiment.source() {
+            Source::Simulated => {
+                let claims = experiment.evaluate(rows.collect()).unwrap().claims;
+                assert_eq!((points.len(), claims.len()), (4, 2));
+            }
+            Source::Bench(_) => assert_eq!(experiment.claims.len(), 2),
+            Source::Missing(_) => assert!(experiment.measures.is_empty()),
+        }
+    }
+}
 
 fn golden(folder: &str) -> Vec<Vec<u8>> {
     garble::files(&Path::new(env!("CARGO_MANIFEST_DIR")).join(folder))
@@ -34,7 +56,10 @@ fn no_garbled_distribution_of_sizes_breaks_a_promise() {
 
 #[test]
 fn no_garbled_experiment_breaks_a_promise() {
-    let taken = garble::survive(&golden("../../experiments"), 5_000, properties::experiment);
+    let small = golden("tests/golden/experiment");
+    assert!(small.iter().all(|text| properties::experiment(text)));
+    let good = [small, golden("../../experiments")].concat();
+    let taken = garble::survive(&good, 5_000, properties::experiment);
     assert!(taken > 100, "only {taken} were experiments: the garbling is too wild");
 }
 

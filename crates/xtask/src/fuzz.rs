@@ -37,7 +37,7 @@ const SEEDS: &[(&[&str], &str)] = &[
     (&["scenario"], "crates/weft-sim/tests/golden/scenario"),
     (&["flows"], "crates/weft-sim/tests/golden/flows"),
     (&["sizes"], "crates/weft-sim/tests/golden/sizes"),
-    (&["experiment"], "experiments"),
+    (&["experiment"], "crates/weft-sim/tests/golden/experiment"),
     (&["nccl"], "crates/weft-plan/tests/golden/nccl"),
     (&["cluster"], "crates/weft-plan/tests/golden/cluster"),
     (&["port_table"], "crates/weft-plan/tests/golden/ports"),
@@ -53,6 +53,7 @@ const SEEDS: &[(&[&str], &str)] = &[
     (&["same_host_writer"], "crates/weft-verbs/tests/golden/same_host_writer.corpus"),
     (&["same_host_leases"], "crates/weft-verbs/tests/golden/same_host_leases.corpus"),
     (&["greeting"], "crates/weft-verbs/tests/golden/greeting.corpus"),
+    (&["front_end"], "crates/weft-ports/tests/golden/front_end.corpus"),
     (&["rdmacm_message"], "crates/weft-rdmacm/tests/golden/rdmacm_message.corpus"),
     (&["rdmacm"], "crates/weft-rdmacm/tests/golden/rdmacm.corpus"),
     (&["messages"], "crates/weft-msg/tests/golden/messages.corpus"),
@@ -87,6 +88,9 @@ const MAX_LENGTHS: &[(&str, u32)] = &[
     ("same_host_writer", 128),
     ("same_host_leases", 256),
     ("front_end", 256),
+    ("experiment", 1536),
+    ("scenario", 1536),
+    ("installed", 1536),
 ];
 
 /// The seconds after which a running input counts as a hang.
@@ -115,7 +119,8 @@ pub(crate) fn run(root: &Path, args: &Args) -> Result<()> {
         println!("fuzzing {target} {for_how_long}");
         let max_length = MAX_LENGTHS.iter().find(|(name, _)| name == target);
         let status = cargo_fuzz(root)
-            .args(["run", target])
+            // The assertions are in the profile, which has exceptions.
+            .args(["run", "--release", target])
             .args(args.no_sanitizer.then_some(["--sanitizer", "none"]).into_iter().flatten())
             .args(["--", "-print_final_stats=1"])
             .args([limit, format!("-timeout={HANG}")])

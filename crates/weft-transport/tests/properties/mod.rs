@@ -41,6 +41,9 @@ const ONE_WAY: Duration = Duration::from_micros(5);
 /// Messages each honest end may have sent, so that a long script ends.
 const MESSAGES: usize = 30;
 
+/// Packets that the messages of all ends take, for the same reason: more than the 512 of a window.
+const PACKETS: u32 = 600;
+
 /// More than any state of these endpoints can have to say at one moment.
 const OUTBURST: usize = 100_000;
 
@@ -100,6 +103,9 @@ struct Scene {
     wire: BTreeMap<(Instant, u64), (usize, Transmit)>,
     sequence: u64,
     submitted: [Vec<u32>; 2],
+    /// The payload of a packet, bytes, and the packets that messages may still take.
+    mtu: u32,
+    packets: u32,
     sent: [usize; 2],
     received: [Received; 2],
     /// Payload of the enemy's that the victim was told to place and has not.
@@ -135,6 +141,8 @@ impl Scene {
             wire: BTreeMap::new(),
             sequence: 0,
             submitted: [Vec::new(), Vec::new()],
+            mtu: config.mtu.into(),
+            packets: PACKETS,
             sent: [0; 2],
             received: Default::default(),
             unplaced: VecDeque::new(),
@@ -151,12 +159,12 @@ impl Scene {
             }
             4 => self.run(Duration::from_nanos(u64::from(script.word()) * 100)),
             5 => {
-                let end = usize::from(step / 8 % 2);
-                self.submit(end, u32::from(script.word()));
+                let length = self.length(script);
+                self.submit(usize::from(step / 8 % 2), length);
             }
             6 => {
-                let message =
-                    Message { token: 0, opcode: step, tag: 0, length: u32::from(script.word()) };
+                let length = self.length(script);
+                let message = Message { token: 0, opcode: step, tag: 0, length };
                 // Its queue may be full, or the enemy gone.
                 let _ = self.ends[VICTIM].submit(self.now, self.enemy, message);
             }
@@ -171,6 +179,14 @@ impl Scene {
             }
         }
         self.drain();
+    }
+
+    /// Draws a message's length: of all magnitudes alike, so that few scripts are of many packets.
+    fn length(&mut self, script: &mut Script<'_>) -> u32 {
+        let drawn = script.word();
+        let length = u32::from(drawn >> (drawn % 16)).min(self.packets * self.mtu);
+        self.packets -= length.div_ceil(self.mtu);
+        length
     }
 
     fn submit(&mut self, end: usize, length: u32) {
