@@ -54,7 +54,7 @@ pub(crate) struct HeldPart {
 pub(crate) struct Incoming {
     pub(crate) header: RdmaHeader,
     pub(crate) opcode: RdmaOpcode,
-    /// What the message does; an error for an atomic without operands.
+    /// The operation of the message; an error for an atomic without operands.
     pub(crate) operation: Result<RdmaOperation, MissingOperands>,
     pub(crate) length: u32,
     /// Bytes that have arrived.
