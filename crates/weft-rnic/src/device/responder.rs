@@ -1,6 +1,8 @@
 //! The half of a queue pair that answers: payload is placed when it arrives, requests are carried out
 //! in order.
 
+use alloc::boxed::Box;
+
 use weft_transport::Placement;
 use weft_units::Instant;
 use weft_wire::RdmaHeader;
@@ -22,7 +24,7 @@ enum Taken {
     /// Its message was executed at once, and the inbox has none.
     Executed,
     /// Its message had its turn at once, which ended in another way.
-    Ended(Incoming, Turn),
+    Ended(Box<(Incoming, Turn)>),
     /// Other messages come first, or packets of the same one are missing.
     Waits,
     /// There is no room: the packet is to be retransmitted.
@@ -70,7 +72,8 @@ impl Device {
         match receiver.take_packet(now, role, placement, header, memory) {
             Some(Taken::Executed | Taken::Waits) => {}
             Some(Taken::Next) => self.take_turns(now, qp, role, &mut gate, memory),
-            Some(Taken::Ended(mut incoming, turn)) => {
+            Some(Taken::Ended(ended)) => {
+                let (mut incoming, turn) = *ended;
                 self.end_turn(now, qp, &mut incoming, turn, &mut gate);
                 self.take_turns(now, qp, role, &mut gate, memory);
             }
@@ -277,7 +280,7 @@ impl Receiver<'_> {
         Some(match self.take_request(now, &mut incoming, memory) {
             Turn::Done if others => Taken::Next,
             Turn::Done => Taken::Executed,
-            turn => Taken::Ended(incoming, turn),
+            turn => Taken::Ended(Box::new((incoming, turn))),
         })
     }
 
