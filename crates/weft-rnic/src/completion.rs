@@ -1,4 +1,4 @@
-//! Completion queues: what became of work requests, in order; and whom to wake.
+//! Completion queues: the results of work requests in order, and the notification of programs that wait for them.
 
 use alloc::collections::VecDeque;
 
@@ -11,46 +11,46 @@ use crate::{Context, QueuePairNumber, VerbsError};
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct CompletionQueue(pub u32);
 
-/// What became of a work request (`enum ibv_wc_status`, with its numbers).
+/// The status of a completed work request (`enum ibv_wc_status`, with its numbers).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[repr(u32)]
 pub enum Status {
-    /// Done.
+    /// The request was executed.
     Success = 0,
-    /// More bytes than there is room for.
+    /// The request, or a received message, is longer than allowed or than its buffers.
     LocalLength = 1,
-    /// The queue pair cannot do that.
+    /// The queue pair does not support the operation.
     LocalQpOperation = 2,
-    /// The work request's own memory is not registered for it.
+    /// The work request's local memory is not registered with the rights that it needs.
     LocalProtection = 4,
-    /// The queue pair is in error; the request was not carried out, or nobody knows.
+    /// The queue pair is in error; the request was not executed, or its execution is unknown.
     WrFlush = 5,
-    /// The window cannot be bound, or the key not invalidated.
+    /// The window cannot be bound, or the key cannot be invalidated.
     MwBind = 6,
-    /// The peer's answer makes no sense.
+    /// The peer's response violates the protocol.
     BadResponse = 7,
     /// The local memory of an immediate's receive request is not accessible.
     LocalAccess = 8,
-    /// The peer: such a request cannot be.
+    /// The peer rejected the request as invalid.
     RemoteInvalidRequest = 9,
-    /// The peer: that memory is not for you.
+    /// The peer does not allow the access to its memory.
     RemoteAccess = 10,
-    /// The peer: it could not be carried out here.
+    /// The peer failed to execute the request.
     RemoteOperation = 11,
-    /// The peer does not answer.
+    /// The peer did not respond within all retries.
     RetryExceeded = 12,
-    /// The peer has had no receive request for too long.
+    /// The peer had no receive request within all RNR retries.
     RnrRetryExceeded = 13,
-    /// The peer gave up.
+    /// The peer aborted the operation.
     RemoteAborted = 16,
-    /// The device broke.
+    /// The device failed.
     Fatal = 19,
-    /// Something else.
+    /// Another error.
     General = 21,
 }
 
-/// What was completed (`enum ibv_wc_opcode`).
+/// The kind of a completed work request (`enum ibv_wc_opcode`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum WorkKind {
@@ -66,80 +66,79 @@ pub enum WorkKind {
     BindWindow,
     /// A local invalidate.
     LocalInvalidate,
-    /// A receive request that a SEND took.
+    /// A receive request that a SEND consumed.
     Receive,
-    /// A receive request that an RDMA WRITE with immediate took.
+    /// A receive request that an RDMA WRITE with immediate data consumed.
     ReceiveWriteWithImmediate,
 }
 
-/// What came with a message besides its payload.
+/// The word that a message carries besides its payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Extra {
-    /// Immediate data, in the order of its bytes on the wire.
+    /// Immediate data, in wire byte order.
     Immediate(u32),
-    /// A key that was invalidated.
+    /// The key that the message invalidated.
     Invalidated(u32),
 }
 
-/// Where a datagram came from.
+/// The sender of a datagram.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Source {
-    /// The queue pair that sent it.
+    /// The sending queue pair.
     pub qp: QueuePairNumber,
-    /// Its host's address and receive port.
+    /// The address and receive port of its host.
     pub address: core::net::SocketAddr,
 }
 
-/// What became of one work request (`struct ibv_wc`). Of one that failed, `wr_id`, `status` and `qp`
-/// say something.
+/// A work completion (`struct ibv_wc`). For a failed request only `wr_id`, `status` and `qp` are meaningful.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Completion {
-    /// The request's own number.
+    /// The program's number for the request.
     pub wr_id: u64,
-    /// What became of it.
+    /// The result.
     pub status: Status,
-    /// What it was.
+    /// The kind of request.
     pub kind: WorkKind,
-    /// Bytes received or read.
+    /// Bytes that were received or read.
     pub length: u32,
-    /// What came besides.
+    /// The word that came with the message.
     pub extra: Option<Extra>,
     /// The queue pair.
     pub qp: QueuePairNumber,
-    /// Where a datagram came from.
+    /// The sender of a datagram.
     pub source: Option<Source>,
-    /// Whether the sender asked that it wake who waits for solicited ones.
+    /// `true` if the sender requested a solicited event.
     pub solicited: bool,
 }
 
-/// Which completion wakes.
+/// The completions for which an armed queue notifies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Arm {
-    /// The next one.
+    /// The next completion.
     Next,
-    /// The next one that is solicited or failed.
+    /// The next completion that is solicited or failed.
     Solicited,
 }
 
-/// What adding a completion to a queue comes to.
+/// The result of adding a completion to a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pushed {
-    /// It waits.
+    /// It is queued.
     Waits,
-    /// It waits, and the queue was armed for it.
+    /// It is queued, and the queue was armed for it.
     Wakes,
-    /// There was no room: from here on the queue is not to be trusted.
+    /// The queue was full: the completion is lost and the queue is in error.
     Overruns,
-    /// The queue has overrun before.
+    /// The queue overran before: the completion is lost.
     Lost,
 }
 
-/// Completions that wait to be polled, in order. A program's process has these too, where the device is
-/// elsewhere.
+/// Completions in order, until they are polled. Where the device is in another process, the program's process has
+/// this queue too.
 #[derive(Clone, Debug)]
 pub struct Completions {
     entries: VecDeque<Completion>,
@@ -149,7 +148,7 @@ pub struct Completions {
 }
 
 impl Completions {
-    /// Room for `capacity`.
+    /// Creates an empty queue for `capacity` completions.
     pub const fn new(capacity: u32) -> Self {
         Self { entries: VecDeque::new(), capacity, armed: None, overrun: false }
     }
@@ -176,10 +175,10 @@ impl Completions {
         Pushed::Waits
     }
 
-    /// The next completion.
+    /// Takes the next completion.
     ///
     /// # Errors
-    /// There is none, and the queue overran.
+    /// The queue is empty and overran.
     pub fn poll(&mut self) -> Result<Option<Completion>, VerbsError> {
         match self.entries.pop_front() {
             None if self.overrun => Err(VerbsError::Invalid("the completion queue overran")),
@@ -187,43 +186,42 @@ impl Completions {
         }
     }
 
-    /// Asks to be told of a completion, once. The stronger of two requests holds: the next completion
-    /// rather than a solicited one.
+    /// Arms the queue for one notification. Of two requests the stronger one holds: [`Arm::Next`] over [`Arm::Solicited`].
     pub fn arm(&mut self, arm: Arm) {
         if self.armed != Some(Arm::Next) {
             self.armed = Some(arm);
         }
     }
 
-    /// Whether it waits to be told of a completion.
+    /// Returns `true` if the queue is armed.
     pub const fn is_armed(&self) -> bool {
         self.armed.is_some()
     }
 
-    /// Whether it takes another without overrunning.
+    /// Returns `true` if another completion fits.
     pub fn has_room(&self) -> bool {
         self.entries.len() < self.capacity as usize
     }
 
-    /// Whether it overran.
+    /// Returns `true` if the queue overran.
     pub const fn overran(&self) -> bool {
         self.overrun
     }
 
-    /// Gives it room for `capacity`.
+    /// Changes the capacity.
     ///
     /// # Errors
-    /// More completions wait.
+    /// More completions than `capacity` are queued.
     pub fn resize(&mut self, capacity: u32) -> Result<(), VerbsError> {
         self.fits(capacity)?;
         self.capacity = capacity;
         Ok(())
     }
 
-    /// Whether no more completions wait than that.
+    /// Checks that no more than `capacity` completions are queued.
     ///
     /// # Errors
-    /// More do.
+    /// More completions are queued.
     pub fn fits(&self, capacity: u32) -> Result<(), VerbsError> {
         if self.entries.len() > capacity as usize {
             return Err(VerbsError::Invalid("more completions wait than that"));
@@ -231,12 +229,12 @@ impl Completions {
         Ok(())
     }
 
-    /// Whether something waits that a queue pair completed.
+    /// Returns `true` if a completion of the queue pair is queued.
     pub fn holds(&self, qp: QueuePairNumber) -> bool {
         self.entries.iter().any(|completion| completion.qp == qp)
     }
 
-    /// Drops what a queue pair that is gone completed.
+    /// Removes the completions of a queue pair that no longer exists.
     pub fn forget(&mut self, qp: QueuePairNumber) {
         self.entries.retain(|completion| completion.qp != qp);
     }
@@ -247,9 +245,9 @@ impl Completions {
 pub(crate) struct Cq {
     pub(crate) context: Context,
     pub(crate) completions: Completions,
-    /// Whether it is among the queues that got something (`Device::poll_ready`).
+    /// `true` while the queue is listed for `Device::poll_ready`.
     pub(crate) ready: bool,
-    /// Queue pairs that complete here.
+    /// Queue pairs that complete to this queue.
     pub(crate) users: u32,
 }
 

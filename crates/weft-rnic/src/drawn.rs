@@ -1,33 +1,32 @@
-//! Objects whose numbers peers are told, by number.
+//! Objects by number, where peers learn the numbers.
 
 use alloc::vec::Vec;
 
 use crate::numbers::Numbers;
 
-/// Objects of one kind.
+/// The objects of one kind.
 #[derive(Debug)]
 pub(crate) struct Drawn<T> {
     numbers: Numbers,
-    /// Each with its number.
+    /// Objects with their numbers.
     slots: Vec<Option<(u32, T)>>,
     free: Vec<u32>,
     limit: u32,
 }
 
 impl<T> Drawn<T> {
-    /// At most `limit` objects; `numbers` has more than twice as many.
+    /// Creates an empty set for at most `limit` objects; `numbers` has more than twice as many numbers.
     pub(crate) const fn new(limit: u32, numbers: Numbers) -> Self {
         Self { numbers, slots: Vec::new(), free: Vec::new(), limit }
     }
 
-    /// Has every number begin with `prefix`, above its lowest `bits` bits, of which there are at most `limit`. There is no
-    /// object yet.
+    /// Sets the bits of every number above its lowest `bits` bits to `prefix`, and the limit to `limit`. The set is empty.
     pub(crate) fn prefix(&mut self, prefix: u32, bits: u32, limit: u32) {
         self.numbers.prefix(prefix, bits);
         self.limit = limit;
     }
 
-    /// Takes an object in; returns its number, or `None` when there is no room.
+    /// Adds an object; returns its number, or `None` at the limit.
     pub(crate) fn insert(&mut self, object: T) -> Option<u32> {
         if self.numbers.len() >= self.limit as usize {
             return None;

@@ -1,8 +1,8 @@
-//! Why a command was refused; the device's state is as before.
+//! The errors of commands. A command that fails leaves the device's state unchanged.
 
 use crate::{Owner, State};
 
-/// What kind of object a number should name.
+/// The kind of object that a number names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Object {
     /// A context.
@@ -21,70 +21,70 @@ pub enum Object {
     QueuePair,
 }
 
-/// Why a command was refused. Verbs return `EINVAL` unless a variant says otherwise.
+/// The error of a command. Verbs return `EINVAL` unless a variant says otherwise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum VerbsError {
     /// The number names no such object, or one of another context.
     #[error("no such {0:?} in this context")]
     Unknown(Object),
-    /// `ENOMEM`: the device holds as many as it may.
+    /// `ENOMEM`: the device's limit is reached.
     #[error("{limit} of {object:?} is this device's limit")]
     TooMany {
-        /// Of what.
+        /// The kind of object.
         object: Object,
         /// The limit.
         limit: u32,
     },
-    /// Above what the device, or the queue as it was created, can do.
+    /// The value is above the limit of the device, or of the queue as it was created.
     #[error("{field} is {got}, at most {limit} is possible")]
     OverLimit {
-        /// Which attribute.
+        /// The attribute's name.
         field: &'static str,
-        /// What was asked for.
+        /// The requested value.
         got: u64,
-        /// What is possible.
+        /// The largest possible value.
         limit: u64,
     },
-    /// A value that makes no sense, or not here.
+    /// The value is invalid, or invalid in this state.
     #[error("{0}")]
     Invalid(&'static str),
-    /// `EPERM`: a virtual device reaches the memory of its guest and its GPUs only.
+    /// `EPERM`: a virtual device may register only memory of its guest and its GPUs.
     #[error("memory of {0:?} is not this virtual device's")]
     ForeignMemory(Owner),
-    /// `EBUSY`: other objects still use it.
+    /// `EBUSY`: other objects use the object.
     #[error("{users} others still use it")]
     Busy {
-        /// How many.
+        /// The number of objects that use it.
         users: u32,
     },
-    /// `ENOMEM`: no room for another work request.
+    /// `ENOMEM`: the work queue is full.
     #[error("{limit} work requests wait, which is this queue's limit")]
     QueueFull {
         /// The limit.
         limit: u32,
     },
-    /// The queue pair does not take that in its state.
+    /// The queue pair does not allow the command in this state.
     #[error("not in state {0:?}")]
     WrongState(State),
-    /// IBTA knows no such transition.
+    /// IBTA does not define the transition.
     #[error("there is no transition from {from:?} to {to:?}")]
     NoTransition {
-        /// The state it is in.
+        /// The current state.
         from: State,
-        /// The state asked for.
+        /// The requested state.
         to: State,
     },
-    /// Attributes that the transition needs are missing (`enum ibv_qp_attr_mask`).
+    /// Required attributes of the transition are missing (`enum ibv_qp_attr_mask`).
     #[error("the transition also needs attributes {missing:#x}")]
     MissingAttributes {
-        /// Those missing.
+        /// The missing attributes.
         missing: u32,
     },
-    /// Attributes that the transition does not take (`enum ibv_qp_attr_mask`).
+    /// The transition does not take these attributes (`enum ibv_qp_attr_mask`).
     #[error("the transition does not take attributes {extra:#x}")]
     ExtraAttributes {
-        /// Those too many.
+        /// The surplus attributes.
         extra: u32,
     },
 }

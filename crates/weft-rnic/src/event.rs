@@ -1,63 +1,63 @@
-//! What the owner is told: completion channels and asynchronous events (`enum ibv_event_type`).
+//! Events for the owner: notifications of completion channels, and asynchronous events (`enum ibv_event_type`).
 
 use weft_transport::ConnectionId;
 
 use crate::{CompletionQueue, QueuePairNumber, SharedReceiveQueue};
 
-/// What happened, in the order it happened.
+/// An event of the device; events are reported in the order in which they occur.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum Event {
-    /// A completion queue got what it was armed for.
+    /// An armed completion queue got a completion.
     Completion {
-        /// Which.
+        /// The completion queue.
         cq: CompletionQueue,
     },
-    /// A completion queue overran; what completes there is lost.
+    /// A completion queue overran; further completions to it are lost.
     CqError {
-        /// Which.
+        /// The completion queue.
         cq: CompletionQueue,
     },
-    /// A queue pair broke for a reason that no work request can tell.
+    /// A queue pair failed for a reason that no completion reports.
     QpFatal {
-        /// Which.
+        /// The queue pair.
         qp: QueuePairNumber,
     },
-    /// A peer's request made no sense; the queue pair is in error.
+    /// A peer's request was invalid; the queue pair is in error.
     QpRequestError {
-        /// Which.
+        /// The queue pair.
         qp: QueuePairNumber,
     },
-    /// A peer asked for what it may not have; the queue pair is in error.
+    /// A peer's request lacked the right to its memory; the queue pair is in error.
     QpAccessError {
-        /// Which.
+        /// The queue pair.
         qp: QueuePairNumber,
     },
-    /// A queue pair that was only ready to receive heard from its peer.
+    /// A queue pair in state RTR received its first request.
     CommunicationEstablished {
-        /// Which.
+        /// The queue pair.
         qp: QueuePairNumber,
     },
-    /// A send queue that is being drained has drained.
+    /// A send queue in state SQD has no more requests in flight.
     SendQueueDrained {
-        /// Which.
+        /// The queue pair.
         qp: QueuePairNumber,
     },
-    /// A queue pair in error takes no more from its shared receive queue.
+    /// A queue pair in error consumes no more requests of its shared receive queue.
     LastWqeReached {
-        /// Which.
+        /// The queue pair.
         qp: QueuePairNumber,
     },
-    /// A shared receive queue holds fewer requests than its limit.
+    /// A shared receive queue has fewer requests than its limit.
     SrqLimitReached {
-        /// Which.
+        /// The shared receive queue.
         srq: SharedReceiveQueue,
     },
-    /// Payload that is held for this connection will not be placed: forget it.
+    /// The payload that is held for a connection will not be placed; the owner drops it.
     #[cfg_attr(feature = "serde", serde(skip))]
     ReleaseHeld {
-        /// Which.
+        /// The connection.
         connection: ConnectionId,
     },
 }

@@ -1,24 +1,23 @@
-//! An RDMA NIC in software: verbs objects and their semantics (IBTA volume 1, chapters 9 to 11) over
-//! every path of the network. It owns no clock, no socket, no thread, and no memory but its queues.
+//! An RDMA NIC in software: verbs objects and their semantics (IBTA volume 1, chapters 9 to 11) over a multipath
+//! transport. It owns no clock, no socket, no thread, and no memory but its queues.
 //!
-//! [`Device`] is the whole of it. Its owner makes objects (contexts, protection domains, regions,
-//! completion queues, queue pairs), posts work requests, tells it what arrived (`handle_packet`) and
-//! what time it is (`handle_timeout`), and drains what it wants to do (`poll_transmit`, `poll_cq`,
-//! `poll_event`, `poll_timeout`). Payload is the owner's: the device says through [`Memory`] what to
-//! copy where, after it has checked key, bounds, rights and domain.
+//! [`Device`] is the entry point. Its owner creates objects (contexts, protection domains, regions, completion queues, queue
+//! pairs) and posts work requests; it passes in packets (`handle_packet`) and time (`handle_timeout`), and drains packets,
+//! completions, events and the next deadline (`poll_transmit`, `poll_cq`, `poll_event`, `poll_timeout`). The owner keeps the
+//! payload: through [`Memory`] the device says what to copy where, after it has checked key, bounds, rights and domain.
 //!
-//! A message's way through this crate:
+//! A message passes these files:
 //!
 //! | step | out | in |
 //! | --- | --- | --- |
 //! | work request | `queue_pair/send_queue.rs` | `receive_queue.rs`, `completion.rs` |
-//! | in its turn | `device/begin.rs`, `requester.rs` | `device/responder.rs`, `queue_pair/inbox.rs` |
+//! | execution in order | `device/begin.rs`, `requester.rs` | `device/responder.rs`, `queue_pair/inbox.rs` |
 //! | key, address → owner, address | `memory/emtt.rs` | `memory/emtt.rs` |
-//! | a guest's memory is pinned | `memory/pvdma.rs`, `memory/guest.rs` | the same |
+//! | pinning of a guest's memory | `memory/pvdma.rs`, `memory/guest.rs` | the same |
 //! | message ↔ packets | `device/transport.rs`, then `weft-transport` | the same |
 //!
-//! What it is not: it does not choose paths or find losses (`weft-transport` does), reads no memory, and
-//! knows no file descriptors or C structures. Why it is so: `docs/design/rnic.md`.
+//! The crate does not choose paths or detect losses (`weft-transport` does), reads no memory, and has no file descriptors or
+//! C structures. The design is in `docs/design/rnic.md`.
 //!
 //! # Example
 //!
@@ -30,7 +29,7 @@
 //! use weft_transport::{Arrival, EndpointConfig, Secret, TransportConfig};
 //! use weft_units::{Duration, Instant, Seed};
 //!
-//! /// A host's memory, and the payload of the packet at hand.
+//! /// A host's memory, and the payload of the packet that is being handled.
 //! struct Host(Vec<u8>, Vec<u8>);
 //!
 //! impl Host {
@@ -48,7 +47,7 @@
 //!     fn write(&mut self, place: Place, bytes: &[u8]) {
 //!         self.at(place).copy_from_slice(bytes);
 //!     }
-//!     // This network keeps its order, and nobody uses atomics.
+//!     // This network keeps packets in order, and the example has no atomics.
 //!     fn hold(&mut self, _: Held) -> Result<(), PayloadLost> { unreachable!() }
 //!     fn place_held(&mut self, _: Held, _: Place, _: u16) { unreachable!() }
 //!     fn release(&mut self, _: Held) { unreachable!() }

@@ -1,44 +1,44 @@
-//! What a device can do; programs ask for it, and more is refused.
+//! The limits of a device, which programs can query.
 
 /// Limits of one device (`struct ibv_device_attr`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Contexts open at a time: virtual devices, processes.
+    /// Contexts that are open at a time: processes and virtual devices.
     pub contexts: u32,
-    /// Protection domains.
+    /// Number of protection domains.
     pub protection_domains: u32,
-    /// Memory regions and windows together.
+    /// Number of memory regions and windows together.
     pub keys: u32,
-    /// Longest memory region, bytes.
+    /// Largest memory region, bytes.
     pub region_bytes: u64,
-    /// Completion queues.
+    /// Number of completion queues.
     pub completion_queues: u32,
-    /// Entries of one completion queue.
+    /// Largest capacity of a completion queue.
     pub completions: u32,
-    /// Shared receive queues.
+    /// Number of shared receive queues.
     pub shared_receive_queues: u32,
-    /// Queue pairs.
+    /// Number of queue pairs.
     pub queue_pairs: u32,
-    /// Work requests that wait in one queue.
+    /// Work requests in one queue.
     pub work_requests: u32,
-    /// Pieces of memory of one work request.
+    /// Scatter/gather entries of one work request.
     pub scatter_gather: u32,
-    /// Bytes that travel with a work request itself.
+    /// Bytes of inline data of one work request.
     pub inline_bytes: u32,
-    /// READs and atomics under way on one queue pair, either direction.
+    /// READs and atomics in flight on one queue pair, in each direction.
     pub reads: u8,
     /// Longest message, bytes.
     pub message_bytes: u32,
     /// Longest datagram, bytes: the port's MTU.
     pub datagram_bytes: u32,
-    /// Bytes of packets that wait for others before them, of all peers together: their payload, and 256 bytes for each.
+    /// Bytes of packets held until earlier packets arrive, of all peers together: their payload, and 256 bytes for each packet.
     pub held_bytes: u64,
-    /// The same from one peer's address. A reorder window of full packets fits into the default.
+    /// The same limit for one peer's address. The default is enough for a reordering window of full packets.
     pub held_bytes_per_peer: u64,
 }
 
 impl Default for Limits {
-    /// Those of a large hardware device, where memory is only taken for what is used.
+    /// Returns the limits of a large hardware device. Memory is allocated only for objects that exist.
     fn default() -> Self {
         Self {
             contexts: 1 << 16,

@@ -1,53 +1,53 @@
-//! Numbers that peers are told and nobody can foretell: those of queue pairs, and the indices of keys. Each is the next of a
-//! keyed shuffle of all of them, the one that connection ids come from, so a peer that was told some learns nothing of the
-//! others: with numbers that are counted up, it tries its neighbours' (Rothenberger et al., "ReDMArk", USENIX Security 2021).
-//! A number comes again when all others have been given.
+//! Unpredictable numbers for objects that peers name: queue pair numbers, and the indices of keys. The sequence of numbers is
+//! a keyed permutation, the one that connection ids come from, so a peer that learns some numbers cannot derive others.
+//! Sequential numbers would let it guess its neighbours' (Rothenberger et al., "ReDMArk", USENIX Security 2021). A number is
+//! reused only after all others have been assigned.
 //!
-//! As the numbers are random, their low bits are their place in a table, and what one names is found in a step or two.
+//! The numbers are random, so their low bits serve as the hash of an open-addressing table; a lookup takes one or two probes.
 
 use alloc::vec::Vec;
 use core::ops::RangeInclusive;
 
 use weft_transport::Secret;
 
-/// A place in the table: a number, and the slot of its object.
+/// An entry of the table: a number, and the slot of its object.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     number: u32,
     slot: u32,
 }
 
-/// The slot in a place that is free.
+/// The slot of a free entry.
 const FREE: u32 = u32::MAX;
 
-const NOTHING: Entry = Entry { number: 0, slot: FREE };
+const EMPTY: Entry = Entry { number: 0, slot: FREE };
 
-/// Places of a table without numbers.
-const FEWEST: usize = 8;
+/// Entries of an empty table.
+const MIN_ENTRIES: usize = 8;
 
-/// The numbers of objects of one kind, and their slots.
+/// Maps the numbers of one kind of object to their slots.
 #[derive(Debug)]
 pub(crate) struct Numbers {
     secret: Secret,
     bits: u32,
-    /// The bits that every number has above those.
+    /// The value of the bits above the lowest `bits`.
     prefix: u32,
     usable: RangeInclusive<u32>,
-    /// Numbers of the shuffle that were looked at.
+    /// Steps of the permutation that were taken.
     drawn: u32,
-    /// A power of two of places; at most half of them are taken. Who is not in its own place is in one of the next.
+    /// The table: a power of two of entries, at most half of them used. Linear probing resolves collisions.
     entries: Vec<Entry>,
     len: usize,
 }
 
 impl Numbers {
-    /// Returns numbers of so many bits (2 to 32), of which only those in `usable` are given.
+    /// Creates an empty set of numbers of `bits` bits (2 to 32); only numbers in `usable` are assigned.
     pub(crate) fn new(secret: Secret, bits: u32, usable: RangeInclusive<u32>) -> Self {
-        let entries = alloc::vec![NOTHING; FEWEST];
+        let entries = alloc::vec![EMPTY; MIN_ENTRIES];
         Self { secret, bits, prefix: 0, usable, drawn: 0, entries, len: 0 }
     }
 
-    /// Has every number begin with `prefix`, above its lowest `bits` bits. No number is given yet.
+    /// Sets the bits of every number above its lowest `bits` bits to `prefix`. No number is assigned yet.
     pub(crate) fn prefix(&mut self, prefix: u32, bits: u32) {
         assert!(
             self.len == 0 && bits < self.bits,
@@ -56,15 +56,15 @@ impl Numbers {
         (self.prefix, self.bits) = (prefix << bits, bits);
     }
 
-    /// Returns the number of numbers that are given.
+    /// Returns how many numbers are assigned.
     pub(crate) const fn len(&self) -> usize {
         self.len
     }
 
-    /// Gives a slot a number. There is one left: the owner keeps to fewer.
+    /// Assigns a number to a slot. The caller's limit ensures that a number is free.
     pub(crate) fn name(&mut self, slot: u32) -> u32 {
         if (self.len + 1) * 2 > self.entries.len() {
-            let grown = alloc::vec![NOTHING; self.entries.len() * 2];
+            let grown = alloc::vec![EMPTY; self.entries.len() * 2];
             let old = core::mem::replace(&mut self.entries, grown);
             old.into_iter().filter(|entry| entry.slot != FREE).for_each(|entry| self.enter(entry));
         }
@@ -80,11 +80,11 @@ impl Numbers {
         number
     }
 
-    /// Takes a number back.
+    /// Releases a number.
     pub(crate) fn remove(&mut self, number: u32) {
         let Some(mut hole) = self.place_of(number) else { return };
         let mut next = self.after(hole);
-        // Those behind move up, unless they would come before their own place.
+        // Moves later entries of the probe sequence up, but none before its home position.
         while self.entries[next].slot != FREE {
             let own = self.own_place(self.entries[next].number);
             let behind = |place: usize| next.wrapping_sub(place) & (self.entries.len() - 1);
@@ -94,11 +94,11 @@ impl Numbers {
             }
             next = self.after(next);
         }
-        self.entries[hole] = NOTHING;
+        self.entries[hole] = EMPTY;
         self.len -= 1;
     }
 
-    /// Returns the slot that has this number.
+    /// Returns the slot of a number.
     #[inline]
     pub(crate) fn find(&self, number: u32) -> Option<u32> {
         self.place_of(number).map(|place| self.entries[place].slot)

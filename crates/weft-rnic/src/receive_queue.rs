@@ -1,4 +1,4 @@
-//! Receive requests that wait for messages: of one queue pair, or shared by several.
+//! Receive queues, of one queue pair or shared by several.
 
 use alloc::collections::VecDeque;
 
@@ -18,17 +18,17 @@ pub(crate) struct Receive {
 }
 
 impl Receive {
-    /// Bytes it has room for.
+    /// Returns the length of its buffers in bytes.
     pub(crate) fn room(&self) -> u64 {
         total(&self.sges)
     }
 }
 
-/// Receive requests in the order they were posted.
+/// Receive requests in the order of posting.
 #[derive(Debug)]
 pub(crate) struct ReceiveQueue {
     requests: VecDeque<Receive>,
-    /// Number of the first of them, counted from the first that was ever posted.
+    /// Number of the first request, counted from the first ever posted.
     head: u64,
     limit: u32,
     pieces: u32,
@@ -55,17 +55,17 @@ impl ReceiveQueue {
         u32::try_from(self.requests.len()).expect("at most the limit")
     }
 
-    /// Number of the first request.
+    /// Returns the number of the first request.
     pub(crate) fn head(&self) -> u64 {
         self.head
     }
 
-    /// The request that is taken next.
+    /// Returns the request that is consumed next.
     pub(crate) fn first(&self) -> Option<&Receive> {
         self.requests.front()
     }
 
-    /// The request with this number, if it was posted and not taken.
+    /// Returns the request with this number, if it is in the queue.
     #[inline]
     pub(crate) fn numbered(&self, number: u64) -> Option<&Receive> {
         let index = usize::try_from(number.checked_sub(self.head)?).ok()?;
@@ -78,13 +78,13 @@ impl ReceiveQueue {
         Some(request)
     }
 
-    /// Puts back what was taken last.
+    /// Puts the request back that was taken last.
     pub(crate) fn put_back(&mut self, request: Receive) {
         self.requests.push_front(request);
         self.head -= 1;
     }
 
-    /// Forgets all requests and begins to count anew.
+    /// Removes all requests, and restarts their numbering.
     pub(crate) fn reset(&mut self) {
         self.requests.clear();
         self.head = 0;
@@ -97,14 +97,14 @@ pub(crate) struct Srq {
     pub(crate) context: Context,
     pub(crate) domain: ProtectionDomain,
     pub(crate) queue: ReceiveQueue,
-    /// With fewer requests than this its owner is told, once.
+    /// The limit below which the owner gets an event, once.
     pub(crate) low_water: u32,
     /// Queue pairs that receive from it.
     pub(crate) users: u32,
 }
 
 impl Srq {
-    /// Takes a request; whether the owner is to be told that few are left.
+    /// Takes a request; also returns `true` if the owner gets an event that few requests are left.
     pub(crate) fn take(&mut self) -> Option<(Receive, bool)> {
         let request = self.queue.take()?;
         let low = self.queue.len() < self.low_water;

@@ -1,15 +1,15 @@
-//! Objects found by number. A number is a slot and how often the slot was used before, so that the
-//! number of an object that is gone does not soon name another. Only programs of the host are told these numbers, and their
-//! owner looks whose they are; those that peers are told are [drawn](crate::drawn).
+//! Objects by number. A number consists of a slot and a generation of the slot, so that the number of a removed object is not
+//! soon reused. Only programs of the host learn these numbers, and the device's owner checks to whom an object belongs;
+//! numbers that peers learn are [drawn](crate::drawn).
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-/// Objects of one kind.
+/// The objects of one kind.
 #[derive(Debug)]
 pub(crate) struct Table<T> {
     slots: Vec<Slot<T>>,
-    /// Slots that are empty, the one that was emptied first in front.
+    /// Empty slots, in the order in which they became empty.
     free: VecDeque<u32>,
     slot_bits: u32,
     number_bits: u32,
@@ -19,26 +19,25 @@ pub(crate) struct Table<T> {
 
 #[derive(Debug)]
 struct Slot<T> {
-    /// The number of what is here, or the next one's.
+    /// The number of the object, or of the next one.
     number: u32,
     object: Option<T>,
 }
 
 impl<T> Table<T> {
-    /// At most `limit` objects with numbers of `number_bits` bits, none of them below
-    /// 2^`slot_bits`.
+    /// Creates an empty table for at most `limit` objects with numbers of `number_bits` bits, none of them below 2^`slot_bits`.
     pub(crate) const fn new(limit: u32, slot_bits: u32, number_bits: u32) -> Self {
         assert!(limit <= 1 << slot_bits && slot_bits < number_bits && number_bits <= 32);
         Self { slots: Vec::new(), free: VecDeque::new(), slot_bits, number_bits, limit, len: 0 }
     }
 
-    /// The slot of the object with this number: small, and no other object's as long as it is there.
+    /// Returns the slot of the object with this number: a small number, unique among the objects in the table.
     #[inline]
     pub(crate) const fn slot_of(&self, number: u32) -> usize {
         (number & ((1 << self.slot_bits) - 1)) as usize
     }
 
-    /// The number the next object gets; `None` when there is no room.
+    /// Returns the number of the next object; `None` at the limit.
     pub(crate) fn next_number(&mut self) -> Option<u32> {
         if self.len == self.limit {
             return None;
@@ -83,13 +82,13 @@ impl<T> Table<T> {
         slot.object.as_mut()
     }
 
-    /// Objects and their numbers, by slot.
+    /// Returns the objects and their numbers, by slot.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         self.slots.iter().filter_map(|slot| Some((slot.number, slot.object.as_ref()?)))
     }
 }
 
-/// The number that the next object of the slot gets.
+/// Returns the number of the next object in the same slot.
 const fn next(number: u32, slot_bits: u32, number_bits: u32) -> u32 {
     let mask = u32::MAX >> (32 - number_bits);
     let next = number.wrapping_add(1 << slot_bits) & mask;

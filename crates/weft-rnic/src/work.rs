@@ -8,41 +8,41 @@ use weft_wire::AtomicOperation;
 
 use crate::{Bind, QueuePairNumber};
 
-/// A piece of local memory.
+/// A scatter/gather entry: a range of local memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Sge {
-    /// Where it begins, as its region counts.
+    /// The first address, as an address of the region.
     pub address: u64,
-    /// How long it is, bytes.
+    /// The length in bytes.
     pub length: u32,
-    /// The region's key.
+    /// The key of the region.
     pub lkey: u32,
 }
 
-/// Memory of the peer.
+/// A location in the peer's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Remote {
-    /// Where it begins, as the region counts.
+    /// The first address, as an address of the region.
     pub address: u64,
-    /// The region's or the window's key.
+    /// The key of the region or window.
     pub rkey: u32,
 }
 
-/// Where a datagram goes: an address handle, and the queue pair there.
+/// The destination of a datagram: an address handle and a queue pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Datagram {
-    /// The host's address and receive port.
+    /// The address and receive port of the host.
     pub address: SocketAddr,
     /// The queue pair.
     pub qp: QueuePairNumber,
-    /// The key that queue pair expects; with its highest bit set, the sender's own is sent.
+    /// The Q_Key; with its highest bit set, the sending queue pair's own Q_Key is sent.
     pub qkey: u32,
 }
 
-/// What a send request does (`enum ibv_wr_opcode`).
+/// The operation of a send request (`enum ibv_wr_opcode`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Operation {
@@ -58,56 +58,56 @@ pub enum Operation {
     WriteWithImmediate(Remote, u32),
     /// RDMA READ.
     Read(Remote),
-    /// An atomic operation on eight bytes of the peer.
+    /// An atomic operation on eight bytes of the peer's memory.
     Atomic {
-        /// The eight bytes.
+        /// The location of the eight bytes.
         remote: Remote,
-        /// The operation on them.
+        /// The operation.
         operation: AtomicOperation,
     },
-    /// Invalidates an own key.
+    /// Invalidates a local key.
     LocalInvalidate(u32),
-    /// Binds a memory window: its key now, its key then (type 2), and what it shows.
+    /// Binds a memory window.
     BindWindow {
-        /// The window's present key.
+        /// The current key of the window.
         window: u32,
-        /// The key it is to have; `None` for type 1.
+        /// The new key; `None` for type 1.
         key: Option<u32>,
-        /// What it shows.
+        /// The memory to which it is bound.
         bind: Bind,
     },
 }
 
-/// What a send request carries, or where a READ's bytes go.
+/// The local data of a send request: its payload, or the destination of a READ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data<'a> {
-    /// Pieces of registered memory, one after the other.
+    /// Ranges of registered memory, concatenated.
     Gather(&'a [Sge]),
-    /// Bytes that are taken now; their memory need not be registered.
+    /// Bytes that are copied when the request is posted; their memory need not be registered.
     Inline(&'a [u8]),
 }
 
 /// A request for a send queue (`struct ibv_send_wr`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendRequest<'a> {
-    /// The program's number for it.
+    /// The program's number for the request.
     pub wr_id: u64,
-    /// What it does.
+    /// The operation.
     pub operation: Operation,
-    /// With what.
+    /// The local data.
     pub data: Data<'a>,
-    /// Whether its success is completed; failures always are.
+    /// `true` if success generates a completion; a failure always does.
     pub signaled: bool,
-    /// Whether the receiver's completion is solicited.
+    /// `true` if the receiver's completion is solicited.
     pub solicited: bool,
-    /// Whether it waits for the READs and atomics before it.
+    /// `true` if it waits for earlier READs and atomics.
     pub fence: bool,
-    /// Where a datagram goes.
+    /// The destination of a datagram.
     pub datagram: Option<Datagram>,
 }
 
 impl<'a> SendRequest<'a> {
-    /// A signalled request without other flags.
+    /// Creates a signalled request without other flags.
     pub const fn new(wr_id: u64, operation: Operation, data: Data<'a>) -> Self {
         Self {
             wr_id,
@@ -124,13 +124,13 @@ impl<'a> SendRequest<'a> {
 /// A request for a receive queue (`struct ibv_recv_wr`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReceiveRequest<'a> {
-    /// The program's number for it.
+    /// The program's number for the request.
     pub wr_id: u64,
-    /// Where the message goes.
+    /// The receive buffers.
     pub sges: &'a [Sge],
 }
 
-/// The pieces of a request that waits. Most have one, which needs no memory besides.
+/// The scatter/gather entries of a queued request. Most requests have one, which is stored without an allocation.
 #[derive(Clone, Debug)]
 pub(crate) enum Pieces {
     One(Sge),
@@ -159,7 +159,7 @@ impl Deref for Pieces {
     }
 }
 
-/// Bytes that a request took along. Few of them need no memory besides.
+/// Inline data of a queued request. Short data is stored without an allocation.
 #[derive(Clone, Debug)]
 pub(crate) enum Inline {
     Short { bytes: [u8; Self::SHORT], len: u8 },
@@ -167,7 +167,7 @@ pub(crate) enum Inline {
 }
 
 impl Inline {
-    /// A small structure and a pointer, as programs that care for latency send.
+    /// Bytes stored without an allocation: enough for the short messages of latency-sensitive programs.
     const SHORT: usize = 30;
 }
 
@@ -197,12 +197,12 @@ impl Deref for Inline {
     }
 }
 
-/// Bytes of all pieces together.
+/// Returns the total length of all entries in bytes.
 pub(crate) fn total(sges: &[Sge]) -> u64 {
     sges.iter().map(|sge| u64::from(sge.length)).sum()
 }
 
-/// The parts of `sges` that hold bytes `offset..offset + len` of their message.
+/// Returns the parts of `sges` that hold bytes `offset..offset + len` of their message.
 pub(crate) fn parts(sges: &[Sge], offset: u32, len: u32) -> impl Iterator<Item = Sge> {
     let (mut skip, mut left) = (u64::from(offset), len);
     sges.iter().filter_map(move |sge| {

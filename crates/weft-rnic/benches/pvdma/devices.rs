@@ -1,4 +1,4 @@
-//! Virtual devices: how long one takes to make and to end, and what it takes of memory.
+//! Virtual devices: the time to create and destroy one, and its memory.
 
 use std::time::{Duration, Instant};
 
@@ -58,7 +58,7 @@ fn row(count: u32, furnish: bool) -> Row {
     let make = begun.elapsed();
     let bytes = heap::bytes() - before - listed;
     let begun = Instant::now();
-    // Those that are made first would find the tables' beginning; the last are in nobody's favour.
+    // Destroys the last ones first: they are the worst case for a linear scan of the tables.
     let ended = made.len().min(1_000);
     for &context in made.iter().rev().take(ended) {
         device.destroy_virtual(NOW, context).expect("it was made");
@@ -67,7 +67,7 @@ fn row(count: u32, furnish: bool) -> Row {
     Row { make, end, bytes }
 }
 
-/// What a program makes before it sends.
+/// Creates the objects that a program needs before it sends.
 fn furnish_with(device: &mut Device, guest: u32, on: &VirtualDevice) {
     let cq = device.create_cq(on.context, 256).expect("there is room");
     let region = RegionRequest {

@@ -1,4 +1,4 @@
-//! A straight line through what was measured (least squares).
+//! A linear fit of measurements (least squares).
 
 use std::time::Duration;
 
@@ -23,7 +23,7 @@ impl Line {
         self.xy += x * y;
     }
 
-    /// Seconds for so many bytes.
+    /// Returns the fitted time for `bytes` in seconds.
     pub(crate) fn at(&self, bytes: u64) -> f64 {
         let slope =
             (self.count * self.xy - self.x * self.y) / (self.count * self.xx - self.x * self.x);

@@ -10,12 +10,12 @@ static BYTES: AtomicUsize = AtomicUsize::new(0);
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// What is allocated.
+/// Returns the number of allocated bytes.
 pub(crate) fn bytes() -> usize {
     BYTES.load(Ordering::Relaxed)
 }
 
-// SAFETY: it counts, and passes every call on to the system's allocator as it came.
+// SAFETY: it counts bytes, and forwards every call unchanged to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         BYTES.fetch_add(layout.size(), Ordering::Relaxed);

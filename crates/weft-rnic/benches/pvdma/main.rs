@@ -1,8 +1,8 @@
-//! What a guest's start costs with all its memory pinned and with PVDMA, and what virtual devices cost
-//! (STELLAR, section 5 and figure 6, section 4).
+//! The start time of a guest with all its memory pinned and with PVDMA (STELLAR, section 5 and figure 6), and the cost of
+//! virtual devices (section 4).
 //!
-//! `cargo bench -p weft-rnic --bench pvdma -- [GIB]` pins 1 GiB, 2 and so on up to GIB (4), and no more than
-//! half of what is free. It locks real memory: as root, or with `ulimit -l unlimited`.
+//! `cargo bench -p weft-rnic --bench pvdma -- [GIB]` pins 1 GiB, 2 GiB and so on up to GIB (default 4), but at most half of
+//! the free memory. It locks memory, so it needs root or `ulimit -l unlimited`.
 #![expect(clippy::disallowed_methods, reason = "it measures time")]
 
 use std::time::{Duration, Instant};
@@ -20,11 +20,11 @@ use memory::{GuestMemory, PageSize};
 
 const GIB: u64 = 1 << 30;
 const ROUNDS: usize = 3;
-/// What devices use of a guest that has started: regions and queues.
+/// Bytes that devices use after the start of a guest: regions and queues.
 const FIRST_USED: u64 = 256 << 20;
-/// STELLAR's largest container.
+/// Bytes of STELLAR's largest container.
 const LARGEST: u64 = 1_600_000_000_000;
-/// What that takes to start in the paper, pinned and with PVDMA, seconds (section 3.1, figure 6).
+/// Its start time in the paper, pinned and with PVDMA, seconds (section 3.1, figure 6).
 const PAPER: [f64; 2] = [390.0, 20.0];
 
 fn main() {
@@ -42,7 +42,7 @@ fn main() {
     devices::measure();
 }
 
-/// How long each size takes to start, in both ways.
+/// Measures the start of a guest of each size in both ways.
 fn starts(most: u64) -> std::io::Result<()> {
     let most = most.min(memory::available()? / 2);
     println!("start of a guest, seconds (quickest of {ROUNDS}; of the processor in brackets)");
@@ -79,8 +79,8 @@ fn starts(most: u64) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The rows of the paper's figure for a guest: seconds pinned in pages of 4 KiB and 2 MiB, and with PVDMA; and how
-/// many times as fast PVDMA is where all else takes what it takes in the paper.
+/// Reports the rows of the paper's figure for a guest: seconds pinned in pages of 4 KiB and 2 MiB, and with PVDMA; and the
+/// speed-up of PVDMA with the paper's time for the rest of the start.
 fn rows(guest: &str, took: [f64; 3]) {
     let ways = ["pinned in small pages", "pinned in huge pages", "PVDMA"];
     for (way, seconds) in ways.into_iter().zip(took) {
@@ -90,7 +90,7 @@ fn rows(guest: &str, took: [f64; 3]) {
     }
 }
 
-/// What a start took.
+/// The duration of a start.
 #[derive(Clone, Copy)]
 struct Took {
     wall: Duration,
@@ -104,8 +104,8 @@ impl std::fmt::Display for Took {
     }
 }
 
-/// A guest's end is not measured: its memory goes when the clock has stopped. Nor is a first round: a
-/// machine that is a guest itself is only then given the memory, which takes three times as long.
+/// Returns the fastest of several starts. The end of the guest is not measured, nor is a first round: on a machine that is a
+/// guest itself, the host allocates the memory only then, which takes three times as long.
 fn quickest(start: impl Fn() -> std::io::Result<GuestMemory>) -> std::io::Result<Took> {
     drop(start()?);
     let mut best: Option<Took> = None;
@@ -127,7 +127,7 @@ fn start_pinned(size: u64, pages: PageSize) -> std::io::Result<GuestMemory> {
     Ok(memory)
 }
 
-/// Nothing at first; then what devices use, in regions of 8 MiB all over the memory.
+/// Starts with nothing pinned, then pins regions of 8 MiB distributed over the memory, as devices use them.
 fn start_on_demand(size: u64) -> std::io::Result<GuestMemory> {
     const REGION: u64 = 8 << 20;
     let mut memory = GuestMemory::new(size, PageSize::Small)?;
@@ -142,7 +142,7 @@ fn start_on_demand(size: u64) -> std::io::Result<GuestMemory> {
     Ok(memory)
 }
 
-/// What a lookup costs that finds its block, in a cache of 1.6 TB and of 1 GiB.
+/// Measures a lookup that hits, in a cache of 1 GiB and of 1.6 TB.
 fn map_cache() {
     const LOOKUPS: u64 = 1_000_000;
     println!("\nmap cache, nanoseconds a hit");

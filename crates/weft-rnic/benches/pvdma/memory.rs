@@ -1,5 +1,5 @@
-//! Real memory that is locked as a hypervisor locks a guest's: faulted in, zeroed, kept from swapping.
-//! The IOMMU's part, which a hypervisor's pinning has besides, is missing here: there is none.
+//! Memory that is locked as a hypervisor locks a guest's: faulted in, zeroed, and not swapped. A hypervisor also maps it in the
+//! IOMMU, which is not part of the benchmark.
 
 use std::ffi::c_void;
 use std::io::Error;
@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use weft_rnic::{BLOCK_BYTES, Block, Pinning};
 
-/// What the memory is made of.
+/// The page size of the memory.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum PageSize {
     /// 4 KiB.
     Small,
-    /// 2 MiB, where the kernel has them.
+    /// 2 MiB, if the kernel provides them.
     Huge,
 }
 
-/// A guest's memory: reserved, nothing of it there yet.
+/// A guest's memory: reserved address space without pages.
 pub(crate) struct GuestMemory {
     base: *mut c_void,
     bytes: usize,
@@ -49,14 +49,14 @@ impl GuestMemory {
 
     pub(crate) fn lock(&self, from: u64, bytes: u64) -> std::io::Result<()> {
         assert!(size(from + bytes) <= self.bytes, "inside the guest's memory");
-        // SAFETY: inside the mapping, as was checked; locking changes nothing that can be seen.
+        // SAFETY: inside the mapping, as checked above; locking does not change its contents.
         checked(unsafe { libc::mlock(self.base.byte_add(size(from)), size(bytes)) })
     }
 }
 
 impl Drop for GuestMemory {
     fn drop(&mut self) {
-        // SAFETY: the mapping is this value's, and nothing points into it.
+        // SAFETY: this value owns the mapping, and nothing points into it.
         let result = unsafe { libc::munmap(self.base, self.bytes) };
         assert_eq!(result, 0, "it was mapped");
     }
@@ -75,7 +75,7 @@ impl Pinning for GuestMemory {
     }
 }
 
-/// Pins without doing anything.
+/// Pinning without an effect.
 pub(crate) struct Nothing;
 
 impl Pinning for Nothing {
@@ -88,7 +88,7 @@ impl Pinning for Nothing {
     fn unpin(&mut self, _: Block) {}
 }
 
-/// Bytes that could be had.
+/// Returns the available memory in bytes.
 pub(crate) fn available() -> std::io::Result<u64> {
     let text = std::fs::read_to_string("/proc/meminfo")?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
@@ -96,10 +96,10 @@ pub(crate) fn available() -> std::io::Result<u64> {
     kib.map(|kib| kib * 1024).ok_or_else(|| Error::other("/proc/meminfo has no MemAvailable"))
 }
 
-/// Time this process had a processor.
+/// Returns the processor time of this process.
 pub(crate) fn processor_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `time` is this function's own.
+    // SAFETY: `time` is a local variable.
     checked(unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) })
         .expect("every process has this clock");
     let unsigned = |value: i64| u64::try_from(value).expect("a time since the process began");

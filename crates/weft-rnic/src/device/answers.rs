@@ -1,4 +1,4 @@
-//! What a responder sends: READs' memory, what atomics found, and acknowledgements.
+//! The messages of a responder: responses to READs and atomics, and acknowledgements.
 
 use weft_transport::Message;
 use weft_units::Instant;
@@ -10,8 +10,8 @@ use crate::QueuePairNumber;
 use crate::memory::{Access, Memory, Right};
 use crate::queue_pair::{ATOMIC, Answer, QueuePair, Refusal, Role, Syndrome, Token};
 
-/// Answers under way on one queue pair at most. The requester's own limit is lower; what it knows to be
-/// answered may still wait to be acknowledged here, so that limit cannot be held to the number.
+/// Largest number of responses in flight on one queue pair. The limit that the requester observes is lower, but cannot be
+/// enforced exactly: a response that it has received may still be unacknowledged here.
 const MAX_ANSWERS: usize = 1024;
 
 impl Receiver<'_> {
@@ -58,7 +58,7 @@ impl Receiver<'_> {
         self.answer(now, Answer::Atomic { psn: psn.get(), value }, 0)
     }
 
-    /// Sends an answer with data.
+    /// Sends a response with data.
     fn answer(&mut self, now: Instant, answer: Answer, length: u32) -> Result<(), Refusal> {
         let pair = &mut *self.pair;
         if !has_room(pair) {
@@ -77,8 +77,8 @@ impl Receiver<'_> {
 }
 
 impl Device {
-    /// Sends an acknowledgement; `withheld` is acknowledged by the transport only after it has arrived, so
-    /// that the peer hears the reason first.
+    /// Sends an acknowledgement. The transport acknowledges the packet `withheld` only after the acknowledgement has arrived, so
+    /// that the peer first gets the reason of a refusal.
     pub(super) fn acknowledge(
         &mut self,
         now: Instant,
@@ -98,7 +98,7 @@ impl Device {
         }
     }
 
-    /// An answer or an acknowledgement has arrived.
+    /// Handles the arrival of a response or an acknowledgement at the peer.
     pub(super) fn on_answer_sent(&mut self, now: Instant, token: Token) {
         match token {
             Token::Answer { qp, .. } => {

@@ -1,5 +1,5 @@
-//! A send request that leaves in the call that posts it. Nothing is decided here that is not decided elsewhere
-//! (`begin.rs`, `transport.rs`): it is the same request in the same state afterwards, for which less was looked up.
+//! The fast path of a send request that is transmitted in the call that posts it. It makes the same decisions as `begin.rs` and
+//! `transport.rs`, with fewer lookups, and leaves the same state.
 
 use weft_units::Instant;
 
@@ -10,8 +10,8 @@ use crate::queue_pair::{QueuePair, State, Token, Wqe};
 use crate::{Operation, QueuePairNumber};
 
 impl Device {
-    /// Begins the one request that waits, and hands its packet to `send`, where nothing holds it up and it is one
-    /// packet over a link. False where not: [`Self::pump`] finds out why.
+    /// Starts the only waiting request and passes its packet to `send`, if it can be sent now as one packet over a link. Returns
+    /// `false` otherwise; the caller then uses [`Self::pump`].
     #[inline]
     pub(super) fn begin_at_once(
         &mut self,
@@ -23,10 +23,10 @@ impl Device {
         let QueuePair { context, request, state, attributes, send: queue, requester, .. } = pair;
         let connection = requester.flow.as_ref().map(|flow| flow.connection);
         let Some(connection) = connection else { return false };
-        if *state != State::ReadyToSend || !requester.is_free() {
+        if *state != State::ReadyToSend || !requester.can_send() {
             return false;
         }
-        let latest = queue.latest().map(Wqe::only_reaches);
+        let latest = queue.latest().map(Wqe::is_leasable);
         let Some((number, wqe)) = queue.only_upcoming() else { return false };
         let pushes = match wqe.operation {
             Operation::Send
@@ -39,8 +39,8 @@ impl Device {
             | Operation::LocalInvalidate(_)
             | Operation::BindWindow { .. } => false,
         };
-        let by_lease = requester.goes_by_lease(now, wqe, latest);
-        if !pushes || by_lease || wqe.fence || wqe.length > self.limits.message_bytes.into() {
+        let uses_lease = requester.uses_lease(now, wqe, latest);
+        if !pushes || uses_lease || wqe.fence || wqe.length > self.limits.message_bytes.into() {
             return false;
         }
         let who = Accessor { domain: request.domain, qp: qp.0 };

@@ -1,4 +1,4 @@
-//! How send requests begin: in order, as soon as their turn has come.
+//! The start of send requests, in order.
 
 use weft_units::Instant;
 
@@ -8,24 +8,24 @@ use crate::memory::{Accessor, Emtt, Right};
 use crate::queue_pair::{ATOMIC, QueuePair, Requester, Service, State, Token, Wqe};
 use crate::{Operation, QueuePairNumber, Status};
 
-/// What may be done with the next request.
+/// The next step of the send queue.
 enum Next {
-    /// Nothing before something else happens.
+    /// Wait for another event.
     Wait,
-    /// Nothing before those before it are done.
+    /// Wait until the requests in flight are done.
     Hold,
-    /// It was dealt with; look at the next.
+    /// Continue with the next request.
     Go,
-    /// There is no connection to send it over.
+    /// Open a connection.
     Connect,
-    /// A lease allows it: it is carried out there, from here.
+    /// Execute the request by a lease.
     Reach,
-    /// Nobody is there to be asked.
-    Fail,
+    /// Fail the request: the peer's process has exited.
+    PeerExited,
 }
 
 impl Device {
-    /// Begins every request that may begin.
+    /// Starts the requests that can start, and completes those that are done.
     pub(super) fn pump(&mut self, now: Instant, qp: QueuePairNumber) {
         let Some(pair) = self.qps.get_mut(qp.0) else { return };
         if pair.request.service == Service::UnreliableDatagram {
@@ -42,14 +42,14 @@ impl Device {
             let held = matches!(stopped_by, Next::Hold);
             match stopped_by {
                 Next::Connect => self.connect(now, qp),
-                Next::Fail => self.fail_orphan(now, qp),
+                Next::PeerExited => self.fail_peer_exited(now, qp),
                 Next::Reach if self.reaching.contains(&qp) => {}
                 Next::Reach => self.reaching.push_back(qp),
                 Next::Wait | Next::Hold | Next::Go => {}
             }
             if held {
                 self.retire(now, qp);
-                if self.qps.get(qp.0).is_some_and(|pair| !pair.send.is_under_way()) {
+                if self.qps.get(qp.0).is_some_and(|pair| !pair.send.is_in_flight()) {
                     return self.pump(now, qp);
                 }
             }
@@ -58,7 +58,7 @@ impl Device {
     }
 }
 
-/// Begins the next request, if its turn has come.
+/// Starts the next request, if it can start.
 #[inline]
 fn begin(
     now: Instant,
@@ -75,13 +75,13 @@ fn begin(
     }
     let who = Accessor { domain: pair.request.domain, qp: qp.0 };
     let (reads, at_most) = (pair.send.reads, pair.attributes.max_rd_atomic.unwrap_or(0));
-    let latest = pair.send.latest().map(Wqe::only_reaches);
+    let latest = pair.send.latest().map(Wqe::is_leasable);
     let Some((number, wqe)) = pair.send.upcoming() else { return Next::Wait };
     if let Some(next) = held_back(requester, wqe, reads, at_most) {
         return next;
     }
     if let Some(outcome) = wqe.outcome {
-        // Those before it are being sent again.
+        // It failed before an RNR NAK, and the requests before it were retransmitted.
         pair.send.advance();
         requester.broken = outcome != Status::Success;
         return Next::Go;
@@ -101,10 +101,10 @@ fn begin(
         requester.broken = true;
         return Next::Wait;
     }
-    if requester.goes_by_lease(now, wqe, latest) {
+    if requester.uses_lease(now, wqe, latest) {
         match latest {
             None => return Next::Reach,
-            // It waits, as do those behind it, for soon all can go that way. What follows a SEND goes after it at once.
+            // It waits for the requests in flight, since later ones can then use leases too. After a SEND it follows immediately.
             Some(true) => return Next::Hold,
             Some(false) => {}
         }
@@ -120,12 +120,12 @@ fn begin(
     Next::Go
 }
 
-/// What is to come before a request, while so many READs and atomics wait for answers.
+/// Returns the step that must precede a request, given the number of READs and atomics without a response.
 #[inline]
 fn held_back(requester: &Requester, wqe: &Wqe, reads: u32, at_most: u8) -> Option<Next> {
     if wqe.operation.travels() {
-        if requester.orphaned {
-            return Some(Next::Fail);
+        if requester.peer_exited {
+            return Some(Next::PeerExited);
         }
         if requester.flow.is_none() {
             return Some(Next::Connect);
@@ -136,11 +136,11 @@ fn held_back(requester: &Requester, wqe: &Wqe, reads: u32, at_most: u8) -> Optio
     }
     let waits = wqe.fence && reads > 0
         || wqe.operation.is_answered() && reads >= at_most.into() && at_most > 0;
-    // What failed already is passed over, while those before it are sent again.
+    // A request with a status is skipped while earlier ones are retransmitted.
     (waits && wqe.outcome.is_none()).then_some(Next::Wait)
 }
 
-/// Why a request cannot begin, from its length and its own memory.
+/// Checks the length and the local memory of a request; returns the status with which it fails.
 pub(super) fn check_memory(emtt: &Emtt, who: Accessor, wqe: &Wqe, most: u32) -> Option<Status> {
     let right = if wqe.operation.is_answered() { Right::LocalWrite } else { Right::LocalRead };
     if wqe.length > most.into() || wqe.operation.is_atomic() && wqe.length != ATOMIC.into() {

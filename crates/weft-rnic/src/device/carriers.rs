@@ -1,5 +1,5 @@
-//! What carries a device's messages: the transport over the network, or a link to a process of this host.
-//! Connections of both are used alike; their ids tell them apart.
+//! The two carriers of a device's messages: the transport over the network, and links to processes of this host. Both have
+//! the same interface; the connection id selects the carrier.
 
 use alloc::collections::BTreeMap;
 use core::net::SocketAddr;
@@ -13,20 +13,20 @@ use weft_wire::Packet;
 
 use super::Transmit;
 
-/// Largest payload of a packet over a link, bytes: nearly what a packet can say.
+/// Largest payload of a packet over a link, bytes: close to the largest that a packet's length field can hold.
 const LINK_MTU: u16 = 127 * 512;
 
-/// Packets of one connection under way over a link.
+/// Packets of one connection in flight over a link.
 const LINK_WINDOW: u16 = 256;
 
-/// Both ways to carry.
+/// The network and the links.
 #[derive(Debug)]
 pub(super) struct Carriers {
     pub(super) network: Endpoint,
     direct: Direct,
-    /// Which peers a link leads to.
+    /// The links of peers that are reached over one.
     routes: BTreeMap<SocketAddr, LinkId>,
-    /// Nothing may leave over the network.
+    /// `true` while transmission to the network is paused.
     network_held: bool,
 }
 
@@ -59,7 +59,7 @@ impl Carriers {
         self.direct.link_up(now, link);
     }
 
-    /// New connections to a peer go over this link.
+    /// Routes new connections to a peer over this link.
     pub(super) fn reach_over(&mut self, peer: SocketAddr, link: LinkId) {
         self.routes.insert(peer, link);
     }
@@ -127,8 +127,8 @@ impl Carriers {
         self.network.placed(now, connection, psn)
     }
 
-    /// Has a packet come again, as if it had been lost on its way. Links lose nothing and keep the order, so that nothing of
-    /// what comes over one has to wait: who makes it wait breaks the protocol.
+    /// Declines a packet, which is retransmitted as if it had been lost. Links are lossless and ordered, so that none of their
+    /// packets has to wait: a peer whose packet has to wait violates the protocol, and its connection is closed.
     pub(super) fn decline(&mut self, connection: ConnectionId, psn: u32) {
         if Direct::is_direct(connection) {
             return self.direct.close(connection);
@@ -150,17 +150,17 @@ impl Carriers {
         self.network.peer(connection)
     }
 
-    /// Over which link a connection goes, and what the peer calls it; `None` where it goes over the network.
+    /// Returns the link of a connection, and the peer's id of it; `None` for a connection over the network.
     pub(super) fn borrower(&self, connection: ConnectionId) -> Option<(LinkId, ConnectionId)> {
         if Direct::is_direct(connection) { self.direct.route(connection) } else { None }
     }
 
-    /// What a connection's payload went through in the network; `None` for one over a link.
+    /// Returns the statistics of a connection over the network; `None` for one over a link.
     pub(super) fn flow(&self, connection: ConnectionId) -> Option<ConnectionStats<'_>> {
         if Direct::is_direct(connection) { None } else { self.network.connection_stats(connection) }
     }
 
-    /// Takes in a packet that came over `link`, or over the network.
+    /// Handles a packet from `link`, or from the network.
     #[inline]
     pub(super) fn handle_packet(
         &mut self,
@@ -176,7 +176,7 @@ impl Carriers {
         }
     }
 
-    /// Takes in what a packet that came over a link said along with what it is for.
+    /// Handles an acknowledgement that a packet over a link carries.
     #[inline]
     pub(super) fn handle_acknowledged(
         &mut self,
@@ -193,13 +193,13 @@ impl Carriers {
         self.network.handle_timeout(now);
     }
 
-    /// Whether there may be something to send.
+    /// Returns `true` if there may be a packet to send.
     #[inline]
     pub(super) fn may_transmit(&self) -> bool {
         self.direct.has_ready() || !self.network_held && self.network.wants_transmit()
     }
 
-    /// Puts the headers of the next packet into `transmit`, and where it goes; its payload.
+    /// Writes the headers and the destination of the next packet to `transmit`; returns its payload.
     #[inline]
     pub(super) fn poll_transmit_into(
         &mut self,
@@ -220,8 +220,8 @@ impl Carriers {
         Some(transmit.set_out(None, departure, None))
     }
 
-    /// Sends a message in the call that submits it, and puts its packet's headers into `transmit`, where that may be
-    /// and one packet is enough; its payload.
+    /// Submits a message and writes its packet's headers to `transmit`, if the message can be sent now as one packet over a link;
+    /// returns its payload.
     #[inline]
     pub(super) fn send_at_once(
         &mut self,

@@ -1,11 +1,11 @@
-//! Requests as a responder executes them, one after the other in the order of their PSNs.
+//! Execution of requests by a responder, in the order of their PSNs.
 
 use weft_units::Instant;
 use weft_wire::{MissingOperands, RdmaOperation, SendExtension};
 
 use super::intake::Destination;
 use super::receiver::Receiver;
-use super::responder::Turn;
+use super::responder::Outcome;
 use crate::Event;
 use crate::completion::{Completion, Extra, Status, WorkKind};
 use crate::memory::Memory;
@@ -14,19 +14,19 @@ use crate::receive_queue::Receive;
 
 impl Receiver<'_> {
     /// Executes a request, if its PSN is the expected one.
-    pub(super) fn carry_out(
+    pub(super) fn execute_in_order(
         &mut self,
         now: Instant,
         incoming: &mut Incoming,
         memory: &mut impl Memory,
-    ) -> Turn {
+    ) -> Outcome {
         let pair = &mut *self.pair;
         if !pair.is_reliable() {
-            // Nothing is sent twice: what is missing was lost.
+            // The service has no retransmissions: a gap in the PSNs is a loss.
             pair.responder.expected = incoming.header.psn.get();
         } else if incoming.header.psn.get() != pair.responder.expected {
             let rewinds = pair.responder.rewinds;
-            return if rewinds { Turn::Stale } else { Turn::OutOfStep };
+            return if rewinds { Outcome::Stale } else { Outcome::WrongPsn };
         }
         pair.responder.rewinds = false;
         let done = match incoming.intake {
@@ -34,9 +34,9 @@ impl Receiver<'_> {
             Intake::Refuse(refusal) => Err(refusal),
         };
         match done {
-            Ok(()) => Turn::Done,
-            Err(refusal) if self.pair.is_reliable() => Turn::Refused(refusal),
-            Err(refusal) => Turn::Dropped(refusal),
+            Ok(()) => Outcome::Done,
+            Err(refusal) if self.pair.is_reliable() => Outcome::Refused(refusal),
+            Err(refusal) => Outcome::Dropped(refusal),
         }
     }
 
@@ -151,7 +151,7 @@ impl Receiver<'_> {
         Ok(())
     }
 
-    /// Takes the next receive request, shared or not.
+    /// Takes the next receive request, of the shared or the own queue.
     pub(super) fn take_receive(&mut self) -> Option<Receive> {
         let Some(srq) = self.pair.request.srq else { return self.pair.receive.take() };
         let (receive, low) = self.srqs.get_mut(srq.0)?.take()?;

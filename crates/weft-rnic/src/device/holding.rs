@@ -1,9 +1,9 @@
-//! Payload that waits with the owner until packets before it have arrived: how many bytes that may be, of one peer and of
-//! all together. A host that sends the ends of messages and never their beginnings takes so much memory and no more.
+//! Accounting of payload that the owner holds until earlier packets have arrived, with a limit for each peer and for all
+//! together. The limits bound the memory for a host that sends the ends of messages and never their beginnings.
 //!
-//! The packet path asks before the owner keeps anything and gives back what was placed, dropped or lost with its
-//! connection. What is refused here differs by service: messages that may be lost are, datagrams and those of UC; a packet of a
-//! reliable one is declined, which to the transport is a loss.
+//! The packet path reserves bytes before the owner holds a packet, and releases them when the packet was placed, dropped or
+//! lost with its connection. At a limit, a datagram or a message of UC is dropped; a packet of a reliable connection is
+//! declined, which the transport handles as a loss.
 
 use alloc::collections::BTreeMap;
 use core::net::IpAddr;
@@ -16,20 +16,20 @@ use crate::Limits;
 use crate::memory::{Held, Memory};
 use crate::queue_pair::HeldPart;
 
-/// Bytes that a held packet takes beside its payload: the owner's entry for it and the device's. A kernel counts its
-/// packets likewise (`truesize`), or one-byte payloads would be free.
+/// Bytes that a held packet counts beside its payload, for the entries of the owner and the device. Kernels account for
+/// packets in the same way (`truesize`); otherwise packets with one byte of payload would be almost free.
 const OVERHEAD: u64 = 256;
 
-/// Why payload is not held.
+/// The reason for not holding payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NotHeld {
-    /// It would be more than this peer, or all peers, may have held.
+    /// The limit of the peer, or of all peers, is reached.
     NoRoom,
-    /// The payload is lost, and its connection ends.
+    /// The payload is lost, and the connection ends.
     Lost,
 }
 
-/// Bytes that are held, by peer.
+/// Held bytes by peer.
 #[derive(Debug)]
 pub(super) struct Holding {
     limit: u64,
@@ -50,7 +50,7 @@ impl Holding {
         }
     }
 
-    /// Counts `bytes` more for a peer; returns `false`, and counts nothing, where that is over a limit.
+    /// Reserves `bytes` for a peer; returns `false`, and reserves nothing, if that exceeds a limit.
     pub(super) fn take(&mut self, peer: IpAddr, bytes: u64) -> bool {
         let of_peer = self.by_peer.get(&peer).copied().unwrap_or(0);
         let fits = self.bytes + bytes <= self.limit && of_peer + bytes <= self.limit_per_peer;
@@ -62,7 +62,7 @@ impl Holding {
         fits
     }
 
-    /// Counts `bytes` more for a peer, over its limit too.
+    /// Reserves `bytes` for a peer, regardless of limits.
     pub(super) fn add(&mut self, peer: IpAddr, bytes: u64) {
         if bytes > 0 {
             self.bytes += bytes;
@@ -70,7 +70,7 @@ impl Holding {
         }
     }
 
-    /// Counts `bytes` less for a peer.
+    /// Releases `bytes` of a peer.
     pub(super) fn give_back(&mut self, peer: IpAddr, bytes: u64) {
         if bytes == 0 {
             return;
@@ -83,7 +83,7 @@ impl Holding {
         self.bytes -= bytes;
     }
 
-    /// Has the owner keep the payload of the packet being handled.
+    /// Has the owner hold the payload of the packet that is being handled.
     pub(super) fn hold(
         &mut self,
         carriers: &Carriers,
@@ -102,26 +102,25 @@ impl Holding {
         })
     }
 
-    /// Has the owner forget payload that it kept.
+    /// Has the owner drop held payload.
     pub(super) fn release(&mut self, part: HeldPart, memory: &mut impl Memory) {
         memory.release(part.packet);
         self.let_go(&part);
     }
 
-    /// Counts a held packet no more.
+    /// Releases the bytes of a held packet.
     pub(super) fn let_go(&mut self, part: &HeldPart) {
         self.give_back(part.peer, cost(part.len));
     }
 }
 
-/// Bytes that a held packet counts.
+/// Returns the bytes that a held packet counts.
 const fn cost(len: u16) -> u64 {
     OVERHEAD + len as u64
 }
 
 impl Device {
-    /// Returns the bytes of memory that packets take whose turn has not come: payload with the owner of the memory, and
-    /// what the device notes beside it.
+    /// Returns the bytes of memory of held packets: payload at the owner, and entries of the device.
     pub const fn held_bytes(&self) -> u64 {
         self.holding.bytes
     }

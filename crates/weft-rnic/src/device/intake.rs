@@ -1,4 +1,4 @@
-//! Packets of requests and answers as they arrive: each payload goes where it belongs, at once.
+//! Placement of the payload of requests and responses on arrival.
 
 use alloc::vec::Vec;
 
@@ -12,21 +12,21 @@ use crate::memory::{Access, Memory, Place, Right};
 use crate::queue_pair::{Flow, Incoming, Intake, Refusal, Role};
 use crate::receive_queue::Receive;
 
-/// Where the payload of a message goes.
+/// The destination of a message's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Destination {
-    /// The memory of a receive request, to which the peer gives this number.
+    /// The memory of the receive request with the peer's number `number`.
     Receive { number: u64 },
     /// Memory that the request names.
     Remote(RdmaRemote),
-    /// The memory of the request that a response answers.
+    /// The local memory of the request to which the response belongs.
     Request,
-    /// The message has no payload.
+    /// None: the message has no payload.
     Nowhere,
 }
 
 impl Destination {
-    /// Returns where the payload of an operation goes.
+    /// Returns the destination of an operation's payload.
     #[inline]
     pub(super) const fn of(operation: &Result<RdmaOperation, MissingOperands>) -> Self {
         match operation {
@@ -57,14 +57,14 @@ impl Destination {
     }
 }
 
-/// The outcome of a packet's payload.
+/// The result of placing a packet's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Put {
-    /// It is where it belongs or was dropped, and its message's turn has come with it.
+    /// It was placed or dropped, and completes the next message.
     Next,
-    /// Likewise, but other packets come first.
+    /// It was placed, dropped or held, and other packets must arrive first.
     Waits,
-    /// It had to wait, and there is no room: it is to come again.
+    /// It would have to be held, and the limit is reached: the packet is to be retransmitted.
     Declined,
 }
 
@@ -74,19 +74,19 @@ impl Put {
     }
 }
 
-/// A piece of a message that arrived.
+/// A part of a message that arrived.
 #[derive(Clone, Copy)]
 pub(super) struct Piece<'a> {
     pub(super) psn: U24,
     pub(super) destination: Destination,
-    /// The receive request it takes, if that is from a shared queue.
+    /// The receive request that the message consumed from a shared queue.
     pub(super) receive: Option<&'a Receive>,
     pub(super) offset: u32,
     pub(super) len: u16,
 }
 
 impl Receiver<'_> {
-    /// Returns which half of the queue pair has this connection; `None` if neither has.
+    /// Returns the role of the queue pair on this connection; `None` if it has no such connection.
     #[inline]
     pub(super) fn role(&self, connection: ConnectionId) -> Option<Role> {
         let has =
@@ -100,13 +100,13 @@ impl Receiver<'_> {
         }
     }
 
-    /// Returns `true` if the queue pair answers no more requests, and only its last acknowledgements are under way.
+    /// Returns `true` if the queue pair executes no more requests, and at most its last acknowledgements are in flight.
     #[inline]
     pub(super) fn is_over(&self, role: Role) -> bool {
         role == Role::Responder && (self.pair.responder.closing || !self.pair.receives())
     }
 
-    /// Enters the message a packet is part of, unless it is known; `None` for nonsense.
+    /// Adds the message of a packet to the inbox, unless it is there; returns `None` if the packet violates the protocol.
     pub(super) fn begin_message(
         &mut self,
         role: Role,
@@ -131,7 +131,7 @@ impl Receiver<'_> {
         Some(destination)
     }
 
-    /// A request of which the first packet came; `None` for nonsense.
+    /// Creates the entry of a request whose first packet arrived; returns `None` if the packet violates the protocol.
     #[inline]
     pub(super) fn begin_request(
         &mut self,
@@ -150,7 +150,7 @@ impl Receiver<'_> {
         Some(incoming)
     }
 
-    /// Whether a packet is all of a request, and nothing goes before that.
+    /// Returns `true` if a packet is a complete request, and the next one.
     #[inline]
     pub(super) fn is_whole_and_next(&self, role: Role, placement: &Placement) -> bool {
         let flow = self.pair.responder.flow.as_ref();
@@ -159,7 +159,7 @@ impl Receiver<'_> {
             && flow.is_some_and(|flow| flow.inbox.is_next(placement.message))
     }
 
-    /// Places the payload of a request that is one packet and whose turn has come. `None` where it is lost.
+    /// Places the payload of a request of one packet in its turn. Returns `None` if the payload is lost.
     #[inline]
     pub(super) fn place_whole(
         &mut self,
@@ -194,8 +194,8 @@ impl Receiver<'_> {
         }
     }
 
-    /// Whether a request's payload may be placed; the receive request it takes from a shared queue, or
-    /// where it goes.
+    /// Checks whether a request's payload may be placed; returns the receive request that it consumes from a shared queue, or the
+    /// target of a WRITE.
     fn admit(
         &mut self,
         operation: &RdmaOperation,
@@ -237,7 +237,7 @@ impl Receiver<'_> {
         let pair = &*self.pair;
         let Some(srq) = pair.request.srq else {
             let refusal = match pair.receive.numbered(number) {
-                // What is not counted for certain finds its place in its turn.
+                // Without a reliable count, the receive request is determined in the message's turn.
                 _ if !pair.is_reliable() => None,
                 None => Some(Refusal::NotReady),
                 Some(receive) if receive.room() < length.into() => Some(Refusal::TooLong),
@@ -255,7 +255,7 @@ impl Receiver<'_> {
         (intake, Some(receive))
     }
 
-    /// Finds where a piece of a message goes: into `self.places`.
+    /// Finds the places of a part of a message, and stores them in `self.places`.
     pub(super) fn locate(&mut self, role: Role, incoming: &Piece<'_>) -> Result<(), Refusal> {
         let Piece { psn, destination, receive, offset, len } = *incoming;
         self.places.clear();
@@ -276,7 +276,7 @@ impl Receiver<'_> {
                 places.push(place.map_err(|_| Refusal::Access)?);
                 return Ok(());
             }
-            // Their payload was refused when the message began.
+            // The payload was refused when the message began.
             Destination::Request | Destination::Nowhere => return Err(Refusal::InvalidRequest),
         };
         let own = || self.pair.own_receive(number);
@@ -285,7 +285,7 @@ impl Receiver<'_> {
             .map_err(|_| Refusal::LocalProtection)
     }
 
-    /// Places a packet's payload, or has it held. `None` for nonsense, and where the payload is lost.
+    /// Places or holds a packet's payload. Returns `None` if the packet violates the protocol, or the payload is lost.
     pub(super) fn put_payload(
         &mut self,
         role: Role,
@@ -320,7 +320,7 @@ impl Receiver<'_> {
         }
         let last = offset + u32::from(len) == length;
         if destination.is_remote() && last && len > 0 {
-            // Of a relaxed region only the message's own bytes must come before its last.
+            // In a relaxed region only the message's own bytes must be placed before its last one.
             let in_order = completes && (first || self.emtt.is_relaxed(header.key));
             if !in_order {
                 return self.put_aside(role, placement, first && completes, memory);
@@ -348,7 +348,7 @@ impl Receiver<'_> {
         Some(Put::turn(first && completes))
     }
 
-    /// Which part of the payload goes to which of `self.places`: into `self.parts`.
+    /// Splits the payload over `self.places`, and stores the parts in `self.parts`.
     pub(super) fn lay_out(&mut self, role: Role, message: u32, destination: Destination) {
         self.parts.clear();
         let mut from = 0;

@@ -1,10 +1,10 @@
-//! Leases: a peer of this host may reach a region by itself, without this device's help, until that is recalled.
-//! Whoever has asked for a region's bytes once, and was allowed to, gets one; what it then does with them it does in
-//! the place where it is posted, so that nobody at this end has to be awake.
+//! Leases: a peer on this host accesses a region directly, without this device, until the lease is recalled. A peer gets a
+//! lease of a region after its first authorised access. Later requests are executed in the process that posts them, so the
+//! process of this device need not run.
 //!
-//! A lease allows what this device allows: the region's rights and the queue pair's, for that connection. It is
-//! recalled when any of this changes, and the owner sees to it that nobody uses it once the call that changed it
-//! is over. Order is kept because a request is carried out so only where nothing is under way before it.
+//! A lease grants the rights of the region and of the queue pair, for one connection. It is recalled when one of these changes,
+//! and the device's owner ensures that no peer uses it after the call that made the change. Requests stay in order because a
+//! request uses a lease only if no earlier one is in flight.
 
 use weft_transport::{ConnectionId, LinkId};
 use weft_units::Instant;
@@ -16,71 +16,71 @@ use crate::QueuePairNumber;
 use crate::memory::{Access, Accessor, Owner, RegionRequest, Right};
 use crate::queue_pair::{Borrowed, QueuePair, Reachable, Role, State};
 
-/// What a peer may reach by itself.
+/// A region that a peer may access directly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
-    /// For requests on this connection, as the borrower calls it.
+    /// The connection whose requests may use the lease, by the borrower's id.
     pub connection: ConnectionId,
-    /// That name this key.
+    /// The key that requests name.
     pub key: u32,
-    /// Where the region begins, as requests count.
+    /// The first address of the region in requests.
     pub start: u64,
-    /// How long it is, bytes.
+    /// The length in bytes.
     pub length: u64,
-    /// Where it begins in the lender's memory.
+    /// The first address in the lender's memory.
     pub address: u64,
-    /// Whether it may be written.
+    /// `true` if the borrower may write.
     pub writable: bool,
-    /// Whether it may be read.
+    /// `true` if the borrower may read.
     pub readable: bool,
 }
 
-/// Names a lease, as its borrower's owner counts.
+/// Names a lease at its borrower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LeaseId {
     /// The link to the lender.
     pub link: LinkId,
-    /// Which of those over that link.
+    /// The number of the lease on that link.
     pub number: u64,
 }
 
-/// What an owner of memory is to tell its borrowers.
+/// A notification for borrowers of the device's memory, which the device's owner delivers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leasing {
-    /// Who is at the other end of a link may reach this.
+    /// The peer at the other end of a link gets a lease.
     Granted {
         /// The link.
         link: LinkId,
-        /// Whose memory it is.
+        /// The owner of the memory.
         owner: Owner,
-        /// The connection, as it is called here.
+        /// The connection, by this device's id.
         connection: ConnectionId,
-        /// What may be reached.
+        /// The lease.
         lease: Lease,
     },
-    /// Nobody may reach anything by this key any more.
+    /// All leases of this key are recalled.
     KeyRecalled(u32),
-    /// Nobody may reach anything for this connection any more.
+    /// All leases of this connection are recalled.
     ConnectionRecalled(ConnectionId),
 }
 
-/// A request to carry out in the lender's memory.
+/// A request to execute in the lender's memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Reach<'a> {
-    /// By which lease.
+    /// The lease.
     pub lease: LeaseId,
-    /// Where in the lender's memory.
+    /// The address in the lender's memory.
     pub address: u64,
-    /// Bytes.
+    /// The length in bytes.
     pub length: u32,
-    /// Whether they go there, or come from there.
+    /// `true` to write the lender's memory, `false` to read it.
     pub writes: bool,
-    /// Where they come from, or go.
+    /// The local source of a write, or destination of a read.
     pub local: Source<'a>,
 }
 
 impl Receiver<'_> {
-    /// A peer may use a region of which it was allowed to reach a part just now.
+    /// Grants a lease of the region to which an access was authorised, if the peer has none.
     pub(super) fn lend(&mut self, key: u32) {
         let who = self.accessor();
         let pair = &mut *self.pair;
@@ -92,7 +92,7 @@ impl Receiver<'_> {
         }
         let connection = flow.connection;
         let Some((link, borrower)) = self.carriers.borrower(connection) else { return };
-        // Of windows there is none: they come and go by requests.
+        // Windows have no leases, since requests bind and invalidate them.
         let Some((start, region)) = self.emtt.whole(who, key) else { return };
         flow.lent = known;
         let RegionRequest { owner, address, length, access, .. } = region;
@@ -105,26 +105,26 @@ impl Receiver<'_> {
             writable: rights[0] && access.contains(Access::REMOTE_WRITE),
             readable: rights[1] && access.contains(Access::REMOTE_READ),
         };
-        *self.lends = true;
+        *self.has_lent = true;
         self.leasing.push_back(Leasing::Granted { link, owner, connection, lease });
     }
 }
 
 impl Device {
-    /// The next thing to tell borrowers. What is recalled may still be reached until they were told; so
-    /// this is asked until there is nothing, after each call and before its caller goes on.
+    /// Returns the next notification for borrowers. A recalled lease is usable until its borrower is notified, so the owner drains
+    /// the notifications after each call, before its caller continues.
     pub fn poll_leasing(&mut self) -> Option<Leasing> {
         self.leasing.pop_front()
     }
 
-    /// Nobody reaches anything by a key any more.
+    /// Recalls the leases of a key.
     pub(super) fn recall(&mut self, key: u32) {
-        if self.lends {
+        if self.has_lent {
             self.leasing.push_back(Leasing::KeyRecalled(key));
         }
     }
 
-    /// Nobody reaches anything through a queue pair's connection any more.
+    /// Recalls the leases of a queue pair's connection.
     pub(super) fn recall_from(&mut self, qp: QueuePairNumber) {
         let flow = self.qps.get_mut(qp.0).and_then(|pair| pair.responder.flow.as_mut());
         if let Some(flow) = flow
@@ -134,7 +134,7 @@ impl Device {
         }
     }
 
-    /// The process at the other end of a link lends its memory.
+    /// Handles a lease that the process at the other end of a link granted.
     pub fn borrow(&mut self, lease: Lease, id: LeaseId) {
         let Some(&(qp, Role::Requester)) = self.connections.get(&lease.connection) else { return };
         let goes = self.carriers.borrower(lease.connection);
@@ -145,14 +145,14 @@ impl Device {
         }
     }
 
-    /// Whether a request may be carried out by a lease, unless its completion has no room yet.
+    /// Returns `true` if a request can be executed by a lease, apart from room for its completion.
     pub fn may_reach(&self) -> bool {
         !self.reaching.is_empty()
     }
 
-    /// Has `reach` carry out the next request that a lease allows; false if there is none. It says when that was done,
-    /// or `None`: the lease may have been recalled meanwhile, and the request takes the usual way then. Of what is
-    /// written the last byte is to be stored last.
+    /// Has `reach` execute the next request that a lease allows; returns `false` if there is none. `reach` returns the time at
+    /// which the copy was done, or `None` if the lease was recalled; the request then uses the link. The last byte of a write
+    /// must be stored last.
     pub fn poll_reach(
         &mut self,
         now: Instant,
@@ -164,14 +164,14 @@ impl Device {
         };
         let Some(next) = self.reaching.iter().position(has_room) else { return false };
         let qp = self.reaching.remove(next).expect("found just now");
-        self.carry_out_there(now, qp, reach);
+        self.execute_by_lease(now, qp, reach);
         self.retire(now, qp);
         self.pump(now, qp);
         self.handle_transport_events(now);
         true
     }
 
-    fn carry_out_there(
+    fn execute_by_lease(
         &mut self,
         now: Instant,
         qp: QueuePairNumber,
@@ -179,7 +179,7 @@ impl Device {
     ) {
         let Some(pair) = self.qps.get_mut(qp.0) else { return };
         let QueuePair { request, state, send, requester, .. } = pair;
-        if *state != State::ReadyToSend || !requester.is_free() || send.is_under_way() {
+        if *state != State::ReadyToSend || !requester.can_send() || send.is_in_flight() {
             return;
         }
         let Some((_, wqe)) = send.upcoming() else { return };
@@ -197,8 +197,8 @@ impl Device {
             None => Source::Memory(&self.places),
         };
         if let Some(done) = reach(&Reach { lease: id, address, length, writes, local }) {
-            requester.row.note(now, done);
-            send.carried_out();
+            requester.burst.record(now, done);
+            send.complete_leased();
         } else {
             requester.leases.remove(&key);
         }

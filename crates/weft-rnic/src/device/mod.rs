@@ -1,5 +1,4 @@
-//! One RDMA device: its objects, and the transport they share. Each file adds the methods for one
-//! thing that happens.
+//! One RDMA device: its objects, and the transport that they share. Each file has the methods for one kind of event.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -49,44 +48,43 @@ pub use transport::{FromLink, Source, Transmit};
 use virtual_devices::Tenant;
 pub use virtual_devices::{Handle, VirtualDevice};
 
-/// Names a context: one virtual device, one process. Its objects are nobody else's.
+/// Names a context: one process, or one virtual device. Objects belong to one context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Context(pub u32);
 
-/// Names a protection domain: queue pairs of one reach the memory of the same one only.
+/// Names a protection domain: its queue pairs access only the memory registered in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct ProtectionDomain(pub u32);
 
-/// How often a connection without traffic is heard of, where the transport's configuration says never:
-/// a queue pair may rest for ever, and a peer that is gone must be noticed.
+/// The keepalive interval if the transport's configuration has none: queue pairs may be idle without limit, and a peer that
+/// has exited must be detected.
 const KEEPALIVE: Duration = Duration::from_secs(10);
 
-/// Numbers of queue pairs: 0 and 1 are management's, and the last one stands for a multicast group's (IBTA volume 1,
-/// chapter 10).
+/// Queue pair numbers: 0 and 1 are reserved for management, and the last one for multicast (IBTA volume 1, chapter 10).
 const QUEUE_PAIRS: RangeInclusive<u32> = 2..=0xff_fffe;
 
-/// A connection of a queue pair's, for whoever looks.
+/// A connection of a queue pair, for monitoring.
 #[derive(Clone, Copy, Debug)]
 pub struct Connection<'a> {
-    /// Its name.
+    /// The connection id.
     pub id: ConnectionId,
-    /// Whose it is.
+    /// The queue pair.
     pub qp: QueuePairNumber,
-    /// Where it leads; `None` until it is set up.
+    /// The peer's address; `None` until the connection is established.
     pub peer: Option<SocketAddr>,
-    /// What its payload went through; `None` where it goes over a link of the host.
+    /// The transport's statistics; `None` for a connection over a link of the host.
     pub flow: Option<ConnectionStats<'a>>,
 }
 
-/// What there is of a context.
+/// The state of an open context.
 #[derive(Debug, Default)]
 struct Opened {
-    /// For whom, where it is a virtual device.
+    /// The tenant of a virtual device.
     tenant: Option<Tenant>,
     domains: Vec<ProtectionDomain>,
-    /// Completion queues.
+    /// Number of completion queues.
     cqs: u32,
 }
 
@@ -94,7 +92,7 @@ struct Opened {
 #[derive(Debug)]
 struct Domain {
     context: Context,
-    /// Objects made in it.
+    /// Number of objects in the domain.
     users: u32,
 }
 
@@ -109,28 +107,27 @@ pub struct Device {
     cqs: Table<Cq>,
     srqs: Table<Srq>,
     qps: Drawn<QueuePair>,
-    /// Whose connection it is, and which end.
+    /// The queue pair of each connection, and its role.
     connections: BTreeMap<ConnectionId, (QueuePairNumber, Role)>,
-    /// When a queue pair has waited long enough.
+    /// The deadlines of waiting queue pairs.
     waits: BTreeSet<(Instant, QueuePairNumber)>,
     events: VecDeque<Event>,
-    /// Completion queues that got something, each once.
+    /// Completion queues with completions that are not yet reported by `poll_ready`, each once.
     ready: VecDeque<CompletionQueue>,
     datagrams: Datagrams,
     holding: Holding,
-    /// Where the payload at hand is; kept for its memory.
+    /// The places of the payload that is being handled; a field so that its allocation is reused.
     places: Vec<Place>,
     parts: Vec<Part>,
-    /// Whether anything was ever lent, and what borrowers are to be told.
-    lends: bool,
+    /// `true` once a lease was granted.
+    has_lent: bool,
     leasing: VecDeque<Leasing>,
     /// Queue pairs whose next request a lease allows.
     reaching: VecDeque<QueuePairNumber>,
 }
 
 impl Device {
-    /// A device without objects. `seed` and `secret` are the transport's, as is `transport`, whose
-    /// connections this device keeps alive.
+    /// Creates a device without objects. `transport`, `seed` and `secret` configure the transport; connections are kept alive.
     ///
     /// # Errors
     /// A field of the configuration is out of its range.
@@ -168,18 +165,17 @@ impl Device {
             holding: Holding::new(&limits),
             places: Vec::new(),
             parts: Vec::new(),
-            lends: false,
+            has_lent: false,
             leasing: VecDeque::new(),
             reaching: VecDeque::new(),
         })
     }
 
-    /// The same as one of several devices on one host, as many as `share` has values: its queue pairs'
-    /// numbers begin with `share`, and there are at most 4096 of them. So a host's address and a number
-    /// name the device too, where each process has its own.
+    /// Makes the device one of up to 256 devices on one host: `share` forms the high byte of its queue pair numbers, of which
+    /// there are at most 4096. The host's address and a queue pair number then also identify the device.
     ///
     /// # Panics
-    /// If there are queue pairs already.
+    /// If the device has a queue pair.
     #[must_use]
     pub fn sharing_host(mut self, share: u8) -> Self {
         self.limits.queue_pairs = self.limits.queue_pairs.min(1 << 12);
@@ -187,39 +183,38 @@ impl Device {
         self
     }
 
-    /// Lets connections to one address share what they learn of its paths
+    /// Shares path measurements among connections to one address
     /// ([`Endpoint::with_shared_ports`](weft_transport::Endpoint::with_shared_ports)). For owners that send path `p` of every
-    /// queue pair from one source port.
+    /// queue pair from the same source port.
     #[must_use]
     pub fn sharing_ports(mut self) -> Self {
         self.carriers = self.carriers.sharing_ports();
         self
     }
 
-    /// Keeps the ids of connections over the network that are no more for
-    /// [`poll_forgotten`](Self::poll_forgotten).
+    /// Keeps the ids of ended connections over the network for [`poll_forgotten`](Self::poll_forgotten).
     #[must_use]
     pub fn keeping_forgotten(mut self) -> Self {
         self.carriers = self.carriers.keeping_forgotten();
         self
     }
 
-    /// What it can do.
+    /// Returns the limits of the device.
     pub fn limits(&self) -> &Limits {
         &self.limits
     }
 
-    /// What its transport counted.
+    /// Returns the counters of the transport.
     pub fn stats(&self) -> &weft_transport::Stats {
         self.carriers.network.stats()
     }
 
-    /// How many connections queue pairs have.
+    /// Returns the number of connections of queue pairs.
     pub fn connection_count(&self) -> usize {
         self.connections.len()
     }
 
-    /// The connections that queue pairs have, each with what it is like now.
+    /// Returns the connections of queue pairs with their statistics.
     pub fn connections(&self) -> impl Iterator<Item = Connection<'_>> {
         self.connections.iter().map(|(&id, &(qp, _))| Connection {
             id,
@@ -229,31 +224,31 @@ impl Device {
         })
     }
 
-    /// The next thing that happened.
+    /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
     }
 
-    /// Adds a completion; the caller puts a queue pair whose completion queue has no room in error.
+    /// Adds a completion; returns `false` if the completion queue is full. The caller then puts the queue pair in error.
     fn complete(&mut self, cq: CompletionQueue, completion: Completion) -> bool {
         let Self { cqs, ready, events, .. } = self;
         Completing { cqs, ready, events }.complete(cq, completion)
     }
 }
 
-/// What tests look at.
+/// Internal state that tests examine.
 #[cfg(any(test, feature = "swarm"))]
 impl Device {
     pub(crate) fn service(&self, qp: QueuePairNumber) -> Option<crate::Service> {
         self.qps.get(qp.0).map(|pair| pair.request.service)
     }
 
-    /// Returns the bytes that the entries of datagrams take that have begun to arrive.
+    /// Returns the bytes of the entries for datagrams that have begun to arrive.
     pub(crate) fn datagram_entries(&self) -> u64 {
         self.datagrams.entry_bytes()
     }
 
-    /// Returns `true` if there is a connection to send datagrams to a host on.
+    /// Returns `true` if a peer has a connection to send datagrams to this device.
     #[cfg(test)]
     pub(crate) fn has_inbound_datagrams(&self) -> bool {
         self.datagrams.has_inbound()

@@ -1,4 +1,4 @@
-//! Contexts, protection domains, memory, completion queues, shared receive queues.
+//! Commands for contexts, protection domains, memory, completion queues and shared receive queues.
 
 use super::{Context, Device, Domain, Opened, ProtectionDomain, Tenant};
 use crate::completion::Cq;
@@ -18,7 +18,7 @@ impl Device {
     /// Opens the device for one process (`ibv_open_device`).
     ///
     /// # Errors
-    /// There are as many as may be.
+    /// The limit of contexts is reached.
     pub fn open(&mut self) -> Result<Context, VerbsError> {
         self.open_for(None)
     }
@@ -36,7 +36,7 @@ impl Device {
     /// Closes a context (`ibv_close_device`).
     ///
     /// # Errors
-    /// It is not open, or something made in it still is there.
+    /// It is not open, or has objects.
     pub fn close(&mut self, context: Context) -> Result<(), VerbsError> {
         let Opened { domains, cqs, .. } = self.opened(context)?;
         let users = cqs.saturating_add(u32::try_from(domains.len()).unwrap_or(u32::MAX));
@@ -47,10 +47,10 @@ impl Device {
         Ok(())
     }
 
-    /// Makes a protection domain (`ibv_alloc_pd`).
+    /// Creates a protection domain (`ibv_alloc_pd`).
     ///
     /// # Errors
-    /// The context is not open, or there are as many as may be.
+    /// The context is not open, or the limit is reached.
     pub fn allocate_domain(&mut self, context: Context) -> Result<ProtectionDomain, VerbsError> {
         self.opened(context)?;
         let (object, limit) = (Object::ProtectionDomain, self.limits.protection_domains);
@@ -60,10 +60,10 @@ impl Device {
         Ok(domain)
     }
 
-    /// Ends a protection domain (`ibv_dealloc_pd`).
+    /// Destroys a protection domain (`ibv_dealloc_pd`).
     ///
     /// # Errors
-    /// There is none, or memory or queues still belong to it.
+    /// It does not exist, or has objects.
     pub fn deallocate_domain(&mut self, domain: ProtectionDomain) -> Result<(), VerbsError> {
         let Domain { context, users } = *self.domain(domain)?;
         if users > 0 {
@@ -80,11 +80,11 @@ impl Device {
         self.domains.get_mut(domain.0).ok_or(VerbsError::Unknown(Object::ProtectionDomain))
     }
 
-    /// Registers memory (`ibv_reg_mr`, `ibv_reg_mr_iova`); the key is both `lkey` and `rkey`.
+    /// Registers memory (`ibv_reg_mr`, `ibv_reg_mr_iova`); returns its key, which is both `lkey` and `rkey`.
     ///
     /// # Errors
-    /// Rights that make no sense together, an end past the address space, memory that is not the virtual
-    /// device's, or too many keys.
+    /// The rights contradict each other, the region ends past the address space, the memory is not the virtual device's, or the
+    /// limit of keys is reached.
     pub fn register(
         &mut self,
         domain: ProtectionDomain,
@@ -114,11 +114,11 @@ impl Device {
         Ok(())
     }
 
-    /// Registers a region anew under its key (`ibv_rereg_mr`): in another domain, or as `change` makes of
-    /// what it was. Where it is refused, the region is as before.
+    /// Changes a region and keeps its key (`ibv_rereg_mr`): moves it to another domain, and applies `change` to its request. On
+    /// an error the region is unchanged.
     ///
     /// # Errors
-    /// As for [`Self::register`], or windows are bound to it.
+    /// Those of [`Self::register`], or windows are bound to the region.
     pub fn reregister(
         &mut self,
         key: u32,
@@ -143,11 +143,11 @@ impl Device {
         Ok(())
     }
 
-    /// Ends a registration (`ibv_dereg_mr`). From here on nothing is copied from or to the region; a
-    /// request that needs it fails.
+    /// Deregisters memory (`ibv_dereg_mr`). After this call nothing is copied from or to the region; a request that needs it
+    /// fails.
     ///
     /// # Errors
-    /// There is none, or windows are bound to it.
+    /// The region does not exist, or windows are bound to it.
     pub fn deregister(&mut self, key: u32) -> Result<(), VerbsError> {
         let unknown = VerbsError::Unknown(Object::MemoryRegion);
         let (domain, users) = self.emtt.region_use(key).ok_or(unknown)?;
@@ -160,11 +160,11 @@ impl Device {
         Ok(())
     }
 
-    /// Makes a memory window that shows nothing (`ibv_alloc_mw`); gives its key. It is bound by
-    /// [`Operation::BindWindow`](crate::Operation::BindWindow), which changes the key.
+    /// Creates an unbound memory window (`ibv_alloc_mw`); returns its key.
+    /// [`Operation::BindWindow`](crate::Operation::BindWindow) binds it, which changes the key.
     ///
     /// # Errors
-    /// There is no such domain, or too many keys.
+    /// The domain does not exist, or the limit of keys is reached.
     pub fn allocate_window(
         &mut self,
         domain: ProtectionDomain,
@@ -178,10 +178,10 @@ impl Device {
         Ok(key)
     }
 
-    /// Ends a memory window (`ibv_dealloc_mw`), bound or not.
+    /// Destroys a memory window (`ibv_dealloc_mw`), bound or not.
     ///
     /// # Errors
-    /// There is none with this key.
+    /// No window has this key.
     pub fn deallocate_window(&mut self, key: u32) -> Result<(), VerbsError> {
         let unknown = VerbsError::Unknown(Object::MemoryWindow);
         let domain = self.emtt.window_domain(key).ok_or(unknown)?;
@@ -190,16 +190,16 @@ impl Device {
         Ok(())
     }
 
-    /// The key that a window of type 1 gets when it is bound next: programs are told it when they post the
-    /// bind (`ibv_bind_mw`), before it is carried out.
+    /// Returns the key that a window of type 1 gets when it is bound next. Programs learn it when they post the bind
+    /// (`ibv_bind_mw`), before its execution.
     pub fn next_window_key(key: u32) -> u32 {
         key & !0xff | u32::from(key.to_le_bytes()[0].wrapping_add(1))
     }
 
-    /// Makes a completion queue with room for `capacity` (`ibv_create_cq`).
+    /// Creates a completion queue for `capacity` completions (`ibv_create_cq`).
     ///
     /// # Errors
-    /// The context is not open, none or too many entries, or too many queues.
+    /// The context is not open, the capacity is zero or above the limit, or the limit of queues is reached.
     pub fn create_cq(
         &mut self,
         context: Context,
@@ -225,19 +225,19 @@ impl Device {
         self.cqs.get_mut(cq.0).ok_or(VerbsError::Unknown(Object::CompletionQueue))
     }
 
-    /// Gives a completion queue room for `capacity` (`ibv_resize_cq`).
+    /// Changes the capacity of a completion queue (`ibv_resize_cq`).
     ///
     /// # Errors
-    /// None or too many entries, or fewer than wait.
+    /// The queue does not exist, or the capacity is zero, above the limit, or less than the number of queued completions.
     pub fn resize_cq(&mut self, cq: CompletionQueue, capacity: u32) -> Result<(), VerbsError> {
         self.check_capacity(capacity)?;
         self.cq(cq)?.completions.resize(capacity)
     }
 
-    /// Ends a completion queue (`ibv_destroy_cq`).
+    /// Destroys a completion queue (`ibv_destroy_cq`).
     ///
     /// # Errors
-    /// There is none, or queue pairs complete there.
+    /// It does not exist, or queue pairs complete to it.
     pub fn destroy_cq(&mut self, cq: CompletionQueue) -> Result<(), VerbsError> {
         let Cq { context, users, ready, .. } = *self.cq(cq)?;
         if users > 0 {
@@ -251,35 +251,35 @@ impl Device {
         Ok(())
     }
 
-    /// The next completion (`ibv_poll_cq`).
+    /// Takes the next completion (`ibv_poll_cq`).
     ///
     /// # Errors
-    /// There is no such queue, or it overran.
+    /// The queue does not exist, or is empty and overran.
     pub fn poll_cq(&mut self, cq: CompletionQueue) -> Result<Option<Completion>, VerbsError> {
         self.cq(cq)?.completions.poll()
     }
 
-    /// The next completion queue that got something since it was named here last. Who hands completions on
-    /// asks this; who waits for programs to poll does not.
+    /// Returns the next completion queue that got a completion since this last returned it. For owners that forward completions
+    /// to programs in other processes.
     pub fn poll_ready(&mut self) -> Option<CompletionQueue> {
         let name = self.ready.pop_front()?;
         self.cqs.get_mut(name.0).expect("queues that end are not listed").ready = false;
         Some(name)
     }
 
-    /// Asks for one [`Event::Completion`] (`ibv_req_notify_cq`).
+    /// Requests one [`Event::Completion`] (`ibv_req_notify_cq`).
     ///
     /// # Errors
-    /// There is no such queue.
+    /// The queue does not exist.
     pub fn arm_cq(&mut self, cq: CompletionQueue, arm: Arm) -> Result<(), VerbsError> {
         self.cq(cq)?.completions.arm(arm);
         Ok(())
     }
 
-    /// Makes a shared receive queue (`ibv_create_srq`).
+    /// Creates a shared receive queue (`ibv_create_srq`).
     ///
     /// # Errors
-    /// There is no such domain, too much is asked for, or there are too many.
+    /// The domain does not exist, a size is above its limit, or the limit of queues is reached.
     pub fn create_srq(
         &mut self,
         domain: ProtectionDomain,
@@ -301,10 +301,10 @@ impl Device {
         self.srqs.get_mut(srq.0).ok_or(VerbsError::Unknown(Object::SharedReceiveQueue))
     }
 
-    /// Asks for one [`Event::SrqLimitReached`] when fewer requests are left (`ibv_modify_srq`).
+    /// Requests one [`Event::SrqLimitReached`] when the queue has fewer than `limit` requests (`ibv_modify_srq`).
     ///
     /// # Errors
-    /// There is no such queue.
+    /// The queue does not exist.
     pub fn arm_srq(&mut self, srq: SharedReceiveQueue, limit: u32) -> Result<(), VerbsError> {
         let queue = self.srq(srq)?;
         queue.low_water = limit;
@@ -318,7 +318,7 @@ impl Device {
     /// Posts a receive request to a shared queue (`ibv_post_srq_recv`).
     ///
     /// # Errors
-    /// There is no such queue, no room, or too many pieces.
+    /// The queue does not exist or is full, or the request has too many scatter/gather entries.
     pub fn post_srq_receive(
         &mut self,
         srq: SharedReceiveQueue,
@@ -327,19 +327,19 @@ impl Device {
         self.srq(srq)?.queue.post(request)
     }
 
-    /// Receive requests that wait in a shared queue.
+    /// Returns the number of receive requests in a shared queue.
     ///
     /// # Errors
-    /// There is no such queue.
+    /// The queue does not exist.
     pub fn srq_waiting(&self, srq: SharedReceiveQueue) -> Result<u32, VerbsError> {
         let queue = self.srqs.get(srq.0).map(|srq| srq.queue.len());
         queue.ok_or(VerbsError::Unknown(Object::SharedReceiveQueue))
     }
 
-    /// Ends a shared receive queue (`ibv_destroy_srq`).
+    /// Destroys a shared receive queue (`ibv_destroy_srq`).
     ///
     /// # Errors
-    /// There is none, or queue pairs receive from it.
+    /// It does not exist, or queue pairs receive from it.
     pub fn destroy_srq(&mut self, srq: SharedReceiveQueue) -> Result<(), VerbsError> {
         let Srq { domain, users, .. } = *self.srq(srq)?;
         if users > 0 {

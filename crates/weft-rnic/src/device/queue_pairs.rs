@@ -1,4 +1,4 @@
-//! Queue pairs: made, moved from state to state, given work, flushed, ended.
+//! Commands for queue pairs: creation, state transitions, posting of work requests, flushing, destruction.
 
 use alloc::vec::Vec;
 
@@ -15,11 +15,11 @@ use crate::{
 };
 
 impl Device {
-    /// Makes a queue pair (`ibv_create_qp`).
+    /// Creates a queue pair (`ibv_create_qp`).
     ///
     /// # Errors
-    /// Something it names is not there or of another context, too much is asked for, or there are too
-    /// many.
+    /// An object that it names does not exist or belongs to another context, a size is above its limit, or the limit of queue
+    /// pairs is reached.
     pub fn create_qp(&mut self, request: &QueuePairRequest) -> Result<QueuePairNumber, VerbsError> {
         self.check_sizes(request)?;
         let context = self.domain(request.domain)?.context;
@@ -56,7 +56,7 @@ impl Device {
         Ok(())
     }
 
-    /// What the queue pair uses has one user more, or one less.
+    /// Adds `change` to the number of users of the objects that a queue pair uses.
     fn count_user(&mut self, request: &QueuePairRequest, change: i32) {
         let count = |users: &mut u32| *users = users.wrapping_add_signed(change);
         count(&mut self.domains.get_mut(request.domain.0).expect("checked").users);
@@ -75,17 +75,16 @@ impl Device {
         self.qps.get_mut(qp.0).ok_or(VerbsError::Unknown(Object::QueuePair))
     }
 
-    /// A queue pair's state and attributes (`ibv_query_qp`).
+    /// Returns the state and attributes of a queue pair (`ibv_query_qp`).
     ///
     /// # Errors
-    /// There is none.
+    /// The queue pair does not exist.
     pub fn query_qp(&self, qp: QueuePairNumber) -> Result<(State, Attributes), VerbsError> {
         let pair = self.qps.get(qp.0).ok_or(VerbsError::Unknown(Object::QueuePair))?;
         Ok((pair.state, pair.attributes))
     }
 
-    /// Whether a queue pair that works has done something that the program has not seen, or has yet to: requests
-    /// to send, or completions that wait to be polled.
+    /// Returns `true` if a connected queue pair has send requests, or completions that the program has not polled.
     pub fn has_unseen(&self, qp: QueuePairNumber) -> bool {
         let Some(pair) = self.qps.get(qp.0) else { return false };
         let QueuePairRequest { send_cq, receive_cq, .. } = pair.request;
@@ -95,10 +94,10 @@ impl Device {
         pair.state.works() && (pair.send.len() > 0 || holds(send_cq) || holds(receive_cq))
     }
 
-    /// Changes a queue pair's state and attributes (`ibv_modify_qp`).
+    /// Changes the state and attributes of a queue pair (`ibv_modify_qp`).
     ///
     /// # Errors
-    /// No such transition, attributes missing, too many or out of range.
+    /// The transition does not exist, or attributes are missing, surplus or out of range.
     pub fn modify_qp(
         &mut self,
         now: Instant,
@@ -114,7 +113,7 @@ impl Device {
                 return Err(VerbsError::OverLimit { field: "max_rd_atomic", got, limit });
             }
         }
-        pair.assume(attributes);
+        pair.set_attributes(attributes);
         if attributes.access.is_some() {
             self.recall_from(qp);
         }
@@ -132,13 +131,13 @@ impl Device {
         Ok(())
     }
 
-    /// Ends a queue pair (`ibv_destroy_qp`) and what it has in its completion queues.
+    /// Destroys a queue pair, and removes its completions (`ibv_destroy_qp`).
     ///
     /// # Errors
-    /// There is none.
+    /// The queue pair does not exist.
     pub fn destroy_qp(&mut self, now: Instant, qp: QueuePairNumber) -> Result<(), VerbsError> {
         self.qp(qp)?;
-        self.leave_flow(qp);
+        self.detach_flow(qp);
         self.reset_qp(now, qp);
         let pair = self.qps.remove(qp.0).expect("found just now");
         self.count_user(&pair.request, -1);
@@ -149,7 +148,7 @@ impl Device {
     /// Posts a send request (`ibv_post_send`).
     ///
     /// # Errors
-    /// The queue pair does not take it in its state, cannot do that, or has no room.
+    /// The queue pair does not exist, does not accept it in its state, does not support it, or is full.
     pub fn post_send(
         &mut self,
         now: Instant,
@@ -159,10 +158,10 @@ impl Device {
         self.post_sends(now, qp, core::slice::from_ref(request))
     }
 
-    /// Posts send requests in this order, or none of them where one is refused (`ibv_wr_complete`).
+    /// Posts send requests in order, or none of them on an error (`ibv_wr_complete`).
     ///
     /// # Errors
-    /// As for [`Self::post_send`].
+    /// Those of [`Self::post_send`].
     pub fn post_sends(
         &mut self,
         now: Instant,
@@ -175,11 +174,11 @@ impl Device {
         Ok(())
     }
 
-    /// Likewise one, which is handed to `send` in this very call where it may leave at once: over a link, as one
-    /// packet, with nothing before it.
+    /// Posts a send request, and passes its packet to `send` in the same call if it can be sent now: over a link, as one packet,
+    /// with no request before it.
     ///
     /// # Errors
-    /// As for [`Self::post_send`].
+    /// Those of [`Self::post_send`].
     pub fn post_send_and_transmit(
         &mut self,
         now: Instant,
@@ -202,7 +201,7 @@ impl Device {
     ) -> Result<(), VerbsError> {
         let pair = self.qp(qp)?;
         QueuePairRequest::sends_in(pair.state)?;
-        pair.send.admit(requests.len())?;
+        pair.send.check_room(requests.len())?;
         for request in requests {
             pair.request.check_send(request)?;
         }
@@ -219,7 +218,7 @@ impl Device {
     /// Posts a receive request (`ibv_post_recv`).
     ///
     /// # Errors
-    /// The queue pair does not take it in its state, has no queue of its own, or no room.
+    /// The queue pair does not exist, does not accept it in its state, receives from a shared queue, or is full.
     pub fn post_receive(
         &mut self,
         qp: QueuePairNumber,
@@ -234,7 +233,7 @@ impl Device {
         Ok(())
     }
 
-    /// Puts a queue pair in error: everything it has is flushed.
+    /// Puts a queue pair in error, and flushes its requests.
     pub(super) fn fail_qp(&mut self, now: Instant, qp: QueuePairNumber) {
         let Some(pair) = self.qps.get_mut(qp.0).filter(|pair| pair.state != State::Error) else {
             return;
@@ -242,11 +241,11 @@ impl Device {
         pair.state = State::Error;
         self.recall_from(qp);
         let pair = self.qps.get_mut(qp.0).expect("found just now");
-        let last_words = !pair.responder.acknowledgements.is_empty();
+        let acknowledges = !pair.responder.acknowledgements.is_empty();
         let srq = pair.request.srq.is_some();
         self.end_flow(now, qp, Role::Requester);
-        if last_words {
-            // Why it failed is on its way to the peer; the connection ends when that has arrived.
+        if acknowledges {
+            // The reason of the failure is in flight to the peer; the connection closes when it has arrived.
             let pair = self.qps.get_mut(qp.0).expect("found just now");
             pair.responder.closing = true;
         } else {
@@ -281,7 +280,7 @@ impl Device {
         }
     }
 
-    /// Forgets everything a queue pair had.
+    /// Resets a queue pair: removes its requests, completions, connections and attributes.
     fn reset_qp(&mut self, now: Instant, qp: QueuePairNumber) {
         self.end_flow(now, qp, Role::Requester);
         self.end_flow(now, qp, Role::Responder);
@@ -301,7 +300,7 @@ impl Device {
         }
     }
 
-    /// Ends a connection of a queue pair, with what has begun to arrive on it.
+    /// Closes a connection of a queue pair, and drops the messages that are arriving on it.
     pub(super) fn end_flow(&mut self, now: Instant, qp: QueuePairNumber, role: Role) {
         if role == Role::Responder {
             self.recall_from(qp);
@@ -328,8 +327,8 @@ impl Device {
             incoming.held.iter().for_each(|part| self.holding.let_go(part));
             taken.extend(incoming.receive.filter(|_| srq.is_some()));
         }
-        // What messages that came in part had taken from a shared queue is completed in error. Else, the
-        // peer went: hardware would not hear of it, and the requests are there for others.
+        // Incomplete messages may have consumed requests of a shared queue. In error these are flushed; if only the peer
+        // closed the connection, they return to the queue, since hardware would not detect that.
         for receive in taken.into_iter().rev() {
             match srq.and_then(|srq| self.srqs.get_mut(srq.0)).filter(|_| !is_error) {
                 Some(srq) => srq.queue.put_back(receive),
@@ -347,20 +346,19 @@ impl Device {
         self.carriers.close(now, connection);
     }
 
-    /// Lets go of the connection that requests came on, where all that came was carried out: an
-    /// acknowledgement may have been lost, and the transport repeats it as long as the peer has the
-    /// connection. What else comes there ends it.
-    fn leave_flow(&mut self, qp: QueuePairNumber) {
+    /// Detaches the responder's connection without closing it, if all its messages were executed: the transport then retransmits
+    /// a lost acknowledgement as long as the peer has the connection. Any further message closes it.
+    fn detach_flow(&mut self, qp: QueuePairNumber) {
         self.recall_from(qp);
         let Some(pair) = self.qps.get_mut(qp.0) else { return };
         let responder = &mut pair.responder;
-        let quiet = responder.answers.is_empty() && responder.acknowledgements.is_empty();
-        if let Some(flow) = responder.flow.take_if(|flow| quiet && flow.inbox.is_empty()) {
+        let idle = responder.answers.is_empty() && responder.acknowledgements.is_empty();
+        if let Some(flow) = responder.flow.take_if(|flow| idle && flow.inbox.is_empty()) {
             self.connections.remove(&flow.connection);
         }
     }
 
-    /// Nothing is waited for any more.
+    /// Cancels the wait of a queue pair.
     pub(super) fn stop_waiting(&mut self, qp: QueuePairNumber) {
         let Some(pair) = self.qps.get_mut(qp.0) else { return };
         if let Some(until) = pair.requester.wait_until.take() {
@@ -369,7 +367,7 @@ impl Device {
     }
 }
 
-/// A completion of something that failed.
+/// Creates the completion of a request that failed.
 pub(super) fn failed(
     qp: QueuePairNumber,
     wr_id: u64,

@@ -1,5 +1,5 @@
-//! One queue pair with the parts of its device that incoming messages need. A packet looks its queue pair up once and
-//! is handled here; only what ends connections or queue pairs goes back to the device.
+//! One queue pair with the parts of its device that incoming messages need. A packet's queue pair is looked up once; only
+//! events that end connections or queue pairs return to the device.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -25,14 +25,14 @@ pub(super) struct Receiver<'a> {
     pub(super) srqs: &'a mut Table<Srq>,
     pub(super) holding: &'a mut Holding,
     pub(super) completing: Completing<'a>,
-    /// Where the payload of the packet being handled goes.
+    /// The places of the payload that is being handled.
     pub(super) places: &'a mut Vec<Place>,
     pub(super) parts: &'a mut Vec<Part>,
-    pub(super) lends: &'a mut bool,
+    pub(super) has_lent: &'a mut bool,
     pub(super) leasing: &'a mut VecDeque<Leasing>,
 }
 
-/// The completion queues, and whom a completion wakes.
+/// The completion queues, and the notifications of their completions.
 pub(super) struct Completing<'a> {
     pub(super) cqs: &'a mut Table<Cq>,
     pub(super) ready: &'a mut VecDeque<CompletionQueue>,
@@ -58,14 +58,14 @@ impl Device {
             },
             places: &mut self.places,
             parts: &mut self.parts,
-            lends: &mut self.lends,
+            has_lent: &mut self.has_lent,
             leasing: &mut self.leasing,
         })
     }
 }
 
 impl Receiver<'_> {
-    /// Returns who accesses memory for the queue pair.
+    /// Returns the queue pair as the initiator of a memory access.
     #[inline]
     pub(super) const fn accessor(&self) -> Accessor {
         Accessor { domain: self.pair.request.domain, qp: self.qp.0 }

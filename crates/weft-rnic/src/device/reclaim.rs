@@ -1,4 +1,4 @@
-//! What a process left behind when it ended without a word.
+//! Reclaiming the objects of a process that exited.
 
 use alloc::vec::Vec;
 
@@ -9,14 +9,14 @@ use crate::error::Object;
 use crate::{CompletionQueue, ProtectionDomain, QueuePairNumber, SharedReceiveQueue, VerbsError};
 
 impl Device {
-    /// Ends everything of a context, whatever state it is in, and the context. Peers with requests under way
-    /// are told by their connections' end; nobody else notices.
+    /// Destroys all objects of a context in any state, and the context. Peers with requests in flight get the end of their
+    /// connections; other contexts are not affected.
     ///
     /// # Errors
     /// The context is not open.
     pub fn reclaim(&mut self, now: Instant, context: Context) -> Result<(), VerbsError> {
         self.contexts.get(context.0).ok_or(VerbsError::Unknown(Object::Context))?;
-        // Of thousands of virtual devices most made nothing: no table is gone through for them.
+        // Most of thousands of virtual devices have no objects: this case needs no scan of the tables.
         if let Some(only) = self.only_domain(context) {
             self.deallocate_domain(only)?;
             return self.close_at(now, context);
@@ -56,15 +56,15 @@ impl Device {
         self.close_at(now, context)
     }
 
-    /// Closes a context, and its connections for datagrams: those that still carry some when they have.
+    /// Closes a context, and its idle connections for datagrams; the others close when they become idle.
     fn close_at(&mut self, now: Instant, context: Context) -> Result<(), VerbsError> {
         self.end_datagrams(now, Some(context));
         self.close(context)
     }
 
-    /// Ends everything of everybody, for a process that ends. Call it again as packets come in, until it
-    /// says that no peer has a connection any more, or as long as there is time: peers still get
-    /// acknowledgements that were lost, of requests that were carried out.
+    /// Destroys all objects of all contexts before the process exits; returns `true` once no peer has a connection. Call it again
+    /// as packets arrive, until it returns `true` or time is up: meanwhile peers get lost acknowledgements of executed requests
+    /// again.
     pub fn shut_down(&mut self, now: Instant) -> bool {
         let contexts: Vec<_> = self.contexts.iter().map(|(number, _)| Context(number)).collect();
         for context in contexts {

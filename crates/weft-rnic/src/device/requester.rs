@@ -1,5 +1,5 @@
-//! The half of a queue pair that sends requests: hears what became of those that were begun (`begin.rs`),
-//! completes them in order.
+//! The requester half of a queue pair: acknowledgements, responses and timeouts of the requests that `begin.rs` sent, and their
+//! completion in order.
 
 use alloc::vec::Vec;
 
@@ -19,36 +19,36 @@ use crate::work::parts;
 use crate::{Event, QueuePairNumber, Sge};
 
 impl Device {
-    /// Nobody is there to be asked.
-    pub(super) fn fail_orphan(&mut self, now: Instant, qp: QueuePairNumber) {
+    /// Fails the requests of a queue pair whose peer's process has exited, after the retry timeout.
+    pub(super) fn fail_peer_exited(&mut self, now: Instant, qp: QueuePairNumber) {
         let Some(pair) = self.qps.get_mut(qp.0) else { return };
         if pair.is_reliable() {
             pair.requester.lost = true;
             let retry_timeout = pair.retry_timeout();
             self.wait(now, qp, retry_timeout);
         } else {
-            // Sent and lost, for all that anybody knows.
+            // An unreliable service reports success: the messages count as lost in the network.
             while pair.send.finish_first(Status::Success) {}
         }
     }
 
-    /// Asks the peer's host for a connection to the peer.
+    /// Opens a connection to the peer.
     pub(super) fn connect(&mut self, now: Instant, qp: QueuePairNumber) {
         let Some(pair) = self.qps.get_mut(qp.0) else { return };
         let Some(peer) = pair.peer() else { return };
-        pair.requester.asks_since.get_or_insert(now);
+        pair.requester.connecting_since.get_or_insert(now);
         match self.carriers.connect(now, peer, pair.dest_qp()) {
             Ok(connection) => {
                 pair.requester.flow = Some(Flow::new(connection));
                 self.connections.insert(connection, (qp, Role::Requester));
                 self.wait(now, qp, MAX_RETRY_TIMEOUT);
             }
-            // As many as there may be: another may have ended by then.
-            Err(_) => self.try_again(now, qp),
+            // The limit of connections is reached: another may have ended by the retry.
+            Err(_) => self.retry_connection(now, qp),
         }
     }
 
-    /// The peer has everything of a request, and accepted it.
+    /// Finishes a request whose packets the peer has acknowledged, which accepts it.
     pub(super) fn on_request_sent(&mut self, now: Instant, token: Token) {
         let Token::Request { qp, round, number } = token else { return };
         let Some(pair) = self.qps.get_mut(qp.0) else { return };
@@ -61,7 +61,7 @@ impl Device {
         self.pump(now, qp);
     }
 
-    /// Completes requests in order, as far as it is known what became of them.
+    /// Completes the requests at the head of the send queue that have a status.
     pub(super) fn retire(&mut self, now: Instant, qp: QueuePairNumber) {
         while let Some(pair) = self.qps.get_mut(qp.0) {
             let Some((done, status)) = pair.send.pop_finished() else {
@@ -89,7 +89,7 @@ impl Device {
         }
     }
 
-    /// The send queue of a queue pair that is not reliable failed; it goes on receiving.
+    /// Puts the send queue of an unreliable queue pair in error; it continues to receive.
     fn fail_send_queue(&mut self, qp: QueuePairNumber) {
         let Some(pair) = self.qps.get_mut(qp.0) else { return };
         pair.state = State::SendQueueError;
@@ -97,8 +97,8 @@ impl Device {
         self.flush_sends(qp);
     }
 
-    /// Nobody answers any more: what is under way has failed. Where the peer itself ended it, programs hear
-    /// of that as late as from hardware, which would go on trying: by then they are often done.
+    /// Handles the end of the requester's connection, which fails the requests in flight. If the peer closed it, they fail only
+    /// after the retry timeout, as on hardware, which would retry: by then programs have often finished.
     pub(super) fn on_peer_lost(&mut self, now: Instant, qp: QueuePairNumber, reason: CloseReason) {
         use CloseReason::{LinkDown, Peer, Reset};
         let by_peer = matches!(reason, Peer | Reset | LinkDown);
@@ -107,33 +107,34 @@ impl Device {
         self.end_flow(now, qp, Role::Requester);
         let Some(pair) = self.qps.get_mut(qp.0) else { return };
         if !ready {
-            return self.try_again(now, qp);
+            return self.retry_connection(now, qp);
         }
         if !pair.is_reliable() {
-            pair.send.finish_under_way();
-        } else if pair.send.is_under_way() && by_peer {
+            pair.send.finish_in_flight();
+        } else if pair.send.is_in_flight() && by_peer {
             pair.requester.lost = true;
             let retry_timeout = pair.retry_timeout();
             return self.wait(now, qp, retry_timeout);
-        } else if pair.send.is_under_way() {
+        } else if pair.send.is_in_flight() {
             pair.send.finish_first(Status::RetryExceeded);
         }
         self.pump(now, qp);
     }
 
-    /// Waits before the peer is asked again, or gives up.
-    fn try_again(&mut self, now: Instant, qp: QueuePairNumber) {
+    /// Schedules the next connection attempt, or fails the first request after the last one.
+    fn retry_connection(&mut self, now: Instant, qp: QueuePairNumber) {
         let Some(pair) = self.qps.get_mut(qp.0) else { return };
         pair.requester.tries = pair.requester.tries.saturating_add(1);
-        let asking = pair.requester.asks_since.map_or(Duration::ZERO, |since| now.since(since));
+        let elapsed =
+            pair.requester.connecting_since.map_or(Duration::ZERO, |since| now.since(since));
         let over = pair.requester.tries > pair.attributes.retry_count.unwrap_or(7);
-        if over || asking >= MAX_RETRY_TIMEOUT {
+        if over || elapsed >= MAX_RETRY_TIMEOUT {
             if pair.is_reliable() {
                 pair.send.finish_first(Status::RetryExceeded);
             } else {
-                // Sent and lost, for all that anybody knows.
+                // An unreliable service reports success: the messages count as lost in the network.
                 while pair.send.finish_first(Status::Success) {}
-                (pair.requester.tries, pair.requester.asks_since) = (0, None);
+                (pair.requester.tries, pair.requester.connecting_since) = (0, None);
             }
             return self.retire(now, qp);
         }
@@ -141,16 +142,16 @@ impl Device {
         self.wait(now, qp, delay);
     }
 
-    /// What was waited for has come, or did not come in time.
-    pub(super) fn on_waited(&mut self, now: Instant, qp: QueuePairNumber) {
+    /// Handles the end of a queue pair's wait.
+    pub(super) fn on_wait_expired(&mut self, now: Instant, qp: QueuePairNumber) {
         let Some(pair) = self.qps.get_mut(qp.0) else { return };
         pair.requester.wait_until = None;
         if core::mem::take(&mut pair.requester.lost) {
             pair.send.finish_first(Status::RetryExceeded);
         } else if pair.requester.flow.is_some() && !pair.requester.ready {
-            // It took the connection, and never said that it answers.
+            // The peer accepted the connection, and never acknowledged that it is ready.
             self.end_flow(now, qp, Role::Requester);
-            self.try_again(now, qp);
+            self.retry_connection(now, qp);
         }
         self.pump(now, qp);
     }
@@ -163,8 +164,8 @@ impl Device {
         self.waits.insert((until, qp));
     }
 
-    /// Handles an answer in its order.
-    pub(super) fn take_answer(
+    /// Handles a response in order.
+    pub(super) fn handle_answer(
         &mut self,
         now: Instant,
         qp: QueuePairNumber,
@@ -211,7 +212,7 @@ impl Device {
         let Some(pair) = self.qps.get_mut(qp.0) else { return };
         match syndrome {
             Syndrome::Ready => {
-                (pair.requester.ready, pair.requester.asks_since) = (true, None);
+                (pair.requester.ready, pair.requester.connecting_since) = (true, None);
                 self.stop_waiting(qp);
             }
             Syndrome::Refused(nak) => {
@@ -229,7 +230,7 @@ impl Device {
                 } else {
                     pair.requester.rnr_tries = pair.requester.rnr_tries.saturating_add(1);
                     pair.requester.round = pair.requester.round.wrapping_add(1);
-                    // What failed here is behind what comes again.
+                    // A local failure is behind the requests that are retransmitted.
                     pair.requester.broken = false;
                     pair.send.rewind(psn);
                     self.wait(now, qp, rnr_delay(timer));
@@ -240,7 +241,7 @@ impl Device {
     }
 }
 
-/// Returns whether the payload of an answer may be placed: the answer belongs to an outstanding request.
+/// Returns [`Intake::Place`] for a response that belongs to an outstanding request.
 pub(super) fn expects(pair: &mut QueuePair, answer: &Incoming) -> Intake {
     let length = answer.length;
     let wqe = pair.send.with_psn(answer.header.psn.get()).filter(|wqe| wqe.outcome.is_none());
@@ -264,7 +265,7 @@ pub(super) fn expects(pair: &mut QueuePair, answer: &Incoming) -> Intake {
     if fits { Intake::Place } else { Intake::Refuse(Refusal::InvalidRequest) }
 }
 
-/// Where a piece of the answer to a READ goes.
+/// Finds the places of a part of a response.
 pub(super) fn locate_answer(
     emtt: &Emtt,
     who: Accessor,
@@ -278,7 +279,7 @@ pub(super) fn locate_answer(
         .map_err(|_| Refusal::LocalProtection)
 }
 
-/// Stores what an atomic found; whether its own memory allows it.
+/// Stores the value of an atomic's response; returns `false` if the request's local memory is not accessible.
 fn store(
     emtt: &Emtt,
     qp: QueuePairNumber,
@@ -295,7 +296,7 @@ fn store(
     true
 }
 
-/// Writes bytes to places that are as long together.
+/// Writes bytes to places with the same total length.
 pub(super) fn write_parts(places: &[Place], bytes: &[u8], memory: &mut impl Memory) {
     let mut rest = bytes;
     for &place in places {
@@ -305,7 +306,7 @@ pub(super) fn write_parts(places: &[Place], bytes: &[u8], memory: &mut impl Memo
     }
 }
 
-/// Where the bytes `piece.0..piece.0 + piece.1` of a message lie in local memory.
+/// Finds the places of the bytes `piece.0..piece.0 + piece.1` of a message in local memory.
 pub(super) fn scatter(
     emtt: &Emtt,
     who: Accessor,

@@ -1,7 +1,4 @@
-//! The half of a queue pair that answers: payload is placed when it arrives, requests are carried out
-//! in order.
-
-use alloc::boxed::Box;
+//! The responder half of a queue pair: payload is placed on arrival, requests are executed in order.
 
 use weft_transport::Placement;
 use weft_units::Instant;
@@ -17,33 +14,33 @@ use crate::queue_pair::{Incoming, Intake, QueuePair, Refusal, Role, State, Syndr
 use crate::receive_queue::Receive;
 use crate::{Event, QueuePairNumber};
 
-/// The outcome of a packet.
-enum Taken {
-    /// The turn of messages in the inbox has come.
+/// The result of handling a packet.
+enum Received {
+    /// Messages of the inbox may be next.
     Next,
-    /// Its message was executed at once, and the inbox has none.
+    /// Its message was executed, and the inbox has none.
     Executed,
-    /// Its message had its turn at once, which ended in another way.
-    Ended(Box<(Incoming, Turn)>),
-    /// Other messages come first, or packets of the same one are missing.
+    /// Its message was handled, with an outcome other than `Done`.
+    Ended(Incoming, Outcome),
+    /// Other packets must arrive first.
     Waits,
-    /// There is no room: the packet is to be retransmitted.
+    /// The limit of held bytes is reached: the packet is to be retransmitted.
     Declined,
 }
 
-/// The outcome of a request in its turn.
-pub(super) enum Turn {
+/// The result of a request in its turn.
+pub(super) enum Outcome {
     Done,
     /// It was executed, and its completion was lost.
     Overran,
     /// It was sent before the requester knew that an earlier one was refused; it will be retransmitted.
     Stale,
-    /// The peer is to be told why.
+    /// It is refused, and the peer gets the reason.
     Refused(Refusal),
-    /// The service has no acknowledgements (UC): nobody is told.
+    /// It is dropped: the service has no acknowledgements (UC).
     Dropped(Refusal),
-    /// Its PSN is not the expected one: the queue pairs were not set up for each other.
-    OutOfStep,
+    /// Its PSN is not the expected one: the two queue pairs were configured with different first PSNs.
+    WrongPsn,
 }
 
 impl Device {
@@ -57,7 +54,7 @@ impl Device {
     ) {
         let Placement { connection, psn, .. } = *placement;
         if self.carries_datagrams(connection) {
-            return self.take_datagram(now, placement, header, memory);
+            return self.handle_datagram_packet(now, placement, header, memory);
         }
         let qp = QueuePairNumber(header.destination_qp.get());
         let receiver = self.receiver(qp);
@@ -69,15 +66,14 @@ impl Device {
             return;
         }
         let mut gate = Some(psn);
-        match receiver.take_packet(now, role, placement, header, memory) {
-            Some(Taken::Executed | Taken::Waits) => {}
-            Some(Taken::Next) => self.take_turns(now, qp, role, &mut gate, memory),
-            Some(Taken::Ended(ended)) => {
-                let (mut incoming, turn) = *ended;
-                self.end_turn(now, qp, &mut incoming, turn, &mut gate);
-                self.take_turns(now, qp, role, &mut gate, memory);
+        match receiver.handle_packet(now, role, placement, header, memory) {
+            Some(Received::Executed | Received::Waits) => {}
+            Some(Received::Next) => self.handle_messages(now, qp, role, &mut gate, memory),
+            Some(Received::Ended(mut incoming, outcome)) => {
+                self.handle_outcome(now, qp, &mut incoming, outcome, &mut gate);
+                self.handle_messages(now, qp, role, &mut gate, memory);
             }
-            Some(Taken::Declined) => return self.carriers.decline(connection, psn),
+            Some(Received::Declined) => return self.carriers.decline(connection, psn),
             None => return self.carriers.close(now, connection),
         }
         if let Some(psn) = gate {
@@ -85,10 +81,10 @@ impl Device {
         }
     }
 
-    /// Executes the messages of the inbox whose turn has come. The packet that made the first of them whole is the
-    /// `gate`. The peer takes none of them for accepted before that packet is acknowledged, so its acknowledgement is
-    /// withheld where one is refused.
-    fn take_turns(
+    /// Handles the messages of the inbox whose turn has come. The packet that completed the first of them is the `gate`: the
+    /// peer considers none of them accepted before that packet is acknowledged, so its acknowledgement is withheld if one is
+    /// refused.
+    fn handle_messages(
         &mut self,
         now: Instant,
         qp: QueuePairNumber,
@@ -101,32 +97,32 @@ impl Device {
             && let Some(mut incoming) = receiver.next_whole(role)
         {
             match role {
-                Role::Requester => self.take_answer(now, qp, &incoming, memory),
-                Role::Responder => match receiver.take_request(now, &mut incoming, memory) {
-                    Turn::Done => {}
-                    turn => self.end_turn(now, qp, &mut incoming, turn, gate),
+                Role::Requester => self.handle_answer(now, qp, &incoming, memory),
+                Role::Responder => match receiver.handle_request(now, &mut incoming, memory) {
+                    Outcome::Done => {}
+                    outcome => self.handle_outcome(now, qp, &mut incoming, outcome, gate),
                 },
             }
         }
     }
 
-    /// Does what follows from a request that was not executed, or whose completion was lost.
-    fn end_turn(
+    /// Handles a request that was not executed, or whose completion was lost.
+    fn handle_outcome(
         &mut self,
         now: Instant,
         qp: QueuePairNumber,
         incoming: &mut Incoming,
-        turn: Turn,
+        outcome: Outcome,
         gate: &mut Option<u32>,
     ) {
-        match turn {
-            Turn::Done => {}
-            Turn::Overran => self.fail_overrun(now, qp),
-            Turn::Stale => self.put_back(qp, incoming),
-            Turn::Refused(refusal) => self.refuse(now, qp, incoming, refusal, gate.take()),
-            Turn::Dropped(refusal) => self.drop_message(now, qp, incoming, refusal),
-            Turn::OutOfStep => {
-                // Nothing of it is acknowledged: the peer's retries run out.
+        match outcome {
+            Outcome::Done => {}
+            Outcome::Overran => self.fail_overrun(now, qp),
+            Outcome::Stale => self.put_back(qp, incoming),
+            Outcome::Refused(refusal) => self.refuse(now, qp, incoming, refusal, gate.take()),
+            Outcome::Dropped(refusal) => self.drop_message(now, qp, incoming, refusal),
+            Outcome::WrongPsn => {
+                // The request is not acknowledged, so the peer's retries run out.
                 *gate = None;
                 self.put_back(qp, incoming);
                 self.end_flow(now, qp, Role::Responder);
@@ -134,7 +130,7 @@ impl Device {
         }
     }
 
-    /// Drops a message of a service that does not tell (UC).
+    /// Drops a message of a service without acknowledgements (UC).
     fn drop_message(
         &mut self,
         now: Instant,
@@ -182,7 +178,7 @@ impl Device {
         }
     }
 
-    /// Says why a request is refused; for good unless it is only too early.
+    /// Refuses a request with an acknowledgement. Unless only a receive request is missing, the queue pair fails.
     fn refuse(
         &mut self,
         now: Instant,
@@ -202,7 +198,7 @@ impl Device {
         self.fail_responder(now, qp, incoming, refusal);
     }
 
-    /// Puts a queue pair in error for what a peer's message did to it.
+    /// Puts a queue pair in error because of a peer's message.
     fn fail_responder(
         &mut self,
         now: Instant,
@@ -220,7 +216,7 @@ impl Device {
         self.fail_qp(now, qp);
     }
 
-    /// The receive request that a SEND did not fit is completed so.
+    /// Completes the receive request of a failed SEND with the matching status.
     fn fail_receive(&mut self, qp: QueuePairNumber, incoming: &mut Incoming, refusal: Refusal) {
         let status = match refusal {
             Refusal::TooLong => Status::LocalLength,
@@ -236,37 +232,37 @@ impl Device {
 }
 
 impl Receiver<'_> {
-    /// Handles a packet of a message. `None` where the packet breaks the protocol, and where its payload is lost.
+    /// Handles a packet of a message. Returns `None` if the packet violates the protocol, or its payload is lost.
     #[inline]
-    fn take_packet(
+    fn handle_packet(
         &mut self,
         now: Instant,
         role: Role,
         placement: &Placement,
         header: &RdmaHeader,
         memory: &mut impl Memory,
-    ) -> Option<Taken> {
+    ) -> Option<Received> {
         if self.is_whole_and_next(role, placement) {
-            return self.take_whole(now, placement, header, memory);
+            return self.handle_whole(now, placement, header, memory);
         }
         let destination = self.begin_message(role, placement, header)?;
         Some(match self.put_payload(role, placement, destination, memory)? {
-            Put::Next => Taken::Next,
-            Put::Waits => Taken::Waits,
-            Put::Declined => Taken::Declined,
+            Put::Next => Received::Next,
+            Put::Waits => Received::Waits,
+            Put::Declined => Received::Declined,
         })
     }
 
-    /// Executes a request that is one packet and whose turn has come with it: no part of it waits, so the inbox gets no
-    /// entry for it. `None` as for [`take_packet`](Self::take_packet).
+    /// Handles a request of one packet that is the next message: no part of it waits, so it gets no entry in the inbox. Returns
+    /// `None` as [`handle_packet`](Self::handle_packet) does.
     #[inline]
-    fn take_whole(
+    fn handle_whole(
         &mut self,
         now: Instant,
         placement: &Placement,
         header: &RdmaHeader,
         memory: &mut impl Memory,
-    ) -> Option<Taken> {
+    ) -> Option<Received> {
         let mut incoming = self.begin_request(placement, header)?;
         if incoming.intake == Intake::Place
             && self.place_whole(placement.message, &mut incoming, memory).is_none()
@@ -277,39 +273,39 @@ impl Receiver<'_> {
         let inbox = &mut self.pair.responder.flow.as_mut()?.inbox;
         inbox.pass_first();
         let others = inbox.has_begun();
-        Some(match self.take_request(now, &mut incoming, memory) {
-            Turn::Done if others => Taken::Next,
-            Turn::Done => Taken::Executed,
-            turn => Taken::Ended(Box::new((incoming, turn))),
+        Some(match self.handle_request(now, &mut incoming, memory) {
+            Outcome::Done if others => Received::Next,
+            Outcome::Done => Received::Executed,
+            outcome => Received::Ended(incoming, outcome),
         })
     }
 
-    /// Takes the first message of the inbox, if it is whole.
+    /// Takes the first message of the inbox, if it is complete.
     fn next_whole(&mut self, role: Role) -> Option<Incoming> {
         self.pair.flow(role)?.inbox.pop_whole()
     }
 
-    /// Executes a request whose turn has come.
-    fn take_request(
+    /// Executes a request in its turn.
+    fn handle_request(
         &mut self,
         now: Instant,
         incoming: &mut Incoming,
         memory: &mut impl Memory,
-    ) -> Turn {
+    ) -> Outcome {
         let qp = self.qp;
         if self.pair.state == State::ReadyToReceive
             && self.pair.responder.expected == first_psn(self.pair)
         {
             self.completing.events.push_back(Event::CommunicationEstablished { qp });
         }
-        let turn = self.carry_out(now, incoming, memory);
+        let outcome = self.execute_in_order(now, incoming, memory);
         for part in core::mem::take(&mut incoming.held) {
             self.holding.release(part, memory);
         }
-        if matches!(turn, Turn::Done | Turn::Dropped(_)) {
+        if matches!(outcome, Outcome::Done | Outcome::Dropped(_)) {
             self.pair.responder.expected = after(self.pair.responder.expected);
         }
-        if matches!(turn, Turn::Done) && self.overran() { Turn::Overran } else { turn }
+        if matches!(outcome, Outcome::Done) && self.overran() { Outcome::Overran } else { outcome }
     }
 
     /// Returns `true` if a completion of a receive request was lost.
@@ -329,7 +325,7 @@ impl Receiver<'_> {
     }
 }
 
-/// The PSN of the first request ever.
+/// Returns the PSN of the first request on the queue pair.
 fn first_psn(pair: &QueuePair) -> u32 {
     pair.attributes.rq_psn.unwrap_or(0)
 }

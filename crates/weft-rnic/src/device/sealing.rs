@@ -1,4 +1,4 @@
-//! What encryption of the network says of set-up packets, passed on to the transport, and when keys may be forgotten.
+//! The interface of encryption to the transport: admission of set-up packets, and connections whose keys can be dropped.
 
 use core::net::SocketAddr;
 
@@ -9,7 +9,7 @@ use weft_wire::SetupHeader;
 use super::Device;
 
 impl Device {
-    /// Does with a packet of set-up what its admission says ([`weft_transport::Endpoint::handle_admission`]).
+    /// Handles a set-up packet with the decision of its admission ([`weft_transport::Endpoint::handle_admission`]).
     pub fn handle_admission(
         &mut self,
         now: Instant,
@@ -21,18 +21,17 @@ impl Device {
         self.handle_transport_events(now);
     }
 
-    /// Returns what a packet of set-up is about ([`weft_transport::Endpoint::classify_setup`]).
+    /// Classifies a set-up packet ([`weft_transport::Endpoint::classify_setup`]).
     pub fn named(&self, now: Instant, arrival: &Arrival, header: &SetupHeader) -> SetupClass {
         self.carriers.network.classify_setup(now, arrival, header)
     }
 
-    /// Answers an encrypted packet of a connection that is not known here
-    /// ([`weft_transport::Endpoint::handle_unknown_encrypted`]).
+    /// Handles an encrypted packet of an unknown connection ([`weft_transport::Endpoint::handle_unknown_encrypted`]).
     pub fn handle_unopened(&mut self, from: SocketAddr, connection: ConnectionId, iv: u32) {
         self.carriers.network.handle_unknown_encrypted(from, connection, iv);
     }
 
-    /// Returns the next connection over the network that is no more and whose last packet has left.
+    /// Returns the next ended connection over the network whose last packet was sent.
     #[inline]
     pub fn poll_forgotten(&mut self) -> Option<EndedConnection> {
         self.carriers.network.poll_ended()

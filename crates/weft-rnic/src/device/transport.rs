@@ -1,4 +1,4 @@
-//! Between the queue pairs and the network: packets in, packets out, time, and what the transport tells.
+//! Packets, time and transport events: the interface between queue pairs and the network.
 
 use weft_transport::path::PathId;
 use weft_transport::{
@@ -17,45 +17,45 @@ use crate::memory::{Accessor, Memory, Right};
 use crate::queue_pair::{Answer, Flow, QueuePair, Role, Syndrome, Token};
 use crate::{Context, Place, QueuePairNumber};
 
-/// A packet to send: its headers, then the RDMA header, then the payload.
+/// A packet to send: the transport's headers, the RDMA header, and the length of the payload.
 #[derive(Clone, Copy, Debug)]
 pub struct Transmit {
     /// The peer's address and receive port.
     pub to: SocketAddr,
-    /// The link it goes over; `None` for the network.
+    /// The link over which it is sent; `None` for the network.
     pub link: Option<LinkId>,
-    /// Of which connection; `None` for an answer that has none.
+    /// The connection; `None` for a reply without a connection.
     pub connection: Option<ConnectionId>,
-    /// Whose it is: that of the queue pair that it comes from. `None` for an answer without a connection, and for the last
-    /// words of a queue pair that is no more.
+    /// The context of the sending queue pair; `None` for a reply without a connection, and for final packets of a queue pair
+    /// that was destroyed.
     pub context: Option<Context>,
-    /// The path it must take: the owner maps it to a UDP source port.
+    /// The path; the owner maps it to a UDP source port.
     pub path: PathId,
     /// The transport's headers.
     pub packet: Packet,
-    /// What follows them, if they announce it.
+    /// The RDMA header, if the transport's headers announce one.
     pub rdma: Option<RdmaHeader>,
-    /// Bytes of payload after that.
+    /// Bytes of payload after the headers.
     pub payload_len: u16,
-    /// What a packet over a link says besides.
+    /// An acknowledgement that a packet over a link carries.
     pub acknowledged: Option<Acknowledgement>,
 }
 
-/// A packet as it came over a link.
+/// A packet received over a link.
 #[derive(Clone, Copy, Debug)]
 pub struct FromLink<'a> {
     /// The transport's headers.
     pub packet: &'a Packet,
-    /// What follows them, if they announce it.
+    /// The RDMA header, if the transport's headers announce one.
     pub rdma: Option<&'a RdmaHeader>,
-    /// Bytes of payload after that.
+    /// Bytes of payload after the headers.
     pub payload_len: u16,
-    /// What it says besides.
+    /// An acknowledgement that the packet carries.
     pub acknowledged: Option<Acknowledgement>,
 }
 
 impl Default for Transmit {
-    /// A place for another.
+    /// Returns an empty packet, to be filled in.
     #[inline]
     fn default() -> Self {
         Self {
@@ -73,7 +73,7 @@ impl Default for Transmit {
 }
 
 impl Transmit {
-    /// Where it goes, and what it says besides; its payload.
+    /// Sets the destination and the acknowledgement; returns the payload.
     #[inline]
     pub(super) fn set_out(
         &mut self,
@@ -89,45 +89,44 @@ impl Transmit {
     }
 }
 
-/// Where the payload of a packet is.
+/// The source of a packet's payload.
 #[derive(Clone, Copy, Debug)]
 pub enum Source<'a> {
-    /// In pieces of owners' memory, one after the other.
+    /// Ranges of owners' memory, concatenated.
     Memory(&'a [Place]),
-    /// Here.
+    /// Bytes of the device.
     Inline(&'a [u8]),
-    /// Nowhere: a probe's padding, or a repeat that the peer has already and will throw away. Any bytes will do.
+    /// Arbitrary bytes: the padding of a probe, or a retransmission that the peer has already received and will discard.
     Anything,
 }
 
-/// What a departing packet gets beside the transport's headers.
+/// The RDMA header of a packet, and the source of its payload.
 enum Load {
     Memory(RdmaHeader),
     Inline(RdmaHeader, QueuePairNumber, u32),
-    /// The peer has it: it said so before the transport did.
+    /// The peer has received the message: its response arrived before the transport's acknowledgement.
     Known,
-    /// Its memory is not to be had any more: the connection fails.
+    /// The memory is no longer accessible: the connection fails.
     Gone(QueuePairNumber, Role),
 }
 
 impl Load {
-    /// Whether any bytes will do. Programs may take memory away once the peer has told them that its READ is
-    /// done, which the transport need not know yet: it throws the repeat away. A peer that has not read it after
-    /// all is told by what it finds: a header that names nobody, which ends the connection.
-    const fn goes_as_nothing(&self, packet: &Packet) -> bool {
-        let repeat = matches!(packet, Packet::Data(header, _) if header.retransmitted);
+    /// Returns `true` if the payload can be arbitrary bytes. Programs may deregister memory once the peer has notified them
+    /// that its READ is done, possibly before the transport's acknowledgement: the peer's transport discards the
+    /// retransmission. A peer that still waits for the packet finds a header without a queue pair, and closes the connection.
+    const fn is_discarded(&self, packet: &Packet) -> bool {
+        let retransmitted = matches!(packet, Packet::Data(header, _) if header.retransmitted);
         match self {
             Self::Known => true,
-            Self::Gone(_, Role::Responder) => repeat,
+            Self::Gone(_, Role::Responder) => retransmitted,
             _ => false,
         }
     }
 }
 
 impl Device {
-    /// Takes a packet in: the transport's headers, the RDMA header that follows them if they announce
-    /// one, and the length of the payload after that. Payload is placed through `memory` before this
-    /// returns, except what is to be held.
+    /// Handles a packet from the network: the transport's headers, the RDMA header if they announce one, and the length of the
+    /// payload. The payload is placed or held through `memory` before this returns.
     pub fn handle_packet(
         &mut self,
         now: Instant,
@@ -140,8 +139,8 @@ impl Device {
         self.handle(now, None, arrival, packet, rdma, payload_len, memory);
     }
 
-    /// Likewise one that came over a link. `from` is the peer's address as it says, with which it must be
-    /// reachable over this link; its port means nothing.
+    /// Handles a packet from a link. `from` is the address that the peer claims; it must be the one reachable over this link. Its
+    /// port is ignored.
     pub fn handle_link_packet(
         &mut self,
         now: Instant,
@@ -180,65 +179,66 @@ impl Device {
         self.handle_transport_events(now);
     }
 
-    /// There is a link to a process of this host: a channel that loses, repeats and reorders nothing.
+    /// Adds a link to a process of this host: a channel without loss, duplication or reordering.
     pub fn link_up(&mut self, now: Instant, link: LinkId) {
         self.carriers.link_up(now, link);
     }
 
-    /// New connections to `peer` (address and receive port) go over this link instead of the network.
+    /// Routes new connections to `peer` (address and receive port) over this link instead of the network.
     pub fn reach_over(&mut self, peer: SocketAddr, link: LinkId) {
         self.carriers.reach_over(peer, link);
     }
 
-    /// Whether something is to be sent over links.
+    /// Returns `true` if packets wait to be sent over links.
     pub fn owes_links(&self) -> bool {
         self.carriers.owes_links()
     }
 
-    /// Whether that is more than acknowledgements, which may wait for a message of their own for a while.
+    /// Returns `true` if messages wait to be sent over links, and not only acknowledgements, which may wait to be carried by a
+    /// message.
     pub fn has_messages_for_links(&self) -> bool {
         self.carriers.has_messages_for_links()
     }
 
-    /// A link has no room for another packet: nothing leaves over it until it is [released](Self::release_link).
+    /// Pauses a link that has no room for another packet until it is [released](Self::release_link).
     pub fn hold_link(&mut self, link: LinkId) {
         self.carriers.hold_link(link);
     }
 
-    /// A link has room again.
+    /// Resumes a link that has room again.
     pub fn release_link(&mut self, link: LinkId) {
         self.carriers.release_link(link);
     }
 
-    /// The host's own port is full, or not any more: while it is, nothing leaves over the network.
+    /// Pauses or resumes transmission to the network, as the host's port is full or has room.
     pub fn hold_network(&mut self, held: bool) {
         self.carriers.hold_network(held);
     }
 
-    /// A link is no more: what went over it fails, and peers are reached over the network again.
+    /// Removes a link: its connections fail, and peers are reached over the network again.
     pub fn link_down(&mut self, now: Instant, link: LinkId) {
         self.carriers.link_down(link);
         self.handle_transport_events(now);
     }
 
-    /// Does what is due. Call it at or after [`Self::poll_timeout`].
+    /// Handles the timers that are due. Call it at or after [`Self::poll_timeout`].
     pub fn handle_timeout(&mut self, now: Instant) {
         self.carriers.handle_timeout(now);
         while let Some(&(until, qp)) = self.waits.first().filter(|(until, _)| *until <= now) {
             self.waits.remove(&(until, qp));
-            self.on_waited(now, qp);
+            self.on_wait_expired(now, qp);
         }
         self.handle_transport_events(now);
     }
 
-    /// When [`Self::handle_timeout`] must be called next.
+    /// Returns the time at which [`Self::handle_timeout`] must be called next.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let wait = self.waits.first().map(|(until, _)| *until);
         self.carriers.poll_timeout().into_iter().chain(wait).min()
     }
 
-    /// Hands the next packet that may be sent now to `send`, and where its payload is; false if there is
-    /// none. Call until false, or until the owner's budget is spent.
+    /// Passes the next packet that may be sent now to `send`, with the source of its payload; returns `false` if there is none.
+    /// Call it until it returns `false`, or until the owner's budget is spent.
     pub fn poll_transmit(
         &mut self,
         now: Instant,
@@ -247,7 +247,7 @@ impl Device {
         if !self.carriers.may_transmit() {
             return false;
         }
-        // Headers are written where they stay: a packet is large, and each copy of it costs.
+        // Headers are written in place: a packet is large, and copies are expensive.
         let mut transmit = Transmit::default();
         while let Some(payload) = self.carriers.poll_transmit_into(now, &mut transmit) {
             let qp = payload.and_then(|payload| self.qps.get(Token::unpack(payload.token).qp().0));
@@ -275,39 +275,39 @@ impl Device {
                     send(&transmit, Source::Inline(piece));
                     return true;
                 }
-                load if load.goes_as_nothing(&transmit.packet) => {
+                load if load.is_discarded(&transmit.packet) => {
                     transmit.rdma = Some(RdmaHeader::default());
                     send(&transmit, Source::Anything);
                     return true;
                 }
-                Load::Known => unreachable!("it goes as nothing"),
+                Load::Known => unreachable!("it is discarded"),
                 Load::Gone(qp, role) => self.on_memory_gone(now, qp, role, &payload),
             }
         }
         false
     }
 
-    /// Returns whose the connection is that a packet is of.
+    /// Returns the context of a packet's connection.
     fn sender(&self, transmit: &Transmit) -> Option<Context> {
         let connection = transmit.connection?;
         let pair = self.connections.get(&connection).and_then(|(qp, _)| self.qps.get(qp.0));
         pair.map(|pair| pair.context).or_else(|| self.datagrams.sender(connection))
     }
 
-    /// What a packet says and carries; its places are in `self.places`.
+    /// Finds the RDMA header and the payload of a packet; places are in `self.places`.
     fn load(&mut self, payload: &Payload) -> Load {
         self.places.clear();
         match Token::unpack(payload.token) {
             Token::Request { qp, number, .. } => self.load_request(qp, number, payload),
             Token::Answer { qp, number } => self.load_answer(qp, number, payload),
             Token::Acknowledge { qp, psn, syndrome } => {
-                let said = RdmaOperation::Acknowledge { syndrome: syndrome.to_byte() };
+                let acknowledge = RdmaOperation::Acknowledge { syndrome: syndrome.to_byte() };
                 let pair = self.qps.get(qp.0);
                 let Some(pair) = pair else { return Load::Gone(qp, Role::Responder) };
                 Load::Memory(RdmaHeader {
                     destination_qp: U24::truncate(pair.dest_qp()),
                     psn: U24::truncate(psn),
-                    ..said.header()
+                    ..acknowledge.header()
                 })
             }
         }
@@ -315,7 +315,7 @@ impl Device {
 
     fn load_request(&mut self, qp: QueuePairNumber, number: u32, payload: &Payload) -> Load {
         let gone = Load::Gone(qp, Role::Requester);
-        // Only datagrams outlive their queue pair: they share a connection.
+        // Only datagrams outlive their queue pair, since they share a connection.
         let Some(pair) = self.qps.get_mut(qp.0) else { return Load::Known };
         let (dest_qp, domain) = (pair.dest_qp(), pair.request.domain);
         let own_qkey = pair.attributes.qkey.unwrap_or_default();
@@ -331,7 +331,7 @@ impl Device {
         match scatter(&self.emtt, who, &wqe.sges, piece, Right::LocalRead, &mut self.places) {
             Ok(()) => Load::Memory(header),
             Err(_) if is_datagram => {
-                // The connection goes on for others: this datagram goes on as nothing for nobody.
+                // The connection is shared, so it continues: the datagram is sent without a destination.
                 pair.send.finish_number(number, crate::Status::LocalProtection);
                 Load::Known
             }
@@ -364,7 +364,7 @@ impl Device {
         }
     }
 
-    /// Memory that a message under way needs was taken away: what was begun cannot be finished.
+    /// Fails a queue pair whose message in flight needs memory that is no longer accessible.
     fn on_memory_gone(&mut self, now: Instant, qp: QueuePairNumber, role: Role, payload: &Payload) {
         if let (Role::Requester, Token::Request { number, .. }) =
             (role, Token::unpack(payload.token))
@@ -379,7 +379,7 @@ impl Device {
         self.handle_transport_events(now);
     }
 
-    /// Sees to everything the transport tells.
+    /// Handles the events of the transport.
     pub(super) fn handle_transport_events(&mut self, now: Instant) {
         while let Some(event) = self.carriers.poll_event() {
             match event {
@@ -405,14 +405,14 @@ impl Device {
         }
     }
 
-    /// A peer's queue pair wants to send requests to one of ours.
+    /// Handles a connection on which a peer's queue pair sends requests.
     fn on_accepted(&mut self, now: Instant, connection: ConnectionId, qp: QueuePairNumber) {
         let from = self.carriers.peer(connection).map(|peer| peer.address);
         let meant = |pair: &QueuePair| pair.receives() && pair.peer() == from;
         if !self.qps.get(qp.0).is_some_and(meant) {
             return self.carriers.close(now, connection);
         }
-        // A peer that connects again has given up its former connection.
+        // A peer that connects again has abandoned its previous connection.
         self.end_flow(now, qp, Role::Responder);
         let Some(pair) = self.qps.get_mut(qp.0) else { return };
         pair.responder.flow = Some(Flow::new(connection));
@@ -424,7 +424,7 @@ impl Device {
     fn on_closed(&mut self, now: Instant, connection: ConnectionId, reason: CloseReason) {
         let Some((qp, role)) = self.connections.remove(&connection) else { return };
         if let Some(pair) = self.qps.get_mut(qp.0) {
-            pair.requester.orphaned |= reason == CloseReason::LinkDown;
+            pair.requester.peer_exited |= reason == CloseReason::LinkDown;
         }
         match role {
             Role::Requester => self.on_peer_lost(now, qp, reason),

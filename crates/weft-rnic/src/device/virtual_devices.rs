@@ -1,7 +1,6 @@
-//! Virtual devices (STELLAR, sections 4 and 9): one for each guest that wants one, made and ended while
-//! others run. Each is a context with a protection domain and a doorbell page of its own, and reaches the
-//! memory of its guest and its GPUs. None needs an address on the PCIe bus, and an idle one costs what its
-//! entries in the device's tables do.
+//! Virtual devices (STELLAR, sections 4 and 9): created for guests and destroyed while others run. Each is a context with a
+//! protection domain and a doorbell page of its own, and may register the memory of its guest and its GPUs. It needs no
+//! address on the PCIe bus, and an idle one costs only its entries in the device's tables.
 
 use alloc::boxed::Box;
 
@@ -11,18 +10,18 @@ use super::{Context, Device, Opened, ProtectionDomain};
 use crate::error::Object;
 use crate::{CompletionQueue, Doorbell, Owner, QueuePairNumber, SharedReceiveQueue, VerbsError};
 
-/// One guest's virtual device.
+/// The virtual device of a guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VirtualDevice {
-    /// What its objects are made in.
+    /// The context of its objects.
     pub context: Context,
-    /// Its protection domain: queue pairs of other virtual devices reach nothing that is in it.
+    /// Its protection domain, whose memory other virtual devices' queue pairs cannot access.
     pub domain: ProtectionDomain,
-    /// The page its guest writes to when work is to be done.
+    /// The page to which the guest writes to ring the doorbell.
     pub doorbell: Doorbell,
 }
 
-/// An object as a program names it.
+/// An object, as a program names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handle {
     /// A protection domain.
@@ -49,7 +48,7 @@ impl Handle {
     }
 }
 
-/// Whose memory a virtual device may reach.
+/// The memory that a virtual device may register.
 #[derive(Debug)]
 pub(super) struct Tenant {
     guest: u32,
@@ -67,10 +66,10 @@ impl Tenant {
 }
 
 impl Device {
-    /// Makes a virtual device for a guest with these GPUs. It is ready at once.
+    /// Creates a virtual device for a guest with these GPUs, ready for use.
     ///
     /// # Errors
-    /// There are as many contexts or protection domains as may be.
+    /// The limit of contexts or protection domains is reached.
     pub fn create_virtual(
         &mut self,
         guest: u32,
@@ -83,11 +82,10 @@ impl Device {
         Ok(VirtualDevice { context, domain, doorbell: self.doorbell_of(context) })
     }
 
-    /// Ends a virtual device with everything that was made on it, whatever it is doing; see
-    /// [`Self::reclaim`]. Its doorbell page must not be mapped any more.
+    /// Destroys a virtual device with all its objects, in any state ([`Self::reclaim`]). Its doorbell page must be unmapped.
     ///
     /// # Errors
-    /// There is no such virtual device.
+    /// The virtual device does not exist.
     pub fn destroy_virtual(&mut self, now: Instant, context: Context) -> Result<(), VerbsError> {
         match self.opened(context)?.tenant {
             Some(_) => self.reclaim(now, context),
@@ -95,10 +93,10 @@ impl Device {
         }
     }
 
-    /// A guest wrote a queue pair's number to a doorbell page.
+    /// Handles a guest's write of a queue pair number to a doorbell page.
     ///
     /// # Errors
-    /// The queue pair is not of the virtual device that has this page.
+    /// The queue pair does not belong to the virtual device with this page.
     pub fn ring(&self, doorbell: Doorbell, qp: QueuePairNumber) -> Result<(), VerbsError> {
         let context = self.context_of(Handle::QueuePair(qp)).filter(|&context| {
             let opened = self.contexts.get(context.0);
@@ -108,17 +106,19 @@ impl Device {
         context.map(|_| ()).ok_or(VerbsError::Unknown(Object::QueuePair))
     }
 
-    /// Whether an object is of this context: who serves several asks before doing with an object what one
-    /// of them says.
+    /// Checks that an object belongs to this context. Owners that serve several contexts check before a command.
     ///
     /// # Errors
-    /// There is no such object, or it is another's.
+    /// The object does not exist, or belongs to another context.
     pub fn check(&self, context: Context, handle: Handle) -> Result<(), VerbsError> {
         let owned = self.context_of(handle) == Some(context);
         if owned { Ok(()) } else { Err(VerbsError::Unknown(handle.object())) }
     }
 
-    /// Whether memory of this owner may be registered in a domain, if there is one.
+    /// Checks that memory of this owner may be registered in a domain.
+    ///
+    /// # Errors
+    /// The domain belongs to a virtual device that does not have this memory.
     pub(super) fn check_owner(
         &self,
         domain: ProtectionDomain,
@@ -132,14 +132,14 @@ impl Device {
         }
     }
 
-    /// The domain of a context with which nothing else was made.
+    /// Returns the domain of a context that has no other object.
     pub(super) fn only_domain(&self, context: Context) -> Option<ProtectionDomain> {
         let Opened { domains, cqs: 0, .. } = self.contexts.get(context.0)? else { return None };
         let &[only] = &domains[..] else { return None };
         self.domains.get(only.0).filter(|domain| domain.users == 0).map(|_| only)
     }
 
-    /// Whose an object is, if it is there.
+    /// Returns the context of an object; `None` if the object does not exist.
     pub fn context_of(&self, handle: Handle) -> Option<Context> {
         let of_domain =
             |domain: ProtectionDomain| self.domains.get(domain.0).map(|domain| domain.context);

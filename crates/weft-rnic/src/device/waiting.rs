@@ -1,5 +1,5 @@
-//! Messages whose payload waits for their turn: what comes last must be seen last, and where messages may be dropped it is
-//! not known before which receive request they take.
+//! Held payload of messages: the last byte of a WRITE must become visible last, and on services that drop messages the receive
+//! request of a message is known only in its turn.
 
 use alloc::vec::Vec;
 
@@ -14,8 +14,8 @@ use crate::queue_pair::{HeldPart, Intake, Refusal, Role};
 use crate::receive_queue::Receive;
 
 impl Receiver<'_> {
-    /// Has a packet's payload held for its message's turn, which may have come with it. Where there is no room, it is to
-    /// come again; a message that may be lost is.
+    /// Holds a packet's payload until its message's turn; `comes` is `true` if the packet completes the next message. At the
+    /// limit, a packet of a reliable queue pair is declined, and an unreliable message is dropped.
     pub(super) fn put_aside(
         &mut self,
         role: Role,
@@ -46,13 +46,12 @@ impl Receiver<'_> {
         }
     }
 
-    /// Whether it is known only in a message's turn which receive request it takes: where messages may be
-    /// dropped, the peer's count is not ours.
+    /// Returns `true` if the receive request of a message is known only in its turn, since earlier messages may be dropped.
     pub(super) fn waits_for_turn(&self, destination: Destination) -> bool {
         destination.is_receive() && self.pair.drops_messages()
     }
 
-    /// Places what is held of a message that waited for its turn.
+    /// Places the held payload of a message in its turn.
     pub(super) fn place_waiting(
         &mut self,
         header: &RdmaHeader,
@@ -77,7 +76,7 @@ impl Receiver<'_> {
         outcome
     }
 
-    /// Places what is held of a message in a relaxed region, whose other bytes have all come.
+    /// Places the held payload of a message in a relaxed region, whose other bytes have arrived.
     pub(super) fn place_held(&mut self, role: Role, message: u32, memory: &mut impl Memory) {
         let Some(flow) = self.pair.flow(role) else { return };
         let incoming = flow.inbox.message(message);
@@ -97,7 +96,7 @@ impl Receiver<'_> {
         }
     }
 
-    /// Places a held part and lets its packet go.
+    /// Places a held part and releases its packet.
     pub(super) fn release(
         &mut self,
         message: u32,

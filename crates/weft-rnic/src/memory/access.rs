@@ -26,9 +26,9 @@ impl TryFrom<u32> for Access {
 }
 
 impl Access {
-    /// Local reading only.
+    /// Local read access only.
     pub const NONE: Self = Self(0);
-    /// The device may write for its own process.
+    /// The device may write for the owning process.
     pub const LOCAL_WRITE: Self = Self(1);
     /// Peers may write.
     pub const REMOTE_WRITE: Self = Self(1 << 1);
@@ -38,30 +38,30 @@ impl Access {
     pub const REMOTE_ATOMIC: Self = Self(1 << 3);
     /// Memory windows may be bound.
     pub const MW_BIND: Self = Self(1 << 4);
-    /// Addresses count from zero.
+    /// Addresses are offsets from the start of the region.
     pub const ZERO_BASED: Self = Self(1 << 5);
-    /// Messages need not become visible in order; the bytes of one still end with the last.
+    /// Messages may become visible out of order; the last byte of a message still becomes visible last.
     pub const RELAXED_ORDERING: Self = Self(1 << 20);
 
     const ALL: u32 = 0x3f | 1 << 20;
 
-    /// The set with this number; `None` if it holds what this device does not know.
+    /// Returns the set with these bits; `None` if a bit is unknown.
     pub const fn from_bits(bits: u32) -> Option<Self> {
         if bits & !Self::ALL == 0 { Some(Self(bits)) } else { None }
     }
 
-    /// The set's number.
+    /// Returns the bits of the set.
     pub const fn bits(self) -> u32 {
         self.0
     }
 
-    /// Whether all of `other` is in it.
+    /// Returns `true` if the set contains all rights of `other`.
     #[inline]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Whether any of `other` is in it.
+    /// Returns `true` if the set contains any right of `other`.
     pub(crate) const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }

@@ -1,6 +1,5 @@
-//! The extended memory translation table (STELLAR, section 6): a key and an address become an owner
-//! and its address, or a refusal. Every access of every packet, local or remote, passes
-//! [`Emtt::translate`] and nothing else does.
+//! The extended memory translation table (STELLAR, section 6): maps a key and an address to an owner and an address in its
+//! memory. Every memory access of every packet, local or remote, is checked by [`Emtt::translate`].
 
 use alloc::vec::Vec;
 use core::ops::RangeInclusive;
@@ -22,41 +21,41 @@ pub use windows::{Bind, WindowKind};
 const KEY_BITS: u32 = 8;
 const INDEX_BITS: u32 = 24;
 
-/// Index zero is never used, so that no key is below 256.
+/// The usable indices. Index zero is reserved, so that no key is below 256.
 const INDICES: RangeInclusive<u32> = 1..=(1 << INDEX_BITS) - 1;
 
-/// The part of a key that finds its entry. Windows change the other.
+/// Returns the index part of a key, which finds its entry. Binding a window changes the other part.
 const fn index_of(key: u32) -> u32 {
     key >> KEY_BITS
 }
 
-/// Memory to register.
+/// A memory region to register.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RegionRequest {
-    /// Whose memory it is.
+    /// The owner of the memory.
     pub owner: Owner,
-    /// Where it begins, as the owner counts.
+    /// The address of the first byte in the owner's memory.
     pub address: u64,
-    /// How long it is, bytes.
+    /// The length in bytes.
     pub length: u64,
-    /// Where it begins in work requests, usually `address`; not read for zero-based regions.
+    /// The address of the first byte in work requests, usually `address`; ignored for zero-based regions.
     pub iova: u64,
-    /// What may be done with it.
+    /// The access rights.
     pub access: Access,
 }
 
-/// What an access is for: it decides the right that is needed.
+/// The purpose of a memory access, which determines the required right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Right {
-    /// The device reads for its own process.
+    /// The device reads for the owning process.
     LocalRead,
-    /// The device writes for its own process.
+    /// The device writes for the owning process.
     LocalWrite,
     /// A peer writes.
     RemoteWrite,
     /// A peer reads.
     RemoteRead,
-    /// A peer uses an atomic.
+    /// A peer executes an atomic operation.
     RemoteAtomic,
 }
 
@@ -76,30 +75,30 @@ impl Right {
     }
 }
 
-/// Why an access is refused.
+/// The error of a memory access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AccessError {
-    /// The key names nothing, or not any more.
+    /// The key does not exist, or no longer exists.
     #[error("no such key")]
     BadKey,
-    /// The key is of another protection domain.
+    /// The key belongs to another protection domain.
     #[error("another protection domain's key")]
     WrongDomain,
-    /// The key is a window's of type 2, bound on another queue pair.
+    /// The key belongs to a type 2 window that is bound on another queue pair.
     #[error("another queue pair's window")]
     WrongQueuePair,
-    /// Not all of it is inside.
+    /// The range is not completely inside the region or window.
     #[error("outside the region")]
     OutOfBounds,
-    /// The rights do not allow it.
+    /// The access rights do not allow the access.
     #[error("not allowed")]
     NotAllowed,
-    /// The window is bound already, or has the wrong type.
+    /// The window is already bound, or has the wrong type.
     #[error("the window cannot be bound so")]
     BadBind,
 }
 
-/// Who asks for an access.
+/// The initiator of a memory access.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Accessor {
     pub(crate) domain: ProtectionDomain,
@@ -114,7 +113,7 @@ struct Region {
     iova: u64,
     length: u64,
     access: Access,
-    /// Windows bound to it.
+    /// Number of windows that are bound to the region.
     windows: u32,
 }
 
@@ -125,22 +124,22 @@ enum Entry {
     Window(Window),
 }
 
-/// Every key of one device.
+/// The keys of one device.
 #[derive(Debug)]
 pub(crate) struct Emtt {
-    /// Entries, each with its key.
+    /// Entries with their keys.
     entries: Vec<(u32, Entry)>,
-    /// Which entry has an index.
+    /// Maps indices to entries.
     indices: Numbers,
-    /// Decides which key byte an index begins with.
+    /// Determines the first key byte of an index.
     bytes: Secret,
     free: Vec<usize>,
     limit: usize,
-    /// How often a key was taken away or became another region's.
+    /// Number of times that a key was removed or changed its region.
     changes: u32,
 }
 
-/// Where `address..address + len` begins in `start..start + length`.
+/// Returns the offset of `address..address + len` in `start..start + length`; `None` if it is not completely inside.
 #[inline]
 const fn offset_within(address: u64, len: u64, start: u64, length: u64) -> Option<u64> {
     let Some(offset) = address.checked_sub(start) else { return None };
@@ -151,7 +150,7 @@ const fn offset_within(address: u64, len: u64, start: u64, length: u64) -> Optio
 }
 
 impl Emtt {
-    /// At most `limit` keys, drawn with a secret.
+    /// Creates a table for at most `limit` keys, which are derived from a secret.
     pub(crate) fn new(limit: u32, secret: &Secret) -> Self {
         Self {
             entries: Vec::new(),
@@ -178,7 +177,7 @@ impl Emtt {
         Some(key)
     }
 
-    /// Returns where the entry is that a key has or had.
+    /// Returns the slot of the entry with the index of `key`; the entry's key may differ.
     #[inline]
     fn slot_of(&self, key: u32) -> Option<usize> {
         self.indices.find(index_of(key)).map(|slot| slot as usize)
@@ -221,7 +220,7 @@ impl Emtt {
         self.free.push(slot);
     }
 
-    /// Enters memory whose bounds the caller has checked; `None` when there is no room.
+    /// Registers memory whose bounds the caller has checked; returns `None` at the limit.
     pub(crate) fn register(
         &mut self,
         domain: ProtectionDomain,
@@ -230,7 +229,7 @@ impl Emtt {
         self.insert(Entry::Region(Region::new(domain, request)))
     }
 
-    /// Changes what the region with this key is; the key stays.
+    /// Replaces the region with this key; the key stays the same.
     pub(crate) fn change(&mut self, key: u32, domain: ProtectionDomain, request: &RegionRequest) {
         let region = Region::new(domain, request);
         self.changes = self.changes.wrapping_add(1);
@@ -238,14 +237,14 @@ impl Emtt {
         self.entries[slot].1 = Entry::Region(region);
     }
 
-    /// The keys of the windows that belong to one of these domains.
+    /// Returns the keys of the windows in these domains.
     pub(crate) fn windows_of(&self, domains: &[ProtectionDomain]) -> Vec<u32> {
         self.keys(
             |entry| matches!(entry, Entry::Window(window) if domains.contains(&window.domain)),
         )
     }
 
-    /// The keys of the regions that belong to one of these domains.
+    /// Returns the keys of the regions in these domains.
     pub(crate) fn regions_of(&self, domains: &[ProtectionDomain]) -> Vec<u32> {
         self.keys(
             |entry| matches!(entry, Entry::Region(region) if domains.contains(&region.domain)),
@@ -256,29 +255,29 @@ impl Emtt {
         self.entries.iter().filter(|(_, entry)| wanted(entry)).map(|(key, _)| *key).collect()
     }
 
-    /// What a region was registered as.
+    /// Returns the request that would register the region as it is.
     pub(crate) fn request(&self, key: u32) -> Option<RegionRequest> {
         let Region { owner, address, length, iova, access, .. } = *self.region(key)?;
         Some(RegionRequest { owner, address, length, iova, access })
     }
 
-    /// How often a key was taken away or became another region's: what was learned of keys before is old.
+    /// Returns how many times a key was removed or changed its region. A cached translation is stale if the count differs.
     pub(crate) const fn changes(&self) -> u32 {
         self.changes
     }
 
-    /// What all of a region is, for who is of its domain: where it begins as keys count, and its memory.
+    /// Returns the first address of a region in work requests, and its memory, if the accessor is in its domain.
     pub(crate) fn whole(&self, who: Accessor, key: u32) -> Option<(u64, RegionRequest)> {
         let region = self.region(key).filter(|region| region.domain == who.domain)?;
         Some((region.iova, self.request(key)?))
     }
 
-    /// The domain of a region, and the windows bound to it.
+    /// Returns the domain of a region, and the number of windows that are bound to it.
     pub(crate) fn region_use(&self, key: u32) -> Option<(ProtectionDomain, u32)> {
         self.region(key).map(|region| (region.domain, region.windows))
     }
 
-    /// The domain of a region or a window.
+    /// Returns the domain of a region or a window.
     pub(crate) fn domain_of(&self, key: u32) -> Option<ProtectionDomain> {
         match self.find(key) {
             Ok(Entry::Region(region)) => Some(region.domain),
@@ -287,12 +286,12 @@ impl Emtt {
         }
     }
 
-    /// The domain of a window.
+    /// Returns the domain of a window.
     pub(crate) fn window_domain(&self, key: u32) -> Option<ProtectionDomain> {
         self.window(key).map(|window| window.domain)
     }
 
-    /// Forgets a region, which must have no windows.
+    /// Removes a region, to which no window is bound.
     pub(crate) fn deregister(&mut self, key: u32) {
         assert_eq!(
             self.region_use(key).map(|region| region.1),
@@ -302,7 +301,7 @@ impl Emtt {
         self.remove(key);
     }
 
-    /// Where `len` bytes at `address` are, if `who` may do that to them.
+    /// Translates `len` bytes at `address`, and checks key, bounds, domain and right.
     #[inline]
     pub(crate) fn translate(
         &self,
@@ -324,7 +323,7 @@ impl Emtt {
         }
     }
 
-    /// Whether messages through this key may become visible out of order.
+    /// Returns `true` if messages through this key may become visible out of order.
     pub(crate) fn is_relaxed(&self, key: u32) -> bool {
         let region = match self.find(key) {
             Ok(Entry::Region(region)) => region,

@@ -1,17 +1,17 @@
-//! What a guest's addresses mean: to its processors, through the MMU's table (EPT), and to devices,
-//! through the IOMMU's. The hypervisor's book-keeping of both, and where a doorbell goes so that the two
-//! never contradict each other (STELLAR, section 5, figure 5).
+//! A guest's two address translations: for its processors through the MMU's table (EPT), and for devices through the
+//! IOMMU's. This is the hypervisor's copy of both, and the placement of doorbells for which the two never contradict each
+//! other (STELLAR, section 5, figure 5).
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
 
 use super::pvdma::{BLOCK_BYTES, Block, Pinning};
 
-/// Bytes of a page, which is what a doorbell takes.
+/// Bytes of a page, the size of a doorbell.
 pub const PAGE_BYTES: u64 = 4096;
 
-/// Where the I/O region begins, as the guest counts: above what a guest can have of memory (48 bits), so
-/// no block of memory has a page of it.
+/// The guest address of the I/O region: above the largest possible guest memory (48 bits), so no block of memory contains a
+/// page of it.
 const IO_REGION: u64 = 1 << 48;
 
 const PAGES: usize = (BLOCK_BYTES / PAGE_BYTES) as usize;
@@ -20,52 +20,51 @@ const PAGES: usize = (BLOCK_BYTES / PAGE_BYTES) as usize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Doorbell(pub u32);
 
-/// What a page of a guest's addresses is.
+/// The target of a page of guest addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Meaning {
-    /// Its memory: page number, as the guest counts.
+    /// Memory: the guest's page number.
     Memory(u64),
     /// A register of the device.
     Doorbell(Doorbell),
 }
 
-/// Where doorbells go.
+/// The placement of doorbells in a guest's address space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DoorbellSpace {
-    /// Over a page of the guest's memory that it offers, as solutions before STELLAR have it. The block
-    /// around that page is then memory to PVDMA and a register to the MMU; it is here for the test that
-    /// shows what comes of it.
+    /// Over a page of memory that the guest offers, as in designs before STELLAR. The block around that page is then memory
+    /// for PVDMA and a register for the MMU; a test shows the resulting fault.
     AmongMemory,
-    /// In a region of its own (virtio's shared memory region), which no block of memory touches.
+    /// In a region of its own (virtio's shared memory region), which no block of memory overlaps.
     IoRegion,
 }
 
-/// Why a page or block cannot be mapped.
+/// The error of mapping a page or a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum MapError {
-    /// It is not in the guest's memory.
+    /// The address is not in the guest's memory.
     #[error("the guest has no memory there")]
     NotMemory,
-    /// A doorbell is there, or this one is mapped already.
+    /// The page has a doorbell, or the doorbell is already mapped.
     #[error("a doorbell is mapped there, or elsewhere")]
     Mapped,
 }
 
-/// A guest's two tables.
+/// The two translation tables of a guest.
 #[derive(Debug)]
 pub struct GuestSpace {
     memory_bytes: u64,
     space: DoorbellSpace,
-    /// Where doorbells are, by page. All other pages of its memory are memory.
+    /// Doorbells by page. All other pages of its memory are memory.
     mmu: BTreeMap<u64, Doorbell>,
-    /// Blocks as they were when they were entered: devices go by these.
+    /// The contents of blocks at the time of pinning, which devices use.
     iommu: BTreeMap<Block, Box<[Meaning; PAGES]>>,
-    /// Doorbells that devices may ring.
+    /// Doorbells that devices may ring, by page.
     rung_by_devices: BTreeMap<u64, Doorbell>,
 }
 
 impl GuestSpace {
-    /// A guest with so much memory, from address zero on, and no doorbells.
+    /// Creates the tables of a guest with `memory_bytes` of memory from address zero, and no doorbells.
     pub const fn new(memory_bytes: u64, space: DoorbellSpace) -> Self {
         assert!(memory_bytes <= IO_REGION, "48 bits of memory at most");
         Self {
@@ -77,11 +76,11 @@ impl GuestSpace {
         }
     }
 
-    /// Lets the guest reach a doorbell; gives its address. `offered` is a page of memory that the guest
-    /// does without, which is only used where doorbells go among memory.
+    /// Maps a doorbell for the guest's processors; returns its guest address. `offered` is a page of memory that the guest gives
+    /// up, used only with [`DoorbellSpace::AmongMemory`].
     ///
     /// # Errors
-    /// There is no such memory, or a doorbell is there.
+    /// The page is not in the guest's memory, or a doorbell is mapped.
     pub fn map_doorbell(&mut self, doorbell: Doorbell, offered: u64) -> Result<u64, MapError> {
         let address = match self.space {
             DoorbellSpace::AmongMemory if offered >= self.memory_bytes => {
@@ -98,16 +97,16 @@ impl GuestSpace {
         Ok(address)
     }
 
-    /// The guest reaches a doorbell no longer; a page it offered is memory again.
+    /// Unmaps a doorbell; a page that the guest offered for it is memory again.
     pub fn unmap_doorbell(&mut self, doorbell: Doorbell) {
         self.mmu.retain(|_, other| *other != doorbell);
         self.rung_by_devices.retain(|_, other| *other != doorbell);
     }
 
-    /// Lets devices ring a doorbell of the I/O region too (GPUDirect Async): a GPU then posts work itself.
+    /// Lets devices ring a doorbell of the I/O region too (GPUDirect Async), so that a GPU can post work itself.
     ///
     /// # Errors
-    /// No doorbell is at that address of the region.
+    /// The address is not that of a doorbell in the I/O region.
     pub fn let_devices_ring(&mut self, address: u64) -> Result<(), MapError> {
         let page = address / PAGE_BYTES;
         let doorbell = self.mmu.get(&page).filter(|_| address >= IO_REGION);
@@ -115,14 +114,14 @@ impl GuestSpace {
         Ok(())
     }
 
-    /// What an address is to the guest's processors.
+    /// Translates an address for the guest's processors; `None` is a fault.
     pub fn to_processors(&self, address: u64) -> Option<Meaning> {
         let page = address / PAGE_BYTES;
         let memory = (address < self.memory_bytes).then_some(Meaning::Memory(page));
         self.mmu.get(&page).map(|&doorbell| Meaning::Doorbell(doorbell)).or(memory)
     }
 
-    /// What an address is to devices; `None` is a fault.
+    /// Translates an address for devices; `None` is a fault.
     pub fn to_devices(&self, address: u64) -> Option<Meaning> {
         let page = address / PAGE_BYTES;
         if let Some(&doorbell) = self.rung_by_devices.get(&page) {
@@ -141,7 +140,7 @@ impl Pinning for GuestSpace {
             return Err(MapError::NotMemory);
         }
         let first = block.address() / PAGE_BYTES;
-        // The hypervisor pins what is there now, and that is a register where a doorbell is.
+        // The hypervisor pins the present contents, which is a register where a doorbell is mapped.
         let meaning = |page: u64| match self.mmu.get(&page) {
             Some(&doorbell) => Meaning::Doorbell(doorbell),
             None => Meaning::Memory(page),

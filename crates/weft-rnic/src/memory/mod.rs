@@ -1,5 +1,5 @@
-//! Memory that others may reach: regions, windows, and the one place where an address and a key
-//! become an owner's address; and of a guest's memory what is pinned for it.
+//! Memory that peers may access: regions, windows, the translation of keys and addresses, and on-demand pinning of a guest's
+//! memory.
 
 use core::net::SocketAddr;
 
@@ -20,10 +20,10 @@ pub use emtt::{AccessError, Bind, RegionRequest, Right, WindowKind};
 pub use guest::{Doorbell, DoorbellSpace, GuestSpace, MapError, Meaning, PAGE_BYTES};
 pub use pvdma::{BLOCK_BYTES, Block, DmaError, DmaUser, Mapped, Pinning, Pvdma};
 
-/// Who owns a piece of memory, which is what the table adds to an address (STELLAR, section 6).
+/// The owner of a piece of memory, which the table adds to an address (STELLAR, section 6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Owner {
-    /// A process of this host, by the owner's number.
+    /// A process of this host, by a number that the device's owner assigns.
     Host(u32),
     /// A guest's memory.
     Guest(u32),
@@ -31,19 +31,18 @@ pub enum Owner {
     Gpu(u32),
 }
 
-/// What a request on the PCIe bus says of its address (PCIe Base Specification, section 2.2.4).
+/// The address type of a request on the PCIe bus (PCIe Base Specification, section 2.2.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressType {
-    /// `00`: the IOMMU has to translate it, so it goes to the root complex.
+    /// `00`: the IOMMU translates the address, so the request goes to the root complex.
     Untranslated,
-    /// `10`: it is final, and a switch may pass it to the device it belongs to.
+    /// `10`: the address is final, and a switch may route the request directly to the device it belongs to.
     Translated,
 }
 
 impl Owner {
-    /// How memory of this owner is addressed on the bus (STELLAR, figure 7): the table has a GPU's final
-    /// addresses, which switches route to it directly; those of a host or a guest change when pages move,
-    /// and the IOMMU has the last word.
+    /// Returns the address type of requests to this owner's memory (STELLAR, figure 7). The table has a GPU's final addresses,
+    /// which switches route directly; addresses of a host or a guest change when pages move, so the IOMMU translates them.
     pub const fn address_type(self) -> AddressType {
         match self {
             Self::Host(_) | Self::Guest(_) => AddressType::Untranslated,
@@ -52,59 +51,58 @@ impl Owner {
     }
 }
 
-/// A piece of an owner's memory.
+/// A range of an owner's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// Whose.
+    /// The owner.
     pub owner: Owner,
-    /// Where, as the owner counts.
+    /// The address in the owner's memory.
     pub address: u64,
-    /// How long, bytes.
+    /// The length in bytes.
     pub len: u32,
 }
 
-/// Names a packet whose payload waits with the owner of the memory.
+/// Names a packet whose payload the owner of the memory holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Held {
-    /// The connection it came on.
+    /// The connection on which it arrived.
     pub connection: ConnectionId,
-    /// Its number there.
+    /// Its packet sequence number.
     pub psn: u32,
 }
 
-/// The payload of the packet being handled is not to be had any more, where the sender's memory is read only
-/// now: it took the message back, or is gone. The message's connection ends.
+/// The payload of the packet that is being handled is no longer available. This occurs where the sender's memory is read on
+/// arrival: the sender withdrew the message, or has exited. The connection ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the sender's memory is not there any more")]
 pub struct PayloadLost;
 
-/// The memory behind a device. The device says what goes where; the owner copies. Every place is
-/// inside a region that was registered, with the rights the access needs.
+/// The memory that a device accesses. The device decides what is copied where, and the owner copies. Every place is inside a
+/// registered region with the required rights.
 pub trait Memory {
-    /// Copies payload of the packet being handled, from byte `from` on, to `place`.
+    /// Copies payload of the packet that is being handled, starting at byte `from`, to `place`.
     ///
     /// # Errors
-    /// See [`PayloadLost`]; what is at `place` then is undefined.
+    /// See [`PayloadLost`]; the bytes at `place` are then undefined.
     fn place(&mut self, place: Place, from: u16) -> Result<(), PayloadLost>;
 
-    /// Keeps the payload of the packet being handled: it belongs last and came early.
+    /// Holds the payload of the packet that is being handled until it is placed or released.
     ///
     /// # Errors
     /// See [`PayloadLost`].
     fn hold(&mut self, packet: Held) -> Result<(), PayloadLost>;
 
-    /// Copies payload that was held, from byte `from` on, to `place`.
+    /// Copies held payload, starting at byte `from`, to `place`.
     fn place_held(&mut self, packet: Held, place: Place, from: u16);
 
-    /// Forgets payload that was held.
+    /// Drops held payload.
     fn release(&mut self, packet: Held);
 
-    /// Writes `bytes` to `place`, which is as long.
+    /// Writes `bytes` to `place`, which has the same length.
     fn write(&mut self, place: Place, bytes: &[u8]);
 
-    /// The 40 bytes that a datagram's receive request begins with, for one of `length` bytes that the
-    /// packet being handled completed: its global route header (IBTA volume 1, chapter 8), or what RoCE
-    /// has there. Owners without addresses have none.
+    /// Returns the first 40 bytes of the receive buffer of a datagram of `length` bytes: its global route header (IBTA volume 1,
+    /// chapter 8), or RoCE's equivalent. The packet that is being handled completed the datagram. The default is zeros.
     fn route_header(&mut self, _from: SocketAddr, _length: u32) -> [u8; 40] {
         [0; 40]
     }

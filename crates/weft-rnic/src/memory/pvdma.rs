@@ -1,15 +1,12 @@
-//! Para-virtualized DMA (STELLAR, section 5, figure 4): of a guest's memory nothing is pinned when the
-//! guest starts. What a device is about to use for the first time is pinned then, in blocks of 2 MiB, and
-//! stays so until the last that used it has done with it.
+//! Para-virtualized DMA (STELLAR, section 5, figure 4): no guest memory is pinned when the guest starts. Memory is pinned
+//! before its first use by a device, in blocks of 2 MiB, and stays pinned until its last user releases it.
 //!
-//! The one that serves a guest asks [`Pvdma::dma`] before its device is told of an address: for a memory
-//! region when it is registered, for anything else when it is handed to a device. Most of the time the
-//! answer is in the map cache, and that is all.
+//! The process that serves a guest calls [`Pvdma::dma`] before its device gets an address: for a memory region when it is
+//! registered, for anything else when it is passed to a device. In most cases the block is in the map cache.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
-/// Bytes of a block: enough for the cache to be small and the IOMMU to be asked seldom (STELLAR,
-/// section 5).
+/// Bytes of a block: large enough for a small cache and few updates of the IOMMU (STELLAR, section 5).
 pub const BLOCK_BYTES: u64 = 2 << 20;
 
 /// Names a block of a guest's memory: its address over [`BLOCK_BYTES`].
@@ -17,65 +14,64 @@ pub const BLOCK_BYTES: u64 = 2 << 20;
 pub struct Block(pub u64);
 
 impl Block {
-    /// The block that an address is in.
+    /// Returns the block of an address.
     pub const fn of(address: u64) -> Self {
         Self(address / BLOCK_BYTES)
     }
 
-    /// Where it begins, as the guest counts.
+    /// Returns the first guest address of the block.
     pub const fn address(self) -> u64 {
         self.0 * BLOCK_BYTES
     }
 }
 
-/// Names what uses memory for DMA: a memory region by its key, a queue of a device.
+/// Names a user of memory for DMA: a memory region by its key, or a queue of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DmaUser(pub u64);
 
-/// The hypervisor, which pins memory and enters it in the IOMMU's table.
+/// The hypervisor, which pins memory and maps it in the IOMMU.
 pub trait Pinning {
-    /// Why a block cannot be pinned.
+    /// The error of pinning a block.
     type Error;
 
-    /// Keeps a block where it is, and lets devices reach it.
+    /// Pins a block and maps it for devices.
     ///
     /// # Errors
-    /// It cannot; nothing has changed.
+    /// The block cannot be pinned; nothing has changed.
     fn pin(&mut self, block: Block) -> Result<(), Self::Error>;
 
-    /// Ends both.
+    /// Unmaps a block and unpins it.
     fn unpin(&mut self, block: Block);
 }
 
-/// What came of asking for memory.
+/// The result of [`Pvdma::dma`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Mapped {
-    /// Blocks that were pinned for it.
+    /// Blocks that were pinned.
     pub pinned: u64,
     /// Blocks that were in the map cache.
     pub hits: u64,
 }
 
-/// One guest's blocks that devices use.
+/// The blocks of one guest that devices use.
 #[derive(Debug, Default)]
 pub struct Pvdma {
-    /// The map cache: pinned blocks and how many use each.
+    /// The map cache: pinned blocks with their number of users.
     users: BTreeMap<Block, u32>,
     held: BTreeSet<(DmaUser, Block)>,
 }
 
 impl Pvdma {
-    /// A guest of which nothing is pinned.
+    /// Creates the state of a guest without pinned memory.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Memory at `address`, as the guest counts, is about to be used by a device for `user`, who keeps it
-    /// until [`Self::release`].
+    /// Pins `len` bytes at guest address `address`, which a device is about to use for `user`, until [`Self::release`].
     ///
     /// # Errors
-    /// A block could not be pinned, or the range ends past the address space. What was pinned before it
-    /// is kept, for the next attempt or for `release` to find.
+    /// A block could not be pinned, or the range ends past the address space. Blocks that were pinned before the error stay
+    /// pinned, until the next attempt uses them or `release` unpins them.
     pub fn dma<P: Pinning>(
         &mut self,
         user: DmaUser,
@@ -107,8 +103,7 @@ impl Pvdma {
         Ok(mapped)
     }
 
-    /// `user` has done with its memory, and no device uses it for this user from here on. Blocks that
-    /// nobody else uses are unpinned.
+    /// Releases the memory of `user`, which no device uses for it any more. Blocks without another user are unpinned.
     pub fn release(&mut self, user: DmaUser, host: &mut impl Pinning) {
         let mut later = self.held.split_off(&(user, Block(0)));
         while let Some(&(other, block)) = later.first() {
@@ -126,18 +121,18 @@ impl Pvdma {
         self.held.append(&mut later);
     }
 
-    /// Bytes that are pinned.
+    /// Returns the number of pinned bytes.
     pub fn pinned_bytes(&self) -> u64 {
         self.users.len() as u64 * BLOCK_BYTES
     }
 
-    /// Users of a block; none of one that is not pinned.
+    /// Returns the number of users of a block; zero if it is not pinned.
     pub fn users(&self, block: Block) -> u32 {
         self.users.get(&block).copied().unwrap_or(0)
     }
 }
 
-/// Why memory cannot be used for DMA.
+/// The error of making memory available for DMA.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DmaError<E> {
     /// The range ends past the address space.

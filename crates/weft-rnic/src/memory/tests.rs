@@ -44,7 +44,7 @@ fn an_address_and_a_key_become_the_owners_address() {
 fn the_table_says_whose_memory_it_is_and_so_how_the_bus_reaches_it() {
     use AddressType::{Translated, Untranslated};
     let mut emtt = emtt(10);
-    // The same number of three kinds: figure 7's root complex, and its switch.
+    // Owners of three kinds with the same number: figure 7's root complex, and its switch.
     for (owner, address_type) in [
         (Owner::Host(4), Untranslated),
         (Owner::Guest(4), Untranslated),
@@ -192,7 +192,7 @@ fn invalidating_a_plain_region_is_refused() {
     assert_eq!(emtt.invalidate(WHO, key), Err(AccessError::BadKey));
 }
 
-/// What a peer tries that was shown one region, and looks for others beside it.
+/// A peer that knows the key of one region cannot guess the keys of others.
 #[test]
 fn a_key_says_nothing_of_others() {
     let mut emtt = emtt(1000);
@@ -205,7 +205,7 @@ fn a_key_says_nothing_of_others() {
     let before = (1..1000).map(|step| own.wrapping_sub(step << 8));
     let tried: Vec<u32> = near.chain(next).chain(before).collect();
     assert_eq!(tried.iter().filter(|&&key| reached(key)).count(), 0);
-    // Nor is a step from one to the next found twice.
+    // No difference between consecutive keys occurs twice.
     let mut steps: Vec<u32> = keys.windows(2).map(|pair| pair[1].wrapping_sub(pair[0])).collect();
     steps.sort_unstable();
     steps.dedup();

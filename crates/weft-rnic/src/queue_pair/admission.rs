@@ -1,5 +1,5 @@
-//! What a queue pair takes, by what it was made for. Where the program's process is not the device's, both
-//! ask this: the one to refuse at once, the other because programs can write anything.
+//! Checks of work requests against the capabilities of a queue pair. Where the program's process is not the device's, both
+//! check: the program's to report errors immediately, the device's because it does not trust programs.
 
 use super::{QueuePairRequest, Service, State};
 use crate::{Bind, Data, Operation, ReceiveRequest, SendRequest, VerbsError};
@@ -13,7 +13,7 @@ fn at_most(field: &'static str, got: usize, limit: u32) -> Result<(), VerbsError
 }
 
 impl QueuePairRequest {
-    /// Whether such a queue pair takes send requests in this state.
+    /// Checks that a queue pair in this state accepts send requests.
     ///
     /// # Errors
     /// It does not.
@@ -26,10 +26,10 @@ impl QueuePairRequest {
         }
     }
 
-    /// Whether such a queue pair can carry out this send request.
+    /// Checks that the queue pair can execute a send request.
     ///
     /// # Errors
-    /// Its service has no such operation, or the request is larger than the queue was made for.
+    /// Its service does not have the operation, or the request is larger than the queue's limits.
     pub fn check_send(&self, request: &SendRequest<'_>) -> Result<(), VerbsError> {
         let operation = &request.operation;
         let is_datagram = self.service == Service::UnreliableDatagram;
@@ -57,10 +57,10 @@ impl QueuePairRequest {
         }
     }
 
-    /// Whether such a queue pair takes this receive request, in this state.
+    /// Checks that the queue pair accepts a receive request in this state.
     ///
     /// # Errors
-    /// It receives from a shared queue, not in this state, or into fewer pieces.
+    /// It receives from a shared queue, or not in this state, or the request has too many scatter/gather entries.
     pub fn check_receive(
         &self,
         state: State,
@@ -76,7 +76,7 @@ impl QueuePairRequest {
     }
 }
 
-/// Whether a bind asks for something that a window can show.
+/// Returns `true` if the range of a bind does not end past the address space.
 const fn is_sensible(bind: &Bind) -> bool {
     bind.address.checked_add(bind.length).is_some()
 }

@@ -1,5 +1,5 @@
-//! Messages of one connection that have begun to arrive and whose turn has not come. Payload is placed
-//! when it arrives; what a message means is seen to in order, when its turn comes.
+//! The messages of one connection that are partly received, or wait for earlier messages. Payload is placed on arrival;
+//! messages are executed in order.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -11,45 +11,44 @@ use weft_wire::{MissingOperands, RdmaHeader, RdmaOpcode, RdmaOperation};
 use crate::memory::{Held, Place};
 use crate::receive_queue::Receive;
 
-/// Messages that may begin before the first is whole. Each has a packet in the transport's window, which
-/// is no larger.
-const MOST: u32 = 8192;
+/// Messages that may begin before the first is complete. Each has a packet in the transport's window, which is not larger.
+const MAX_MESSAGES: u32 = 8192;
 
-/// Why a request is refused (IBTA volume 1, chapter 9).
+/// The reason for refusing a request (IBTA volume 1, chapter 9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// No receive request.
+    /// No receive request is available.
     NotReady,
-    /// It makes no sense, or not here.
+    /// The request is invalid, or invalid for this queue pair.
     InvalidRequest,
-    /// More bytes than the receive request has room for.
+    /// The message is longer than the receive buffer.
     TooLong,
-    /// Not with this key, or not there, or not that.
+    /// Key, bounds or rights do not allow the access.
     Access,
-    /// The receive request's own memory is not registered for it.
+    /// The memory of the receive request is not registered for writing.
     LocalProtection,
 }
 
-/// What happens to the payload of a message.
+/// The handling of a message's payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Intake {
     /// It is placed.
     Place,
-    /// It is dropped, and the message refused in its turn.
+    /// It is dropped, and the message is refused when its turn comes.
     Refuse(Refusal),
 }
 
-/// A packet whose payload waits.
+/// A packet whose payload is held.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HeldPart {
     pub(crate) packet: Held,
     pub(crate) offset: u32,
     pub(crate) len: u16,
-    /// Whose bytes they count as.
+    /// The peer to whose limit the bytes count.
     pub(crate) peer: IpAddr,
 }
 
-/// A message that has begun to arrive.
+/// A message of which the first packet has arrived.
 #[derive(Debug)]
 pub(crate) struct Incoming {
     pub(crate) header: RdmaHeader,
@@ -61,11 +60,11 @@ pub(crate) struct Incoming {
     arrived: u32,
     whole: bool,
     pub(crate) intake: Intake,
-    /// The receive request it took from a shared queue.
+    /// The receive request that it consumed from a shared queue.
     pub(crate) receive: Option<Receive>,
-    /// Packets whose payload waits with the owner.
+    /// Packets whose payload the owner holds.
     pub(crate) held: Vec<HeldPart>,
-    /// Where a WRITE goes, and which of its bytes are there while earlier messages are not whole.
+    /// The target of a WRITE, and its byte ranges that were placed before earlier messages were complete.
     pub(crate) target: Option<Place>,
     early: Vec<(u32, u32)>,
 }
@@ -88,7 +87,7 @@ impl Incoming {
         }
     }
 
-    /// Bytes of a WRITE that were placed early, in the owner's memory.
+    /// Returns the ranges of the owner's memory that a WRITE filled early.
     fn early(&self) -> impl Iterator<Item = Place> {
         let target = self.target.into_iter();
         target.flat_map(|Place { owner, address, .. }| {
@@ -101,7 +100,7 @@ impl Incoming {
         })
     }
 
-    /// Notes a packet's arrival; false if the packets hold more than the message.
+    /// Records the arrival of a packet; returns `false` if the packets are longer than the message.
     pub(crate) fn note(&mut self, len: u16) -> bool {
         let arrived = self.arrived.checked_add(len.into()).filter(|&bytes| bytes <= self.length);
         let Some(arrived) = arrived.filter(|_| !self.whole) else { return false };
@@ -110,31 +109,31 @@ impl Incoming {
         true
     }
 
-    /// Takes back what [`note`](Self::note) noted: the packet is to come again.
+    /// Undoes [`note`](Self::note) for a packet that is to be retransmitted.
     pub(crate) const fn forget(&mut self, len: u16) {
         self.arrived -= len as u32;
         self.whole = false;
     }
 
-    /// Whether a packet of this length is all that is missing.
+    /// Returns `true` if a packet of this length completes the message.
     pub(crate) fn completes(&self, len: u16) -> bool {
         self.length - self.arrived == len.into()
     }
 }
 
-/// The messages, by their number in the connection.
+/// The messages by their number in the connection.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     first: u32,
     messages: VecDeque<Option<Incoming>>,
-    /// Messages with bytes that were placed early.
+    /// Number of messages with bytes that were placed early.
     early: u32,
 }
 
-/// A part of a packet's payload: where it goes, and how much of the payload comes before it.
+/// A part of a packet's payload: its place, and its offset in the payload.
 pub(crate) type Part = (Place, u16);
 
-/// What is left of a part beside `newer`: nothing, one or two parts.
+/// Subtracts `newer` from a part: returns none, one or two parts.
 fn beside(part: Part, newer: &Place) -> impl Iterator<Item = Part> {
     let (place, from) = part;
     let (start, end) = (place.address, place.address + u64::from(place.len));
@@ -148,67 +147,72 @@ fn beside(part: Part, newer: &Place) -> impl Iterator<Item = Part> {
     })
 }
 
-/// The peer breaks the protocol.
+/// The peer violates the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Nonsense;
+pub(crate) struct ProtocolError;
 
 impl Inbox {
-    /// Bytes of an entry.
+    /// Size of an entry in bytes.
     pub(crate) const ENTRY: usize = size_of::<Option<Incoming>>();
 
-    fn index(&self, message: u32) -> Result<usize, Nonsense> {
+    fn index(&self, message: u32) -> Result<usize, ProtocolError> {
         let distance = message.wrapping_sub(self.first);
-        if distance < MOST { Ok(distance as usize) } else { Err(Nonsense) }
+        if distance < MAX_MESSAGES { Ok(distance as usize) } else { Err(ProtocolError) }
     }
 
-    /// Whether all that began was taken.
+    /// Returns `true` if no message is in the inbox.
     pub(crate) fn is_empty(&self) -> bool {
         self.messages.iter().all(Option::is_none)
     }
 
-    /// Whether a message comes next, and has not begun.
+    /// Returns `true` if the message is the next one and has not begun.
     #[inline]
     pub(crate) fn is_next(&self, message: u32) -> bool {
         message == self.first && !matches!(self.messages.front(), Some(Some(_)))
     }
 
-    /// The first message has come and gone without having been entered.
+    /// Advances past the first message, which was executed without an entry.
     #[inline]
     pub(crate) fn pass_first(&mut self) {
         self.first = self.first.wrapping_add(1);
         self.messages.pop_front();
     }
 
-    /// Returns `true` if it has a message, whole or not.
+    /// Returns `true` if it has a message, complete or not.
     #[inline]
     pub(crate) fn has_begun(&self) -> bool {
         !self.messages.is_empty()
     }
 
-    /// Returns the message a packet is part of, if it has begun; an error if its earlier packets differ in what they
-    /// say of it.
+    /// Returns the message of a packet, if it has begun.
+    ///
+    /// # Errors
+    /// The packet contradicts an earlier packet of the message, or the message is out of range.
     pub(crate) fn known(
         &self,
         placement: &Placement,
         header: &RdmaHeader,
-    ) -> Result<Option<&Incoming>, Nonsense> {
+    ) -> Result<Option<&Incoming>, ProtocolError> {
         match self.messages.get(self.index(placement.message)?) {
             Some(Some(known)) => {
                 let (length, opcode) = (known.length, known.opcode as u8);
                 let same = known.header == *header
                     && (length, opcode) == (placement.length, placement.opcode);
-                if same { Ok(Some(known)) } else { Err(Nonsense) }
+                if same { Ok(Some(known)) } else { Err(ProtocolError) }
             }
             _ => Ok(None),
         }
     }
 
-    /// Whether the message has begun, whatever its packets say of it.
-    pub(crate) fn holds(&self, message: u32) -> Result<bool, Nonsense> {
+    /// Returns `true` if the message has begun, without a comparison of headers.
+    ///
+    /// # Errors
+    /// The message is out of range.
+    pub(crate) fn holds(&self, message: u32) -> Result<bool, ProtocolError> {
         Ok(matches!(self.messages.get(self.index(message)?), Some(Some(_))))
     }
 
-    /// Returns the entries that beginning a message adds: its own, and those of messages before it that have not begun.
+    /// Returns how many entries beginning a message adds: its own, and those of earlier messages that have not begun.
     pub(crate) fn entries_to(&self, message: u32) -> usize {
         (self.ahead_of(message) as usize + 1).saturating_sub(self.messages.len())
     }
@@ -232,12 +236,12 @@ impl Inbox {
         self.messages[index].as_mut().expect("it has begun")
     }
 
-    /// How many messages come before this one.
+    /// Returns how many messages are before this one.
     pub(crate) fn ahead_of(&self, message: u32) -> u32 {
         message.wrapping_sub(self.first)
     }
 
-    /// Notes that a piece of a WRITE was placed, while messages before it may still write there.
+    /// Records that a range of a WRITE was placed while earlier messages may still write there.
     pub(crate) fn note_early(&mut self, message: u32, offset: u32, len: u16) {
         let incoming = self.message(message);
         let end = offset + u32::from(len);
@@ -250,7 +254,7 @@ impl Inbox {
         self.early += u32::from(first);
     }
 
-    /// Cuts from `parts` what messages after `message` have written already: the newer bytes stay.
+    /// Removes from `parts` the bytes that messages after `message` have already written: the newer bytes stay.
     pub(crate) fn cut_newer(&self, message: u32, parts: &mut Vec<Part>) {
         if self.early == 0 {
             return;
@@ -268,12 +272,12 @@ impl Inbox {
         }
     }
 
-    /// The number of the message that was taken last.
+    /// Returns the number of the message that was taken last.
     pub(crate) fn last_taken(&self) -> u32 {
         self.first.wrapping_sub(1)
     }
 
-    /// Takes the first message if it is whole.
+    /// Takes the first message if it is complete.
     pub(crate) fn pop_whole(&mut self) -> Option<Incoming> {
         self.messages.front()?.as_ref().filter(|incoming| incoming.whole)?;
         self.first = self.first.wrapping_add(1);
@@ -282,7 +286,7 @@ impl Inbox {
         taken
     }
 
-    /// Takes what is left, when the connection ends.
+    /// Takes all messages when the connection ends.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Incoming> {
         self.messages.drain(..).flatten()
     }
@@ -356,7 +360,11 @@ mod tests {
         assert_eq!(parts, [other]);
     }
 
-    fn known(inbox: &Inbox, placement: &Placement, header: &RdmaHeader) -> Result<bool, Nonsense> {
+    fn known(
+        inbox: &Inbox,
+        placement: &Placement,
+        header: &RdmaHeader,
+    ) -> Result<bool, ProtocolError> {
         Ok(inbox.known(placement, header)?.is_some())
     }
 
@@ -367,11 +375,11 @@ mod tests {
         assert_eq!(known(&inbox, &placement(3, 0, 5, 10), &header), Ok(false));
         inbox.begin(3, incoming(10));
         assert_eq!(known(&inbox, &placement(3, 5, 5, 10), &header), Ok(true));
-        assert_eq!(known(&inbox, &placement(3, 5, 5, 11), &header), Err(Nonsense));
+        assert_eq!(known(&inbox, &placement(3, 5, 5, 11), &header), Err(ProtocolError));
         let other = RdmaHeader { key: 1, ..header };
-        assert_eq!(known(&inbox, &placement(3, 5, 5, 10), &other), Err(Nonsense));
-        assert_eq!(known(&inbox, &placement(MOST, 0, 5, 10), &header), Err(Nonsense));
-        assert_eq!(known(&inbox, &placement(u32::MAX, 0, 5, 10), &header), Err(Nonsense));
+        assert_eq!(known(&inbox, &placement(3, 5, 5, 10), &other), Err(ProtocolError));
+        assert_eq!(known(&inbox, &placement(MAX_MESSAGES, 0, 5, 10), &header), Err(ProtocolError));
+        assert_eq!(known(&inbox, &placement(u32::MAX, 0, 5, 10), &header), Err(ProtocolError));
         assert!(inbox.message(3).note(6));
         assert!(!inbox.message(3).note(6), "more bytes than the message");
     }

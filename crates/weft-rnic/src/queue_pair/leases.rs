@@ -1,4 +1,4 @@
-//! What a requester may reach of its peer's memory by itself.
+//! The requester's leases: memory of its peer that it accesses directly.
 
 use weft_units::{Duration, Instant};
 
@@ -6,24 +6,23 @@ use super::{Requester, Wqe};
 use crate::device::LeaseId;
 use crate::{Lease, Operation, Remote};
 
-/// Longer requests take the usual way: who posts one waits until it is carried out, and so does who takes the memory
-/// away.
-const LONGEST: u64 = 1 << 20;
-/// Bytes that a link carries sooner than a system call does, where the peer takes them in as they come.
-const SHORT: u64 = 8 << 10;
-/// WRITEs that are posted so soon after one another are a row: sooner than a peer could have answered,
-const SOON: Duration = Duration::from_micros(2);
-/// and so many make it a long one. Fewer are data and the word that says they are there.
-const LONG_ROW: u32 = 8;
+/// Largest request that is executed by a lease, bytes. The posting program, and a recall of the lease, wait for the copy.
+const MAX_LEASED_BYTES: u64 = 1 << 20;
+/// Largest WRITE that a link carries faster than a system call copies it, bytes, if the peer is receiving.
+const MAX_SHORT_BYTES: u64 = 8 << 10;
+/// Longest interval between WRITEs of one burst: shorter than the round trip to a peer.
+const MAX_BURST_GAP: Duration = Duration::from_micros(2);
+/// WRITEs of a long burst. Fewer are typical of data followed by a flag.
+const MIN_LONG_BURST: u32 = 8;
 
-/// A lease, and what the owner calls it.
+/// A lease, and its id at the device's owner.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Borrowed {
     pub(crate) id: LeaseId,
     pub(crate) lease: Lease,
 }
 
-/// A request that its lease allows: where its bytes are in the lender's memory.
+/// A request that a lease allows, with the address of its bytes in the lender's memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reachable {
     pub(crate) id: LeaseId,
@@ -33,33 +32,33 @@ pub(crate) struct Reachable {
     short: bool,
 }
 
-/// WRITEs that went by leases, each posted as soon as the one before was done.
+/// A burst of WRITEs executed by leases, each posted as soon as the previous one was done.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Row {
+pub(crate) struct Burst {
     length: u32,
-    /// When the last was done, or left.
+    /// The time at which the last WRITE was done or transmitted.
     last: Option<Instant>,
 }
 
-impl Row {
-    fn goes_on(&self, now: Instant) -> bool {
-        self.last.is_some_and(|last| now <= last + SOON)
+impl Burst {
+    fn continues(&self, now: Instant) -> bool {
+        self.last.is_some_and(|last| now <= last + MAX_BURST_GAP)
     }
 
     fn is_long(&self, now: Instant) -> bool {
-        self.length >= LONG_ROW && self.goes_on(now)
+        self.length >= MIN_LONG_BURST && self.continues(now)
     }
 
-    /// Notes a request that was begun `from` and done `to`.
-    pub(crate) fn note(&mut self, from: Instant, to: Instant) {
-        let length = if self.goes_on(from) { self.length.saturating_add(1) } else { 1 };
+    /// Records a request that began at `from` and was done at `to`.
+    pub(crate) fn record(&mut self, from: Instant, to: Instant) {
+        let length = if self.continues(from) { self.length.saturating_add(1) } else { 1 };
         *self = Self { length, last: Some(to) };
     }
 }
 
 impl Operation {
-    /// What it reaches, where it does nothing else; whether it writes there.
-    pub(super) const fn reaches(&self) -> Option<(Remote, bool)> {
+    /// Returns the remote memory of a plain READ or WRITE, and `true` for a WRITE; `None` for other operations.
+    pub(super) const fn remote_access(&self) -> Option<(Remote, bool)> {
         match *self {
             Self::Write(remote) => Some((remote, true)),
             Self::Read(remote) => Some((remote, false)),
@@ -75,39 +74,39 @@ impl Operation {
 }
 
 impl Wqe {
-    /// Whether a lease might allow it.
-    pub(crate) const fn only_reaches(&self) -> bool {
-        self.operation.reaches().is_some()
+    /// Returns `true` for a plain READ or WRITE, which a lease may allow.
+    pub(crate) const fn is_leasable(&self) -> bool {
+        self.operation.remote_access().is_some()
     }
 }
 
 impl Requester {
-    /// What a lease allows of a request: all of it, or nothing.
+    /// Returns the location of a request in the lender's memory, if a lease allows all of it.
     #[inline]
     pub(crate) fn reachable(&self, wqe: &Wqe) -> Option<Reachable> {
-        if self.leases.is_empty() || wqe.length == 0 || wqe.length > LONGEST {
+        if self.leases.is_empty() || wqe.length == 0 || wqe.length > MAX_LEASED_BYTES {
             return None;
         }
-        let (remote, writes) = wqe.operation.reaches()?;
+        let (remote, writes) = wqe.operation.remote_access()?;
         let Borrowed { id, lease } = self.leases.get(&remote.rkey)?;
         let allowed = if writes { lease.writable } else { lease.readable };
         let offset = remote.address.checked_sub(lease.start)?;
         let end = offset.checked_add(wqe.length)?;
         let address = lease.address.checked_add(offset)?;
         let fits = allowed && end <= lease.length;
-        let short = writes && wqe.length <= SHORT;
+        let short = writes && wqe.length <= MAX_SHORT_BYTES;
         fits.then_some(Reachable { id: *id, key: remote.rkey, address, writes, short })
     }
 
-    /// Whether a request goes by its lease, if it has one, where `latest` is what was begun before it and is not done.
-    /// Short WRITEs in a long row go over the link: the program waits for none of them alone.
+    /// Returns `true` if a request is executed by a lease. `latest` is the result of [`Wqe::is_leasable`] for the request
+    /// before it, while that is in flight. Short WRITEs in a long burst use the link, since the program does not wait for each.
     #[inline]
-    pub(crate) fn goes_by_lease(&mut self, now: Instant, wqe: &Wqe, latest: Option<bool>) -> bool {
+    pub(crate) fn uses_lease(&mut self, now: Instant, wqe: &Wqe, latest: Option<bool>) -> bool {
         let Some(reachable) = self.reachable(wqe) else { return false };
-        let by_link = reachable.short && (latest.is_some() || self.row.is_long(now));
-        if by_link {
-            self.row.last = Some(now);
+        let uses_link = reachable.short && (latest.is_some() || self.burst.is_long(now));
+        if uses_link {
+            self.burst.last = Some(now);
         }
-        !by_link
+        !uses_link
     }
 }

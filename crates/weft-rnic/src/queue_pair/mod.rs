@@ -1,4 +1,4 @@
-//! One queue pair: what it is, and what it knows of its peer.
+//! One queue pair: its queues, its state, and its connections to the peer.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use core::net::SocketAddr;
@@ -20,14 +20,14 @@ mod token;
 mod wqe;
 
 pub(crate) use inbox::{HeldPart, Inbox, Incoming, Intake, Part, Refusal};
-pub(crate) use leases::{Borrowed, Reachable, Row};
+pub(crate) use leases::{Borrowed, Burst, Reachable};
 pub(crate) use send_queue::{SendQueue, after};
 pub(crate) use state::transition;
 pub use state::{Attributes, Service, State};
 pub(crate) use token::{ROUNDS, Syndrome, Token, rnr_delay};
 pub(crate) use wqe::{ATOMIC, Done, Wqe};
 
-/// A queue pair's number on its host: 24 bits, never 0 or 1.
+/// A queue pair number: 24 bits, unique on its host, never 0 or 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct QueuePairNumber(pub u32);
@@ -36,49 +36,49 @@ pub struct QueuePairNumber(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct QueuePairRequest {
-    /// Its protection domain.
+    /// The protection domain.
     pub domain: ProtectionDomain,
-    /// What it offers.
+    /// The transport service.
     pub service: Service,
-    /// Where send requests complete.
+    /// The completion queue of send requests.
     pub send_cq: CompletionQueue,
-    /// Where receive requests complete.
+    /// The completion queue of receive requests.
     pub receive_cq: CompletionQueue,
-    /// Where receive requests come from, instead of its own queue.
+    /// The shared receive queue, instead of a receive queue of its own.
     pub srq: Option<SharedReceiveQueue>,
-    /// Send requests that wait or are under way.
+    /// Capacity of the send queue, including requests in flight.
     pub max_send: u32,
-    /// Receive requests that wait.
+    /// Capacity of the receive queue.
     pub max_receive: u32,
-    /// Pieces of memory of a send request.
+    /// Scatter/gather entries of a send request.
     pub max_send_sge: u32,
-    /// Pieces of memory of a receive request.
+    /// Scatter/gather entries of a receive request.
     pub max_receive_sge: u32,
-    /// Bytes that travel with a send request itself.
+    /// Bytes of inline data of a send request.
     pub max_inline: u32,
-    /// Whether every send request is signalled.
+    /// `true` if every send request is signalled.
     pub signal_all: bool,
 }
 
-/// No program is left without an answer for longer, whatever its timeout: silent peers are given up about
-/// as soon (`peer_timeout`).
+/// Upper bound of the time until an unanswered request fails, whatever the program's timeout: the transport's
+/// `peer_timeout` is of the same order.
 pub(crate) const MAX_RETRY_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Which end of a connection a queue pair is.
+/// The role of a queue pair on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Role {
-    /// It made the connection and sends its requests.
+    /// It opened the connection and sends requests.
     Requester,
-    /// It answers the peer's requests.
+    /// It executes the peer's requests.
     Responder,
 }
 
-/// A connection, and what has begun to arrive on it.
+/// A connection, and the messages that are arriving on it.
 #[derive(Debug)]
 pub(crate) struct Flow {
     pub(crate) connection: ConnectionId,
     pub(crate) inbox: Inbox,
-    /// The key that its peer got a lease of last, and after how many changes of keys.
+    /// The key of the last lease that the peer got, and the table's [`changes`](crate::memory::Emtt::changes) at that time.
     pub(crate) lent: Option<(u32, u32)>,
 }
 
@@ -88,12 +88,12 @@ impl Flow {
     }
 }
 
-/// An answer whose packets are not all acknowledged.
+/// A response whose packets are not all acknowledged.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Answer {
-    /// To a READ: which memory.
+    /// The response to a READ, with the memory to read.
     Read { psn: u32, key: u32, address: u64 },
-    /// To an atomic: what was there.
+    /// The response to an atomic, with the value before it.
     Atomic { psn: u32, value: u64 },
 }
 
@@ -107,65 +107,65 @@ impl Answer {
     }
 }
 
-/// The half that sends requests.
+/// The half of a queue pair that sends requests.
 #[derive(Debug, Default)]
 pub(crate) struct Requester {
     pub(crate) flow: Option<Flow>,
-    /// The peer said that it answers.
+    /// The peer is ready to execute requests.
     pub(crate) ready: bool,
-    /// Attempts to reach the peer since it last answered.
+    /// Connection attempts since the peer last responded.
     pub(crate) tries: u8,
-    /// Since when the peer was asked for a connection in vain.
-    pub(crate) asks_since: Option<Instant>,
-    /// Attempts of the first request since something was accepted.
+    /// The time of the first connection attempt since the peer last responded.
+    pub(crate) connecting_since: Option<Instant>,
+    /// RNR retries since a request was last accepted.
     pub(crate) rnr_tries: u8,
-    /// Grows each time requests are sent again: what the transport says of earlier ones is old.
+    /// Incremented each time that requests are retransmitted: acknowledgements of earlier rounds are stale.
     pub(crate) round: u8,
-    /// Nothing is sent before.
+    /// No request is sent before this time.
     pub(crate) wait_until: Option<Instant>,
-    /// The peer ended the connection with requests under way: they fail after the wait.
+    /// The peer closed the connection with requests in flight: they fail after the wait.
     pub(crate) lost: bool,
-    /// The peer's process is no more. Another may have its address and its numbers by now, so nothing is asked
-    /// there: requests fail as late as those that nobody answers.
-    pub(crate) orphaned: bool,
-    /// A request failed here; those behind it are not begun.
+    /// The peer's process has exited. Another process may reuse its address and its numbers, so no connection is attempted:
+    /// requests fail after the same timeout as those that are never answered.
+    pub(crate) peer_exited: bool,
+    /// A request failed locally; later requests are not sent.
     pub(crate) broken: bool,
-    /// The owner is to be told when what is under way is done.
+    /// The owner gets an event when the requests in flight are done.
     pub(crate) draining: bool,
-    /// What the peer lets us reach by ourselves, by its keys, as long as the connection lasts.
+    /// The leases of the peer's memory by key, valid while the connection lasts.
     pub(crate) leases: BTreeMap<u32, Borrowed>,
-    pub(crate) row: Row,
+    pub(crate) burst: Burst,
 }
 
 impl Requester {
-    /// Whether nothing but its place in the queue holds up a request that travels.
+    /// Returns `true` if the next request can be sent without a wait.
     #[inline]
-    pub(crate) const fn is_free(&self) -> bool {
-        self.ready && !self.broken && !self.orphaned && self.wait_until.is_none()
+    pub(crate) const fn can_send(&self) -> bool {
+        self.ready && !self.broken && !self.peer_exited && self.wait_until.is_none()
     }
 }
 
-/// The half that answers requests.
+/// The half of a queue pair that executes the peer's requests.
 #[derive(Debug, Default)]
 pub(crate) struct Responder {
     pub(crate) flow: Option<Flow>,
-    /// Number of the next request.
+    /// The expected PSN.
     pub(crate) expected: u32,
-    /// The peer was told to send again from that number: until it does, other numbers are old.
+    /// An RNR NAK asked the peer to retransmit from `expected`: until it does, other PSNs are stale.
     pub(crate) rewinds: bool,
     pub(crate) answers: VecDeque<Answer>,
-    /// Number of the first of them.
+    /// Number of the first answer.
     pub(crate) first_answer: u32,
-    /// For each acknowledgement under way, in order: the packet to be acknowledged after it.
+    /// For each acknowledgement in flight, in order: the PSN of the packet that is acknowledged after it.
     pub(crate) acknowledgements: VecDeque<Option<u32>>,
-    /// The connection ends when they have arrived.
+    /// The connection closes when the acknowledgements have arrived.
     pub(crate) closing: bool,
 }
 
 /// A queue pair.
 #[derive(Debug)]
 pub(crate) struct QueuePair {
-    /// Whose it is.
+    /// The context of its protection domain.
     pub(crate) context: Context,
     pub(crate) request: QueuePairRequest,
     pub(crate) state: State,
@@ -194,13 +194,13 @@ impl QueuePair {
         self.request.service == Service::ReliableConnected
     }
 
-    /// Whether messages for its own receive requests may be dropped, so that the peer's count is not ours.
+    /// Returns `true` if messages for its own receive requests may be dropped, so that the peer's count of them may differ.
     #[inline]
     pub(crate) fn drops_messages(&self) -> bool {
         !self.is_reliable() && self.request.srq.is_none()
     }
 
-    /// Whether it takes requests in.
+    /// Returns `true` if it accepts requests in its state.
     pub(crate) fn receives(&self) -> bool {
         matches!(
             self.state,
@@ -215,15 +215,15 @@ impl QueuePair {
         self.attributes.access.unwrap_or_default().contains(access)
     }
 
-    /// The receive request of its own queue that a SEND takes, to which the peer gives this number.
+    /// Returns the receive request of its own queue for the SEND that the peer numbers so.
     pub(crate) fn own_receive(&self, number: u64) -> Option<&Receive> {
         if self.is_reliable() { self.receive.numbered(number) } else { self.receive.first() }
     }
 
-    /// Whether what was under way is done just now, and the owner is to be told.
+    /// Returns `true`, once, when a draining send queue has no more requests in flight and the owner asked for the event.
     #[inline]
     pub(crate) fn has_drained(&mut self) -> bool {
-        let drained = self.requester.draining && !self.send.is_under_way();
+        let drained = self.requester.draining && !self.send.is_in_flight();
         self.requester.draining &= !drained;
         drained && self.attributes.drained_event == Some(true)
     }
@@ -243,20 +243,20 @@ impl QueuePair {
         }
     }
 
-    /// How long to wait before the peer is tried again (IBTA volume 1, chapter 9).
+    /// Returns the local ACK timeout (IBTA volume 1, chapter 9).
     pub(crate) fn ack_timeout(&self) -> Duration {
         let exponent = self.attributes.timeout.filter(|&timeout| timeout > 0).unwrap_or(14);
         Duration::from_nanos(4096 << exponent.min(31))
     }
 
-    /// How long a peer that does not answer is tried (IBTA volume 1, chapter 9).
+    /// Returns the time until all retries have failed (IBTA volume 1, chapter 9).
     pub(crate) fn retry_timeout(&self) -> Duration {
         let tries = u64::from(self.attributes.retry_count.unwrap_or(7)) + 1;
         (self.ack_timeout() * tries).min(MAX_RETRY_TIMEOUT)
     }
 
-    /// Takes over attributes that a transition brought.
-    pub(crate) fn assume(&mut self, new: &Attributes) {
+    /// Applies the attributes of a transition.
+    pub(crate) fn set_attributes(&mut self, new: &Attributes) {
         let old = self.attributes;
         self.attributes = Attributes {
             state: None,

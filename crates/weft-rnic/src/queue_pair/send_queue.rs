@@ -1,4 +1,4 @@
-//! Send requests, from when they are posted until they are completed.
+//! The send queue: requests from posting to completion.
 
 use alloc::collections::VecDeque;
 
@@ -6,22 +6,22 @@ use super::{Done, Wqe};
 use crate::work::{Inline, Pieces, total};
 use crate::{Data, SendRequest, Status, VerbsError};
 
-/// The send queue. Requests before `next` have been handed to the transport.
+/// The send queue. Requests before `next` are in flight: they have been submitted to the transport.
 #[derive(Debug)]
 pub(crate) struct SendQueue {
     wqes: VecDeque<Wqe>,
-    /// Number of the first of them, counted from the first that was ever posted.
+    /// Number of the first request, counted from the first ever posted.
     head: u32,
     next: usize,
     limit: u32,
-    /// Number on the wire of the next that begins.
+    /// PSN of the next request.
     next_psn: u32,
     next_receive: u64,
-    /// READs and atomics without an answer.
+    /// Number of READs and atomics without a response.
     pub(crate) reads: u32,
 }
 
-/// The next PSN.
+/// Returns the PSN that follows.
 pub(crate) const fn after(psn: u32) -> u32 {
     (psn + 1) & 0xff_ffff
 }
@@ -39,34 +39,37 @@ impl SendQueue {
         }
     }
 
-    /// Requests that wait or are under way.
+    /// Returns the number of requests.
     pub(crate) fn len(&self) -> u32 {
         u32::try_from(self.wqes.len()).expect("at most the limit")
     }
 
-    /// Numbers what begins from here on anew.
+    /// Sets the PSN of the next request, and restarts the count of receive requests.
     pub(crate) fn number_from(&mut self, psn: u32) {
         self.next_psn = psn;
         self.next_receive = 0;
     }
 
-    /// Forgets everything.
+    /// Removes all requests.
     pub(crate) fn reset(&mut self) {
-        // Datagrams of before may still be on their way: their numbers stay theirs.
+        // Earlier datagrams may still be in flight: their numbers are not reused.
         self.head = self.head.wrapping_add(self.len());
         self.wqes.clear();
         (self.next, self.reads) = (0, 0);
     }
 
-    /// Whether there is room for so many more.
-    pub(crate) fn admit(&self, requests: usize) -> Result<(), VerbsError> {
+    /// Checks that `requests` more requests fit.
+    ///
+    /// # Errors
+    /// They do not.
+    pub(crate) fn check_room(&self, requests: usize) -> Result<(), VerbsError> {
         let limit = self.limit;
         let fits = self.wqes.len() + requests <= limit as usize;
         if fits { Ok(()) } else { Err(VerbsError::QueueFull { limit }) }
     }
 
     pub(crate) fn post(&mut self, request: &SendRequest<'_>) -> Result<(), VerbsError> {
-        self.admit(1)?;
+        self.check_room(1)?;
         let (sges, inline) = match request.data {
             Data::Gather(sges) => (Pieces::from(sges), None),
             Data::Inline(bytes) => (Pieces::from(&[][..]), Some(Inline::from(bytes))),
@@ -90,7 +93,7 @@ impl SendQueue {
         Ok(())
     }
 
-    /// The first request that was not handed to the transport, and its number.
+    /// Returns the first request that is not in flight, and its number; assigns its PSN.
     pub(crate) fn upcoming(&mut self) -> Option<(u32, &mut Wqe)> {
         let number = self.head.wrapping_add(u32::try_from(self.next).expect("at most the limit"));
         let wqe = self.wqes.get_mut(self.next)?;
@@ -98,18 +101,18 @@ impl SendQueue {
         Some((number, wqe))
     }
 
-    /// The request before the upcoming one, while it is under way.
+    /// Returns the request before the upcoming one, if it is in flight.
     pub(crate) fn latest(&self) -> Option<&Wqe> {
         self.wqes.get(self.next.checked_sub(1)?)
     }
 
-    /// The same where it is the only one.
+    /// Returns the upcoming request and its number, if no request is behind it.
     #[inline]
     pub(crate) fn only_upcoming(&mut self) -> Option<(u32, &mut Wqe)> {
         if self.next + 1 == self.wqes.len() { self.upcoming() } else { None }
     }
 
-    /// The upcoming request was handed to the transport, or done.
+    /// Advances past the upcoming request, which was submitted to the transport or is done.
     pub(crate) fn advance(&mut self) {
         let wqe = &self.wqes[self.next];
         self.next_psn = if wqe.operation.travels() { after(self.next_psn) } else { self.next_psn };
@@ -117,34 +120,34 @@ impl SendQueue {
         self.next += 1;
     }
 
-    /// The upcoming request was carried out here, and the peer knows nothing of it.
-    pub(crate) fn carried_out(&mut self) {
+    /// Completes the upcoming request, which was executed by a lease without a message to the peer.
+    pub(crate) fn complete_leased(&mut self) {
         self.wqes[self.next].outcome = Some(Status::Success);
         self.next += 1;
     }
 
-    /// Whether requests were handed over and are not completed.
-    pub(crate) fn is_under_way(&self) -> bool {
+    /// Returns `true` if requests are in flight.
+    pub(crate) fn is_in_flight(&self) -> bool {
         self.next > 0
     }
 
-    /// The request with this number, while it is not completed.
+    /// Returns the request with this number, unless it is completed.
     #[inline]
     pub(crate) fn numbered(&mut self, number: u32) -> Option<&mut Wqe> {
         self.wqes.get_mut(number.wrapping_sub(self.head) as usize)
     }
 
-    /// Index of the request under way with this PSN.
+    /// Returns the index of the request in flight with this PSN.
     fn position(&self, psn: u32) -> Option<usize> {
         let first = self.wqes.front()?.psn;
         let distance = |psn: u32| psn.wrapping_sub(first) & 0xff_ffff;
-        let under_way = self.wqes.range(..self.next);
+        let in_flight = self.wqes.range(..self.next);
         let wanted = distance(psn);
-        let (mut low, mut high) = (0, under_way.len());
+        let (mut low, mut high) = (0, in_flight.len());
         while low < high {
             let middle = usize::midpoint(low, high);
             let wqe = &self.wqes[middle];
-            // A request that stays here has the PSN of the next one.
+            // A request without a message has the PSN of the next one.
             if distance(wqe.psn) < wanted || wqe.psn == psn && !wqe.operation.travels() {
                 low = middle + 1;
             } else {
@@ -154,14 +157,14 @@ impl SendQueue {
         (low < self.next && self.wqes[low].psn == psn).then_some(low)
     }
 
-    /// The request under way with this PSN.
+    /// Returns the request in flight with this PSN.
     #[inline]
     pub(crate) fn with_psn(&mut self, psn: u32) -> Option<&mut Wqe> {
         let position = self.position(psn)?;
         self.wqes.get_mut(position)
     }
 
-    /// The peer has seen everything before this PSN; an answer that is still owed is an error.
+    /// Finishes the requests before this PSN, which the peer acknowledges; a missing response is an error.
     pub(crate) fn acknowledge_before(&mut self, psn: u32) {
         let Some(position) = self.position(psn) else { return };
         for index in 0..position {
@@ -178,14 +181,14 @@ impl SendQueue {
         }
     }
 
-    /// Sets what became of the request under way with this PSN.
+    /// Sets the status of the request in flight with this PSN.
     pub(crate) fn finish_psn(&mut self, psn: u32, status: Status) {
         if let Some(position) = self.position(psn) {
             self.finish(position, status);
         }
     }
 
-    /// Sets what became of the request with this number.
+    /// Sets the status of the request with this number.
     pub(crate) fn finish_number(&mut self, number: u32, status: Status) {
         let index = number.wrapping_sub(self.head) as usize;
         if index < self.wqes.len() {
@@ -193,7 +196,7 @@ impl SendQueue {
         }
     }
 
-    /// Sets what became of the first request of which that is not known; whether there is one.
+    /// Sets the status of the first request without one; returns `true` if there is one.
     pub(crate) fn finish_first(&mut self, status: Status) -> bool {
         let open = self.wqes.iter().position(|wqe| wqe.outcome.is_none());
         if let Some(index) = open {
@@ -202,12 +205,12 @@ impl SendQueue {
         open.is_some()
     }
 
-    /// Everything under way counts as done.
-    pub(crate) fn finish_under_way(&mut self) {
+    /// Finishes all requests in flight successfully.
+    pub(crate) fn finish_in_flight(&mut self) {
         (0..self.next).for_each(|index| self.finish(index, Status::Success));
     }
 
-    /// The request with this number failed; what became of those before it will not be known.
+    /// Fails the request with this number, and flushes those before it, whose status will not be known.
     pub(crate) fn fail_number(&mut self, number: u32, status: Status) {
         let index = number.wrapping_sub(self.head) as usize;
         if index < self.wqes.len() {
@@ -216,7 +219,7 @@ impl SendQueue {
         }
     }
 
-    /// Begins again with the request of this PSN: nothing from there on was carried out.
+    /// Goes back to the request with this PSN: it and later requests were not executed.
     pub(crate) fn rewind(&mut self, psn: u32) {
         let Some(position) = self.position(psn) else { return };
         self.next_psn = psn;
@@ -226,7 +229,7 @@ impl SendQueue {
         self.next = position;
     }
 
-    /// Takes the first request if it is known what became of it.
+    /// Takes the first request if it has a status.
     #[inline]
     pub(crate) fn pop_finished(&mut self) -> Option<(Done, Status)> {
         let status = self.wqes.front()?.outcome?;
@@ -237,7 +240,7 @@ impl SendQueue {
     #[inline]
     pub(crate) fn pop(&mut self) -> Option<Done> {
         let done = Done::of(self.wqes.front()?);
-        // Dropped where it is: it is large, and nothing else of it is needed.
+        // The WQE is large: it is dropped in place, not moved out.
         self.wqes.pop_front();
         self.head = self.head.wrapping_add(1);
         self.next = self.next.saturating_sub(1);
@@ -301,7 +304,7 @@ mod tests {
     fn what_was_carried_out_here_takes_no_number_of_those_that_travel() {
         let mut queue = queue(&[Operation::Write(REMOTE), Operation::Send]);
         queue.upcoming().unwrap();
-        queue.carried_out();
+        queue.complete_leased();
         assert_eq!(queue.pop_finished().unwrap().1, Status::Success);
         assert_eq!(queue.upcoming().unwrap().1.psn, 0xff_fffe);
     }

@@ -7,15 +7,15 @@ use weft_wire::RdmaService;
 
 use crate::{Access, VerbsError};
 
-/// What a queue pair offers (IBTA volume 1, chapter 9).
+/// The transport service of a queue pair (IBTA volume 1, chapter 9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Service {
-    /// RC: everything, in order, once.
+    /// RC: all operations, in order, exactly once.
     ReliableConnected,
-    /// UC: SEND and WRITE to one peer; what fails is dropped.
+    /// UC: SEND and WRITE to one peer; a failed message is dropped.
     UnreliableConnected,
-    /// UD: SENDs of one packet to anybody.
+    /// UD: SENDs of one packet to any queue pair.
     UnreliableDatagram,
 }
 
@@ -35,7 +35,7 @@ impl Service {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum State {
-    /// As created.
+    /// The state after creation.
     Reset,
     /// Receive requests may be posted.
     Init,
@@ -43,60 +43,59 @@ pub enum State {
     ReadyToReceive,
     /// Ready to send.
     ReadyToSend,
-    /// Sends what it began and nothing new.
+    /// Completes requests in flight, and sends no new ones.
     SendQueueDrained,
-    /// Its send queue is in error (not RC).
+    /// The send queue is in error (not RC).
     SendQueueError,
-    /// Everything is flushed.
+    /// All requests are flushed.
     Error,
 }
 
 impl State {
-    /// Whether messages come and go: it is connected, and nobody has ended it.
+    /// Returns `true` in the states in which messages are sent or received.
     pub const fn works(self) -> bool {
         !matches!(self, Self::Reset | Self::Init | Self::Error)
     }
 }
 
-/// Attributes to set (`struct ibv_qp_attr`); those that are `Some` are the mask.
+/// The attributes of a queue pair (`struct ibv_qp_attr`); the fields that are `Some` form the mask.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Attributes {
-    /// The state to go to; the same state changes attributes only.
+    /// The new state; the current state changes attributes only.
     pub state: Option<State>,
-    /// The state it must be in.
+    /// The state that the queue pair must be in.
     pub current_state: Option<State>,
-    /// Whether draining is reported.
+    /// `true` to report when the send queue is drained.
     pub drained_event: Option<bool>,
-    /// What the peer may do.
+    /// The rights of the peer.
     pub access: Option<Access>,
     /// Index into the partition table, which has one entry.
     pub pkey_index: Option<u16>,
-    /// The port; there is one.
+    /// The port; the device has one.
     pub port: Option<u8>,
-    /// What datagrams must name.
+    /// The Q_Key that incoming datagrams must have.
     pub qkey: Option<u32>,
-    /// The address vector: the peer's host.
+    /// The address vector: the address of the peer's host.
     pub destination: Option<SocketAddr>,
-    /// Largest payload of a packet, bytes: 256 to 4096, a power of two. Connections agree on their own;
-    /// it is kept for those who ask.
+    /// The path MTU in bytes: 256 to 4096, a power of two. Only stored for queries: the transport negotiates its own.
     pub path_mtu: Option<u16>,
-    /// Local ACK timeout: 4.096 us times two to this is waited before a peer that is not ready is asked
-    /// again; zero counts as 14. Losses are the transport's matter.
+    /// The exponent of the local ACK timeout, 4.096 us times a power of two, after which a connection attempt is repeated; zero
+    /// counts as 14. The transport recovers losses.
     pub timeout: Option<u8>,
-    /// How often the peer is tried again.
+    /// Retries until an unresponsive peer is given up.
     pub retry_count: Option<u8>,
-    /// How often a peer without receive request is tried again; 7 is for ever.
+    /// RNR retries; 7 means without limit.
     pub rnr_retry: Option<u8>,
     /// The peer's first PSN.
     pub rq_psn: Option<u32>,
-    /// The own first PSN.
+    /// The first PSN of this queue pair.
     pub sq_psn: Option<u32>,
-    /// READs and atomics under way at a time.
+    /// READs and atomics in flight at a time.
     pub max_rd_atomic: Option<u8>,
-    /// The same, of the peer.
+    /// READs and atomics of the peer in flight at a time.
     pub max_dest_rd_atomic: Option<u8>,
-    /// How long the peer is to wait when there is no receive request, as RNR NAKs number it.
+    /// The timer value of RNR NAKs, which the peer waits when no receive request is available.
     pub min_rnr_timer: Option<u8>,
     /// The peer's queue pair.
     pub dest_qp: Option<u32>,
@@ -125,7 +124,7 @@ mod mask {
 }
 
 impl Attributes {
-    /// Which are set, in the bits of `enum ibv_qp_attr_mask`.
+    /// Returns the attributes that are set, in the bits of `enum ibv_qp_attr_mask`.
     pub fn mask(&self) -> u32 {
         let bit = |set: bool, bit| if set { bit } else { 0 };
         bit(self.state.is_some(), mask::STATE)
@@ -149,10 +148,10 @@ impl Attributes {
     }
 }
 
-/// What a transition needs and what it takes besides, for RC, UC and UD in turn.
+/// The required and the optional attributes of a transition, each for RC, UC and UD.
 type Rule = ([u32; 3], [u32; 3]);
 
-/// The transition table. Alternate paths are left out: this device has other means.
+/// The transition table. It has no alternate paths, since the transport sprays over many paths.
 const fn rule(from: State, to: State) -> Option<Rule> {
     use State::{
         Error, Init, ReadyToReceive, ReadyToSend, Reset, SendQueueDrained, SendQueueError,
@@ -202,7 +201,10 @@ const fn rule(from: State, to: State) -> Option<Rule> {
     })
 }
 
-/// Whether a queue pair may go from `from` to where `attributes` say; where that is.
+/// Checks the transition from `from` that `attributes` describe; returns the new state.
+///
+/// # Errors
+/// The transition does not exist, or attributes are missing, surplus or out of range.
 pub(crate) fn transition(
     service: Service,
     from: State,
@@ -234,7 +236,7 @@ pub(crate) fn transition(
     Ok(to)
 }
 
-/// Whether every attribute is in its range.
+/// Checks the range of every attribute.
 fn ranges(attributes: &Attributes) -> Result<(), VerbsError> {
     let rows: [(&'static str, Option<u64>, u64); 10] = [
         ("pkey_index", attributes.pkey_index.map(u64::from), 0),

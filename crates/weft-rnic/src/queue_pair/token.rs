@@ -1,16 +1,16 @@
-//! What the transport carries back to name a message, and what an acknowledgement says.
+//! The token that identifies a message at the transport, and the syndrome of an acknowledgement.
 
 use weft_units::Duration;
 
 use super::{QueuePairNumber, Refusal};
 use crate::Status;
 
-/// A message handed to the transport.
+/// A message that was submitted to the transport.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Token {
-    /// A send request, by its number, in a round of sending.
+    /// A send request by its number, in a round of transmission.
     Request { qp: QueuePairNumber, round: u8, number: u32 },
-    /// An answer with data, by its number.
+    /// A response with data, by its number.
     Answer { qp: QueuePairNumber, number: u32 },
     /// An acknowledgement of a request.
     Acknowledge { qp: QueuePairNumber, psn: u32, syndrome: Syndrome },
@@ -19,7 +19,7 @@ pub(crate) enum Token {
 const KIND: u32 = 62;
 const ROUND: u32 = 56;
 const QP: u32 = 32;
-/// Rounds are told apart modulo this.
+/// Rounds are compared modulo this number.
 pub(crate) const ROUNDS: u8 = 64;
 
 impl Token {
@@ -30,13 +30,13 @@ impl Token {
             }
             Self::Answer { qp, number } => 1 << KIND | u64::from(qp.0) << QP | u64::from(number),
             Self::Acknowledge { qp, psn, syndrome } => {
-                let said = u32::from(syndrome.to_byte()) << 24 | psn;
-                2 << KIND | u64::from(qp.0) << QP | u64::from(said)
+                let word = u32::from(syndrome.to_byte()) << 24 | psn;
+                2 << KIND | u64::from(qp.0) << QP | u64::from(word)
             }
         }
     }
 
-    /// Returns the queue pair that a message is of.
+    /// Returns the queue pair of the message.
     pub(crate) const fn qp(self) -> QueuePairNumber {
         match self {
             Self::Request { qp, .. } | Self::Answer { qp, .. } | Self::Acknowledge { qp, .. } => qp,
@@ -59,24 +59,24 @@ impl Token {
     }
 }
 
-/// What an acknowledgement says (IBTA volume 1, chapter 9).
+/// The syndrome of an acknowledgement (IBTA volume 1, chapter 9).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Syndrome {
-    /// The responder answers from here on.
+    /// ACK: the responder is ready to execute requests.
     Ready,
-    /// No receive request; wait as long as this timer says.
+    /// RNR NAK: no receive request is available; the requester waits as long as the timer.
     NotReady { timer: u8 },
-    /// Refused for good.
+    /// NAK: the request is refused.
     Refused(Nak),
 }
 
-/// Why a request was refused for good.
+/// The code of a NAK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Nak {
     InvalidRequest,
     RemoteAccess,
     RemoteOperation,
-    /// A code that this end does not know.
+    /// An unknown code.
     Other,
 }
 
@@ -103,7 +103,7 @@ impl Syndrome {
         }
     }
 
-    /// What a responder says to a request that it refuses.
+    /// Returns the syndrome for a refusal.
     pub(crate) const fn of(refusal: Refusal, timer: u8) -> Self {
         match refusal {
             Refusal::NotReady => Self::NotReady { timer },
@@ -115,7 +115,7 @@ impl Syndrome {
 }
 
 impl Nak {
-    /// What becomes of the request that is refused.
+    /// Returns the status of the refused request.
     pub(crate) const fn status(self) -> Status {
         match self {
             Self::InvalidRequest => Status::RemoteInvalidRequest,
@@ -126,14 +126,13 @@ impl Nak {
     }
 }
 
-/// How long a requester waits, by the number in an RNR NAK, in units of 10 us (IBTA volume 1,
-/// chapter 9).
+/// The wait for each timer value of an RNR NAK, in units of 10 us (IBTA volume 1, chapter 9).
 const RNR_TIMER: [u32; 32] = [
     65536, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024, 1536,
     2048, 3072, 4096, 6144, 8192, 12288, 16384, 24576, 32768, 49152,
 ];
 
-/// How long the timer of an RNR NAK is.
+/// Returns the wait for the timer value of an RNR NAK.
 pub(crate) fn rnr_delay(timer: u8) -> Duration {
     Duration::from_micros(u64::from(RNR_TIMER[usize::from(timer % 32)]) * 10)
 }

@@ -1,4 +1,4 @@
-//! A send request as it waits in its queue, and what it is on the wire.
+//! A send request in its queue (WQE), and its form on the wire.
 
 use weft_transport::Message;
 use weft_wire::{RdmaHeader, RdmaOpcode, RdmaOperation, RdmaRemote, SendExtension, U24};
@@ -8,7 +8,7 @@ use crate::completion::WorkKind;
 use crate::work::{Inline, Pieces};
 use crate::{Datagram, Operation, Remote, Status};
 
-/// Bytes an atomic works on.
+/// Bytes of an atomic's operand.
 pub(crate) const ATOMIC: u32 = 8;
 
 /// A posted send request.
@@ -17,29 +17,29 @@ pub(crate) struct Wqe {
     pub(crate) wr_id: u64,
     pub(crate) operation: Operation,
     pub(crate) sges: Pieces,
-    /// Payload that was taken when the request was posted.
+    /// Payload that was copied when the request was posted.
     pub(crate) inline: Option<Inline>,
     pub(crate) length: u64,
     pub(crate) signaled: bool,
     pub(crate) solicited: bool,
     pub(crate) fence: bool,
-    /// Where a datagram goes.
+    /// The destination of a datagram.
     pub(crate) datagram: Option<Datagram>,
-    /// Number of the request on the wire, once it is upcoming. One that stays here has the number of the next.
+    /// The PSN, assigned once the request is upcoming. A request without a message has the PSN of the next one.
     pub(crate) psn: u32,
-    /// Which of the peer's receive requests it takes, counted from the first.
+    /// Number of the receive request of the peer that it consumes, counted from the first.
     pub(super) receive: u64,
-    /// What became of it, once that is known.
+    /// The status, once it is known.
     pub(crate) outcome: Option<Status>,
 }
 
-/// What a request that is taken from the queue leaves behind.
+/// The fields of a WQE that its completion needs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Done {
     pub(crate) wr_id: u64,
     pub(crate) kind: WorkKind,
     pub(crate) signaled: bool,
-    /// Bytes that came with the answer.
+    /// Bytes of the response.
     pub(crate) length: u64,
     pub(crate) outcome: Option<Status>,
 }
@@ -101,7 +101,7 @@ impl Operation {
         operation?.opcode(service.on_the_wire())
     }
 
-    /// Returns what the request's completion says it was.
+    /// Returns the kind of request that its completion reports.
     pub(crate) const fn kind(&self) -> WorkKind {
         match self {
             Self::Send | Self::SendWithImmediate(_) | Self::SendWithInvalidate(_) => WorkKind::Send,
@@ -113,7 +113,7 @@ impl Operation {
         }
     }
 
-    /// Returns how the request's bytes move.
+    /// Returns the direction in which the request transfers bytes.
     #[inline]
     pub(crate) const fn transfer(&self) -> Transfer {
         match self {
@@ -146,7 +146,7 @@ impl Operation {
         matches!(self.transfer(), Transfer::Word)
     }
 
-    /// Returns `true` if the request's own bytes go to the peer.
+    /// Returns `true` if the request carries payload to the peer.
     #[inline]
     pub(crate) const fn sends_payload(&self) -> bool {
         matches!(self.transfer(), Transfer::Payload { .. })
@@ -158,16 +158,16 @@ impl Operation {
     }
 }
 
-/// How the bytes of a send request move.
+/// The transfer of a send request's bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transfer {
-    /// With the request; the peer may need a receive request for it.
+    /// In the request; the peer may need a receive request.
     Payload { takes_receive: bool },
-    /// With the response, as many as the request names.
+    /// In the response, as many as the request names.
     Response,
-    /// With the response, eight.
+    /// In the response, eight bytes.
     Word,
-    /// Not at all: the request is executed by this device.
+    /// None: this device executes the request.
     Local,
 }
 
@@ -180,12 +180,12 @@ const fn write(at: Remote, immediate: Option<u32>) -> RdmaOperation {
 }
 
 impl Wqe {
-    /// Bytes that travel with the request.
+    /// Returns the number of bytes in the request's message.
     pub(crate) fn payload(&self) -> u64 {
         if self.operation.is_answered() { 0 } else { self.length }
     }
 
-    /// The message that carries it.
+    /// Returns the message that carries the request.
     #[inline]
     pub(crate) fn message(&self, token: Token, service: Service) -> Message {
         let opcode = self.operation.opcode(service).expect("checked when it was posted");

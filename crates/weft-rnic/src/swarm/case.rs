@@ -1,4 +1,4 @@
-//! What a seed draws: devices, ends, keys, faults.
+//! A random case: devices, queue pairs, keys and faults drawn from a seed.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -8,11 +8,11 @@ use weft_transport::TransportConfig;
 use weft_units::{Duration, Rng, Seed};
 
 use super::Tally;
-use super::datagrams::Mailbox;
+use super::datagrams::DatagramEnd;
 use super::image::Image;
 use super::network::{BASE, End, Fate, LENGTH, Network, Rule, config, every_right, request};
 use super::pool::{Pool, Queue, SLOTS, memory_of};
-use super::side::{Fortune, Keys, Side, len32};
+use super::side::{Condition, Keys, Side, len32};
 use super::windows::Window;
 use crate::{
     Access, CompletionQueue, Context, Owner, ProtectionDomain, QueuePairNumber, QueuePairRequest,
@@ -22,7 +22,7 @@ use crate::{
 /// Hosts of every case.
 const HOSTS: usize = 3;
 
-/// What a host's programs have in common.
+/// The objects that a host's programs share.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Program {
     context: Context,
@@ -34,7 +34,7 @@ pub(super) struct Program {
 }
 
 impl Program {
-    /// A queue pair on the host, with memory of its own.
+    /// Creates an end for a queue pair on the host with memory of its own.
     pub(super) const fn end(
         &self,
         host: usize,
@@ -57,24 +57,28 @@ pub(super) struct Case {
     /// Ends, each beside its peer.
     pub(super) sides: Vec<Side>,
     pub(super) pools: Vec<Pool>,
-    pub(super) mailboxes: Vec<Mailbox>,
+    pub(super) datagram_ends: Vec<DatagramEnd>,
     pub(super) by_qp: BTreeMap<(usize, QueuePairNumber), usize>,
     pub(super) rng: Rng,
     pub(super) tally: Tally,
-    /// Hosts may fall silent for longer than anybody waits.
-    pub(super) mortal: bool,
+    /// `true` if hosts may be cut off for longer than all timeouts.
+    pub(super) partitions: bool,
     /// The silence after which a connection sends a keepalive.
     pub(super) keepalive: Duration,
 }
 
-fn transport(rng: &mut Rng, mortal: bool) -> TransportConfig {
+fn transport(rng: &mut Rng, partitions: bool) -> TransportConfig {
     TransportConfig {
         paths: [1, 2, 8, 128][rng.index(4)],
         mtu: [64, 256, 1024, 4096][rng.index(4)],
         send_window: [16, 256, 4096][rng.index(3)],
-        peer_timeout: if mortal { Duration::from_millis(200) } else { Duration::from_secs(3600) },
+        peer_timeout: if partitions {
+            Duration::from_millis(200)
+        } else {
+            Duration::from_secs(3600)
+        },
         idle_timeout: Duration::from_secs(3600),
-        // Who waits for an answer, and has nothing to repeat, notices no sooner that nobody will give it.
+        // A requester that waits for a response, without a packet to retransmit, detects a dead peer only by keepalives.
         keepalive_interval: Duration::from_millis([50, 500][rng.index(2)]),
         ..config()
     }
@@ -83,11 +87,11 @@ fn transport(rng: &mut Rng, mortal: bool) -> TransportConfig {
 impl Case {
     pub(super) fn new(seed: u64) -> Self {
         let mut rng = Seed(seed).child("rdma case", 0).rng();
-        let mortal = rng.chance(1, 4);
-        let transport = transport(&mut rng, mortal);
+        let partitions = rng.chance(1, 4);
+        let transport = transport(&mut rng, partitions);
         let mut network = Network::with(HOSTS, &transport);
-        // Links lose nothing, so nobody dies on them.
-        if !mortal && Seed(seed).child("rdma links", 0).rng().chance(1, 4) {
+        // Links are lossless, so no host is cut off on them.
+        if !partitions && Seed(seed).child("rdma links", 0).rng().chance(1, 4) {
             network.link();
         }
         let mut case = Self {
@@ -95,11 +99,11 @@ impl Case {
             hosts: Vec::new(),
             sides: Vec::new(),
             pools: Vec::new(),
-            mailboxes: Vec::new(),
+            datagram_ends: Vec::new(),
             by_qp: BTreeMap::new(),
             rng,
             tally: Tally::default(),
-            mortal,
+            partitions,
             keepalive: transport.keepalive_interval,
         };
         (0..HOSTS).for_each(|host| case.add_host(host));
@@ -112,7 +116,7 @@ impl Case {
                 let side = case.side(host, service);
                 case.sides.push(side);
             }
-            // Who may wait for ever would take the requests that others were certain of.
+            // Without an RNR limit on all of them, messages could consume requests that the model reserved for others.
             for at in [first, first + 1] {
                 if case.pools[case.sides[at ^ 1].pool].is_shared() {
                     case.sides[at].rnr_retry = 7;
@@ -120,11 +124,11 @@ impl Case {
             }
             case.join(first);
         }
-        (0..HOSTS).for_each(|host| case.add_mailbox(host));
+        (0..HOSTS).for_each(|host| case.add_datagram_end(host));
         case
     }
 
-    /// Memory of its own for something on a host, filled with bytes that differ.
+    /// Allocates memory on a host, filled with random bytes.
     pub(super) fn memory(&mut self, host: usize, length: u64) -> Owner {
         let memory = &mut self.network.hosts[host].memory.bytes;
         let owner = Owner::Host(u32::try_from(memory.len()).expect("a few"));
@@ -150,7 +154,7 @@ impl Case {
         self.hosts.push(Program { context, domain, foreign, cq, shared: (srq, pool) });
     }
 
-    /// Room for receive requests; its number.
+    /// Adds a pool of receive requests; returns its index.
     pub(super) fn add_pool(
         &mut self,
         host: usize,
@@ -217,7 +221,7 @@ impl Case {
             reads: Vec::new(),
             windows: self.windows(host, domain),
             rnr_retry: if self.rng.chance(1, 2) { 7 } else { [0, 1, 2, 3][self.rng.index(4)] },
-            fortune: Fortune::Good,
+            condition: Condition::Healthy,
             awaits: None,
             receive_fails: None,
             failed: false,
@@ -234,7 +238,7 @@ impl Case {
         kinds.map(window).into()
     }
 
-    /// Joins an end and its peer, which are as created or reset.
+    /// Connects an end and its peer, which are new or reset.
     pub(super) fn join(&mut self, at: usize) {
         let Self { sides, network, rng, by_qp, .. } = self;
         let (a, b) = (&sides[at], &sides[at ^ 1]);
@@ -261,7 +265,7 @@ impl Case {
         }
     }
 
-    /// Draws how bad the network is from here on.
+    /// Draws the faults of the network.
     pub(super) fn faults(&mut self) -> Rule {
         let mut rng = Seed(self.rng.next_u64()).rng();
         let (drop, twice, delay) = (rng.below(200), rng.below(100), rng.below(600));

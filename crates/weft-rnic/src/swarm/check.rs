@@ -1,4 +1,4 @@
-//! Completions, held against the model.
+//! Checks completions against the model.
 
 use alloc::format;
 use alloc::string::String;
@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use super::case::Case;
 use super::pool::{SLOT, memory_of};
-use super::side::{Coming, Fortune, Posted, Side, result_slot};
+use super::side::{Coming, Condition, Posted, Side, result_slot};
 use super::windows::{Life, Use};
 use super::{Checked, Violation, count, hold};
 use crate::{Completion, Status, WorkKind};
@@ -33,7 +33,7 @@ const fn status_name(status: Status) -> &'static str {
 }
 
 impl Case {
-    /// Takes every completion there is.
+    /// Takes and checks all completions.
     pub(super) fn check_completions(&mut self) -> Checked {
         for host in 0..self.hosts.len() {
             let cq = self.hosts[host].cq;
@@ -60,12 +60,12 @@ impl Case {
         }
     }
 
-    /// Which end it is, for messages.
+    /// Describes an end and a completion in messages.
     pub(super) fn about(&self, at: usize, completion: &Completion) -> String {
-        let Side { end, fortune, reliable, .. } = &self.sides[at];
+        let Side { end, condition, reliable, .. } = &self.sides[at];
         let service = if *reliable { "RC" } else { "UC" };
         let (host, qp) = (end.host, end.qp.0);
-        format!("host {host}, {service} queue pair {qp:#x} ({fortune:?}): {completion:?}")
+        format!("host {host}, {service} queue pair {qp:#x} ({condition:?}): {completion:?}")
     }
 
     fn check_send(&mut self, at: usize, completion: &Completion) -> Checked {
@@ -125,10 +125,12 @@ impl Case {
         let about = || self.about(at, completion);
         let me = &self.sides[at];
         let may_be = match status {
-            Status::WrFlush => me.fortune != Fortune::Good,
-            // Its peer failed, or cannot be reached.
+            Status::WrFlush => me.condition != Condition::Healthy,
+            // The peer failed, or cannot be reached.
             Status::RetryExceeded => {
-                me.reliable && !me.failed && (me.fortune == Fortune::Parted || me.peer_ends)
+                me.reliable
+                    && !me.failed
+                    && (me.condition == Condition::Partitioned || me.peer_ends)
             }
             status => posted.fails == Some(status),
         };
@@ -151,8 +153,9 @@ impl Case {
         if completion.status != Status::Success {
             let me = &mut self.sides[at];
             let named = me.receive_fails.take_if(|status| *status == completion.status).is_some();
-            let flushed = completion.status == Status::WrFlush && me.fortune != Fortune::Good;
-            // The queue pair is in error: what is posted would be flushed as well.
+            let flushed =
+                completion.status == Status::WrFlush && me.condition != Condition::Healthy;
+            // The queue pair is in error: further requests would be flushed too.
             self.pools[pool].starved |= flushed && !self.pools[pool].is_shared();
             return hold(named || flushed, || {
                 format!("a receive request failed: {}", self.about(at, completion))
@@ -179,7 +182,7 @@ impl Case {
         Ok(())
     }
 
-    /// Whether the bytes of a message that took a receive request are where they belong.
+    /// Returns `true` if the bytes of a message that consumed a receive request are in place.
     fn arrived(&self, at: usize, coming: &Coming, slot: usize) -> bool {
         let me = &self.sides[at];
         let pool = &self.pools[me.pool];

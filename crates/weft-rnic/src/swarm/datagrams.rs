@@ -1,4 +1,4 @@
-//! Datagrams: from every host's queue pair to every other's.
+//! Datagrams between the queue pairs of all hosts.
 
 use alloc::collections::VecDeque;
 use alloc::format;
@@ -9,7 +9,7 @@ use super::case::Case;
 use super::network::{End, LENGTH, address};
 use super::pool::{Queue, SLOT, memory_of};
 use super::post::somewhere;
-use super::side::{MOST, SOURCE, cut, len32};
+use super::side::{MAX_POSTED, SOURCE, cut, len32};
 use super::{Checked, Violation, count, hold};
 use crate::{
     Attributes, Completion, Data, Datagram, Extra, Operation, QueuePairNumber, RegionRequest,
@@ -20,9 +20,9 @@ const QKEY: u32 = 0x1234;
 /// Bytes of a receive request before the datagram.
 const ROUTE_HEADER: usize = 40;
 
-/// A datagram on its way.
+/// A datagram that was sent.
 #[derive(Debug)]
-struct Letter {
+struct Sent {
     from: (usize, QueuePairNumber),
     data: Vec<u8>,
     extra: Option<Extra>,
@@ -31,19 +31,19 @@ struct Letter {
 
 /// A host's queue pair for datagrams.
 #[derive(Debug)]
-pub(super) struct Mailbox {
+pub(super) struct DatagramEnd {
     end: End,
     pub(super) pool: usize,
-    /// Those that were posted, and whether their success is told.
+    /// The posted requests, and `true` for signalled ones.
     pub(super) posted: VecDeque<(u64, bool)>,
     next: u64,
-    coming: Vec<Letter>,
-    /// Its host was out of reach: connections of then may break later.
-    pub(super) parted: bool,
+    coming: Vec<Sent>,
+    /// `true` once the host was cut off: connections of that time may fail later.
+    pub(super) partitioned: bool,
 }
 
 impl Case {
-    pub(super) fn add_mailbox(&mut self, host: usize) {
+    pub(super) fn add_datagram_end(&mut self, host: usize) {
         let service = Service::UnreliableDatagram;
         let program = self.hosts[host];
         let qp = self.create_qp(host, service, None);
@@ -57,7 +57,14 @@ impl Case {
             self.network.modify(&end, &attributes);
         }
         let (posted, coming) = (VecDeque::new(), Vec::new());
-        self.mailboxes.push(Mailbox { end, pool, posted, next: 0, coming, parted: false });
+        self.datagram_ends.push(DatagramEnd {
+            end,
+            pool,
+            posted,
+            next: 0,
+            coming,
+            partitioned: false,
+        });
     }
 
     fn memory_end(&mut self, host: usize, qp: QueuePairNumber) -> End {
@@ -71,24 +78,24 @@ impl Case {
         program.end(host, qp, owner, key)
     }
 
-    /// Sends a datagram to another host, or to where nobody takes it.
+    /// Posts a datagram to another host, sometimes one that no queue pair accepts.
     pub(super) fn post_datagram(&mut self, from: usize) {
         let to = (from + 1 + self.rng.index(self.hosts.len() - 1)) % self.hosts.len();
-        let me = &self.mailboxes[from];
-        if me.posted.len() >= MOST {
+        let me = &self.datagram_ends[from];
+        if me.posted.len() >= MAX_POSTED {
             return;
         }
         let (end, wr_id) = (me.end, me.next);
         let source = somewhere(&SOURCE, SLOT - ROUTE_HEADER, &mut self.rng);
         let data = memory_of(&self.network, end.host, end.owner)[source.clone()].to_vec();
         let word = self.rng.next_u32();
-        // Those that may be lost must not look alike.
+        // Datagrams that may be lost must be distinguishable.
         let with_word = data.len() < 8 || self.rng.chance(1, 2);
         let (operation, extra) = match with_word {
             true => (Operation::SendWithImmediate(word), Some(Extra::Immediate(word))),
             false => (Operation::Send, None),
         };
-        let peer = &self.mailboxes[to];
+        let peer = &self.datagram_ends[to];
         let (mut qp, mut qkey, mut taken) = (peer.end.qp, QKEY, true);
         match self.rng.below(12) {
             0 => (qkey, taken) = (QKEY + 1, false),
@@ -97,21 +104,21 @@ impl Case {
             _ => {}
         }
         let pool = &mut self.pools[peer.pool];
-        let sure = pool.has_room() && !peer.parted && !me.parted;
+        let sure = pool.has_room() && !peer.partitioned && !me.partitioned;
         if taken && (sure || self.rng.chance(1, 4)) {
             pool.coming += 1;
             if !sure {
-                // It may take the receive request of any other.
-                self.mailboxes[to].coming.iter_mut().for_each(|letter| letter.sure = false);
+                // It may consume the receive request of any other.
+                self.datagram_ends[to].coming.iter_mut().for_each(|sent| sent.sure = false);
             }
-            let letter = Letter { from: (from, end.qp), data, extra, sure };
-            self.mailboxes[to].coming.push(letter);
+            let sent = Sent { from: (from, end.qp), data, extra, sure };
+            self.datagram_ends[to].coming.push(sent);
         } else if taken {
             return;
         } else {
             count(&mut self.tally.refusals, "not for anybody there (UD)");
         }
-        let signaled = me_signals(self.mailboxes[from].posted.len(), self.rng.chance(3, 4));
+        let signaled = is_signaled(self.datagram_ends[from].posted.len(), self.rng.chance(3, 4));
         let sges = cut(end.sge(source.start as u64, len32(source.len())), &mut self.rng);
         let datagram = Some(Datagram { address: address(to), qp, qkey });
         let request = SendRequest {
@@ -121,14 +128,14 @@ impl Case {
         };
         self.network.post(&end, &request);
         count(&mut self.tally.requests, "SEND (UD)");
-        let me = &mut self.mailboxes[from];
+        let me = &mut self.datagram_ends[from];
         me.next += 1;
         me.posted.push_back((wr_id, signaled));
     }
 
     pub(super) fn check_datagram(&mut self, host: usize, completion: &Completion) -> Checked {
         let about = || format!("host {host}, datagrams: {completion:?}");
-        let me = &mut self.mailboxes[host];
+        let me = &mut self.datagram_ends[host];
         hold(completion.qp == me.end.qp, || format!("of no queue pair: {}", about()))?;
         hold(completion.status == Status::Success, || format!("it failed: {}", about()))?;
         if completion.kind != WorkKind::Receive {
@@ -149,55 +156,55 @@ impl Case {
         let bytes = pool.memory(&self.network)[start..start + length].to_vec();
         let (header, data) = bytes.split_at(ROUTE_HEADER);
         let source = completion.source.map(|source| (source.address, source.qp));
-        let letter = me.coming.iter().position(|letter| {
-            let from = (address(letter.from.0), letter.from.1);
-            Some(from) == source && letter.extra == completion.extra && letter.data == data
+        let sent = me.coming.iter().position(|sent| {
+            let from = (address(sent.from.0), sent.from.1);
+            Some(from) == source && sent.extra == completion.extra && sent.data == data
         });
-        let Some(letter) = letter else {
+        let Some(sent) = sent else {
             return Err(Violation(format!("nobody sent, or sent so: {}", about())));
         };
-        me.coming.remove(letter);
+        me.coming.remove(sent);
         pool.coming -= 1;
         pool.image.change(start, header);
         pool.image.change(start + ROUTE_HEADER, data);
         Ok(())
     }
 
-    /// Whether every datagram that must arrive has arrived, and all were completed.
+    /// Returns `true` if every certain datagram has arrived, and all requests are completed.
     pub(super) fn datagrams_done(&self) -> bool {
-        self.mailboxes.iter().all(|mailbox| {
-            mailbox.posted.is_empty() && mailbox.coming.iter().all(|letter| !letter.sure)
-        })
+        self.datagram_ends
+            .iter()
+            .all(|end| end.posted.is_empty() && end.coming.iter().all(|sent| !sent.sure))
     }
 
     pub(super) fn unfinished_datagrams(&self) -> String {
-        let open = |mailbox: &Mailbox| {
-            let sure = mailbox.coming.iter().filter(|letter| letter.sure).count();
-            (mailbox.posted.len(), sure)
+        let open = |end: &DatagramEnd| {
+            let sure = end.coming.iter().filter(|sent| sent.sure).count();
+            (end.posted.len(), sure)
         };
-        format!("datagrams {:?}", self.mailboxes.iter().map(open).collect::<Vec<_>>())
+        format!("datagrams {:?}", self.datagram_ends.iter().map(open).collect::<Vec<_>>())
     }
 
-    /// Those that were lost are not waited for.
-    pub(super) fn settle_datagrams(&mut self) {
-        for mailbox in &mut self.mailboxes {
-            self.pools[mailbox.pool].coming -= mailbox.coming.len();
-            mailbox.coming.clear();
+    /// Stops waiting for datagrams that may be lost.
+    pub(super) fn forget_datagrams(&mut self) {
+        for end in &mut self.datagram_ends {
+            self.pools[end.pool].coming -= end.coming.len();
+            end.coming.clear();
         }
     }
 
-    /// From here on this host is out of reach.
-    pub(super) fn part_datagrams(&mut self, host: usize) {
-        for (at, mailbox) in self.mailboxes.iter_mut().enumerate() {
-            mailbox.parted |= at == host;
-            for letter in &mut mailbox.coming {
-                letter.sure &= at != host && letter.from.0 != host;
+    /// Marks the datagrams from and to a host that is cut off.
+    pub(super) fn partition_datagrams(&mut self, host: usize) {
+        for (at, end) in self.datagram_ends.iter_mut().enumerate() {
+            end.partitioned |= at == host;
+            for sent in &mut end.coming {
+                sent.sure &= at != host && sent.from.0 != host;
             }
         }
     }
 }
 
-/// The last for which there is room is completed, or nobody would hear of those before it.
-const fn me_signals(posted: usize, drawn: bool) -> bool {
-    drawn || posted + 1 >= MOST
+/// Returns `true` for a signalled request: the last one that fits must be, or completions of earlier ones would not come.
+const fn is_signaled(posted: usize, drawn: bool) -> bool {
+    drawn || posted + 1 >= MAX_POSTED
 }

@@ -1,10 +1,10 @@
-//! Queue pairs of a network, and how two of them are connected.
+//! Queue pairs of the simulated network, and their connection.
 
 use crate::*;
 
 use super::network::{Host, Network, address};
 
-/// One end: a queue pair and what it needs.
+/// A queue pair with its objects.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct End {
     pub(crate) host: usize,
@@ -15,13 +15,13 @@ pub(crate) struct End {
     pub(crate) cq: CompletionQueue,
     pub(crate) qp: QueuePairNumber,
     pub(crate) owner: Owner,
-    /// Of all of the owner's memory, with every right, counted from `BASE`.
+    /// The key of all of the owner's memory, with every right, at address `BASE`.
     pub(crate) key: u32,
 }
 
-/// Where the memory of an end begins, as work requests count.
+/// The first address of an end's memory in work requests.
 pub(crate) const BASE: u64 = 0x7000_0000;
-/// How much it is.
+/// Bytes of an end's memory.
 pub(crate) const LENGTH: u64 = 64 * 1024;
 
 pub(crate) fn every_right() -> Access {
@@ -123,12 +123,12 @@ impl Network {
 }
 
 impl End {
-    /// A piece of its memory.
+    /// Returns an entry for a range of its memory.
     pub(crate) fn sge(&self, offset: u64, length: u32) -> Sge {
         Sge { address: BASE + offset, length, lkey: self.key }
     }
 
-    /// A place in its memory, for peers.
+    /// Returns a location in its memory for peers.
     pub(crate) fn remote(&self, offset: u64) -> Remote {
         Remote { address: BASE + offset, rkey: self.key }
     }

@@ -1,10 +1,10 @@
-//! What memory must be.
+//! The model of an owner's memory.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::ops::Range;
 
-/// What a request makes of memory.
+/// The change of memory by a request.
 #[derive(Clone, Debug)]
 pub(super) struct Effect {
     pub(super) at: usize,
@@ -18,13 +18,13 @@ impl Effect {
     }
 }
 
-/// One owner's memory as it must be once everything that was posted is done.
+/// The expected contents of one owner's memory once all posted requests are done.
 #[derive(Clone, Debug)]
 pub(super) struct Image {
     pub(super) bytes: Vec<u8>,
-    /// What else a byte may be, for nobody knows what became of a request.
+    /// Other allowed values of a byte, since the execution of a request is unknown.
     doubts: BTreeMap<usize, Vec<u8>>,
-    /// Where anything may be.
+    /// Ranges with arbitrary contents.
     forgotten: Vec<Range<usize>>,
 }
 
@@ -40,7 +40,7 @@ impl Image {
         Effect { at, before, after: after.to_vec() }
     }
 
-    /// Nobody knows whether it happened, or how much of it.
+    /// Allows both the old and the new bytes of an effect, whose execution is unknown.
     pub(super) fn doubt(&mut self, effect: &Effect) {
         for (at, both) in effect.range().zip(effect.before.iter().zip(&effect.after)) {
             self.doubts.entry(at).or_default().extend([both.0, both.1]);
@@ -51,13 +51,13 @@ impl Image {
         self.forgotten.push(range);
     }
 
-    /// Whether memory is what this request made of it, as far as no later one changes it too.
+    /// Returns `true` if memory shows the effect of a request, or a later request changes the same range.
     pub(super) fn shows(&self, effect: &Effect, memory: &[u8]) -> bool {
         let range = effect.range();
         self.bytes[range.clone()] != *effect.after || memory[range] == *effect.after
     }
 
-    /// The first byte that may not be as it is, unless it is excused.
+    /// Returns the first byte with a value that is neither allowed nor `excused`.
     pub(super) fn differs(&self, memory: &[u8], excused: impl Fn(usize) -> bool) -> Option<usize> {
         let is_wrong = |&at: &usize| {
             memory[at] != self.bytes[at]

@@ -1,4 +1,4 @@
-//! What hosts lend each other: the owners' part of it.
+//! Leases between hosts: the part of the devices' owners.
 
 use alloc::vec::Vec;
 
@@ -7,12 +7,12 @@ use weft_transport::ConnectionId;
 use super::network::{HostMemory, Network, link_to};
 use crate::*;
 
-/// What a host lends.
+/// The leases that a host has granted.
 #[derive(Default)]
 pub(crate) struct Leases {
     given: u64,
     valid: Vec<Lent>,
-    /// Requests that were carried out by one.
+    /// Number of requests that were executed by a lease.
     pub(crate) used: u64,
 }
 
@@ -24,11 +24,11 @@ struct Lent {
 }
 
 impl Network {
-    /// Passes on what a host has to tell its borrowers.
-    pub(super) fn tell_borrowers(&mut self, host: usize) {
-        while let Some(told) = self.hosts[host].device.poll_leasing() {
+    /// Delivers a host's notifications for its borrowers.
+    pub(super) fn notify_borrowers(&mut self, host: usize) {
+        while let Some(leasing) = self.hosts[host].device.poll_leasing() {
             let leases = &mut self.hosts[host].leases;
-            match told {
+            match leasing {
                 Leasing::Granted { link, owner, connection, lease } => {
                     leases.given += 1;
                     let (number, key) = (leases.given, lease.key);
@@ -45,7 +45,7 @@ impl Network {
         }
     }
 
-    /// Has a host carry out what it may by leases.
+    /// Has a host execute the requests that leases allow.
     pub(super) fn reach(&mut self, host: usize) {
         if !self.hosts[host].device.may_reach() {
             return;
@@ -61,7 +61,7 @@ impl Network {
             let &Lent { owner, .. } = lent?;
             leases[lender].used += 1;
             let there = Place { owner, address: request.address, len: request.length };
-            carry_out(&mut memories, (host, lender), there, request);
+            copy(&mut memories, (host, lender), there, request);
             Some(self.now)
         }) {}
         for ((host, memory), leases) in self.hosts.iter_mut().zip(memories).zip(leases) {
@@ -70,7 +70,7 @@ impl Network {
     }
 }
 
-fn carry_out(
+fn copy(
     memories: &mut [HostMemory],
     (here, lender): (usize, usize),
     there: Place,

@@ -1,4 +1,4 @@
-//! A host's memory, as a device reaches it.
+//! The memory of a host, as its device accesses it.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -6,16 +6,16 @@ use core::net::SocketAddr;
 
 use crate::*;
 
-/// A host's memory: one piece for each owner.
+/// The memory of a host, by owner.
 #[derive(Default)]
 pub(crate) struct HostMemory {
     pub(crate) bytes: BTreeMap<Owner, Vec<u8>>,
-    /// That of the packet that is being handled.
+    /// The payload of the packet that is being handled.
     pub(super) payload: Vec<u8>,
     pub(crate) held: BTreeMap<Held, Vec<u8>>,
-    /// Every write, in order: where and how long.
+    /// The places of all writes, in order.
     pub(crate) writes: Vec<Place>,
-    /// Payload is not to be had.
+    /// `true` to lose the payload of packets.
     pub(crate) loses_payload: bool,
 }
 
@@ -25,7 +25,7 @@ impl HostMemory {
         &self.bytes[&place.owner][from..from + place.len as usize]
     }
 
-    /// What a packet carries.
+    /// Returns the payload of a packet.
     pub(crate) fn payload_of(&self, transmit: &Transmit, source: Source<'_>) -> Vec<u8> {
         let payload: Vec<u8> = match source {
             Source::Memory(places) => {

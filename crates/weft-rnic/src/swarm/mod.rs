@@ -1,11 +1,10 @@
-//! Random work requests between three devices, over paths that lose, double, delay and die, against a model of
-//! what memory and completions must be.
+//! Random work requests between three devices over a network that loses, duplicates, delays and reorders packets, compared with
+//! a model of memory and completions.
 //!
-//! A case draws devices, queue pairs of every service, and their memory. In each of its rounds programs post
-//! what comes to mind while the network gets worse and better, now and then ask for what they may not have, and
-//! sometimes a host falls silent. Then the network heals, everything must have come to its end, and every byte
-//! of every host's memory is held against the model. `docs/design/swarm.md` says what is drawn and held, and
-//! which mistakes the swarm is known to notice.
+//! A case draws devices, queue pairs of every service, and their memory. In each round programs post random requests, some of
+//! them forbidden, while the faults of the network change; sometimes a host is cut off. Then the faults end, all requests must
+//! complete, and every byte of every host's memory is compared with the model. `docs/design/swarm.md` describes what is drawn
+//! and checked, and the mutants that the swarm is known to detect.
 //!
 //! ```
 //! let tally = weft_rnic::swarm::run_case(7)?;
@@ -32,44 +31,44 @@ mod side;
 mod trespass;
 mod windows;
 
-/// A promise that was not kept.
+/// A violated invariant.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct Violation(pub String);
 
-/// How often each of some named things happened.
+/// Event counts by name.
 pub type Counts = BTreeMap<&'static str, u64>;
 
-/// What cases went through, counted.
+/// Event counts of cases.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tally {
-    /// Work requests that were posted to send queues, by what they do.
+    /// Work requests posted to send queues, by operation.
     pub requests: Counts,
-    /// How they were posted.
+    /// Work requests posted to send queues, by flag.
     pub flags: Counts,
-    /// Receive requests that were posted.
+    /// Number of receive requests posted.
     pub receives: u64,
-    /// Completions of send queues by their status, and of receive queues.
+    /// Completions of send and receive queues, by status.
     pub outcomes: Counts,
-    /// Requests for what may not be, by why: each was refused with the status that says so, or dropped where
-    /// the service does not tell.
+    /// Forbidden requests by reason: each was refused with the matching status, or dropped by a service without
+    /// acknowledgements.
     pub refusals: Counts,
-    /// Packets by what the network did to them, dead paths and silent hosts.
+    /// Packets by fault, failed paths, and hosts that were cut off.
     pub faults: Counts,
 }
 
 impl Tally {
-    /// All work requests for send queues.
+    /// Returns the number of work requests posted to send queues.
     pub fn total_requests(&self) -> u64 {
         self.requests.values().sum()
     }
 
-    /// All requests that were refused, and had to be.
+    /// Returns the number of forbidden requests.
     pub fn total_refusals(&self) -> u64 {
         self.refusals.values().sum()
     }
 
-    /// Each count with the name of its group, in order.
+    /// Returns the groups of counts with their names.
     pub fn groups(&self) -> [(&'static str, &Counts); 5] {
         [
             ("requests", &self.requests),
@@ -95,10 +94,10 @@ impl AddAssign<&Self> for Tally {
     }
 }
 
-/// Runs one seed's case; the same every time.
+/// Runs the case of a seed, deterministically.
 ///
 /// # Errors
-/// A promise was not kept.
+/// An invariant was violated.
 pub fn run_case(seed: u64) -> Result<Tally, Violation> {
     case::Case::new(seed).play()
 }
@@ -109,7 +108,7 @@ fn count(counts: &mut Counts, name: &'static str) {
 
 type Checked = Result<(), Violation>;
 
-/// Holds that something is so.
+/// Checks an invariant.
 fn hold(is_so: bool, otherwise: impl FnOnce() -> String) -> Checked {
     if is_so { Ok(()) } else { Err(Violation(otherwise())) }
 }

@@ -1,5 +1,5 @@
-//! Devices, their memory, and the network between them: every path has the same delay unless a rule says
-//! otherwise, time moves from one thing that happens to the next.
+//! Devices, their memory, and the network between them. Every path has the same delay unless a rule changes it; time advances
+//! from event to event.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeMap;
@@ -15,7 +15,7 @@ use super::leases::Leases;
 pub(crate) use super::memory::HostMemory;
 use crate::*;
 
-/// What a rule decides about one packet.
+/// The decision of a rule about one packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     Pass,
@@ -35,7 +35,7 @@ impl Fate {
     }
 }
 
-/// What a rule may look at.
+/// The packet that a rule decides about.
 pub(crate) struct OnLink<'a> {
     pub(crate) from: usize,
     pub(crate) to: IpAddr,
@@ -49,15 +49,15 @@ pub(crate) struct OnLink<'a> {
 
 pub(crate) type Rule = Box<dyn FnMut(&OnLink<'_>) -> Fate>;
 
-/// What an enemy on the link makes of a datagram from a host.
-pub(crate) type Garble = Box<dyn FnMut(usize, &mut Vec<u8>)>;
+/// A function that corrupts packets from a host.
+pub(crate) type Corruption = Box<dyn FnMut(usize, &mut Vec<u8>)>;
 
-/// A host: a device, its memory, and what it was told.
+/// A host: a device, its memory, and its events.
 pub(crate) struct Host {
     pub(crate) device: Device,
     pub(crate) memory: HostMemory,
     pub(crate) events: Vec<Event>,
-    /// What it lends.
+    /// The leases that it has granted.
     pub(crate) leases: Leases,
 }
 
@@ -74,8 +74,8 @@ pub(crate) struct Network {
     pub(crate) hosts: Vec<Host>,
     pub(crate) now: Instant,
     pub(crate) rule: Rule,
-    pub(crate) garble: Garble,
-    /// Packets by their fate.
+    pub(crate) corrupt: Corruption,
+    /// Number of packets by fate.
     pub(crate) fates: [u64; 4],
     wire: BTreeMap<(Instant, u64), OnWire>,
     sequence: u64,
@@ -83,11 +83,11 @@ pub(crate) struct Network {
 
 #[cfg(test)]
 std::thread_local! {
-    /// Whether this thread's networks have links between all hosts.
+    /// `true` if this thread's networks have links between all hosts.
     pub(crate) static OVER_LINKS: core::cell::Cell<bool> = const { core::cell::Cell::new(false) };
 }
 
-/// How a host calls the link to another.
+/// Returns the id of the link to a host.
 pub(crate) fn link_to(host: usize) -> LinkId {
     LinkId(u32::try_from(host).unwrap())
 }
@@ -99,7 +99,7 @@ pub(crate) fn address(host: usize) -> SocketAddr {
     SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, host), 4791).into()
 }
 
-/// Many paths, small packets, and peers that are given up soon.
+/// Returns a configuration with many paths, small packets and short timeouts.
 pub(crate) fn config() -> TransportConfig {
     TransportConfig {
         mtu: 256,
@@ -134,7 +134,7 @@ impl Network {
             hosts: (0..hosts as u64).map(host).collect(),
             now: Instant::from_nanos(1_000_000_000),
             rule: Box::new(|_| Fate::Pass),
-            garble: Box::new(|_, _| ()),
+            corrupt: Box::new(|_, _| ()),
             fates: [0; 4],
             wire: BTreeMap::new(),
             sequence: 0,
@@ -146,7 +146,7 @@ impl Network {
         network
     }
 
-    /// Joins all hosts by links.
+    /// Adds links between all hosts.
     pub(crate) fn link(&mut self) {
         let hosts = self.hosts.len();
         for (from, to) in (0..hosts).flat_map(|from| (0..hosts).map(move |to| (from, to))) {
@@ -165,7 +165,7 @@ impl Network {
             rdma: transmit.rdma.as_ref(),
             context: transmit.context,
         };
-        // Links lose, repeat and reorder nothing.
+        // Links have no loss, duplication or reordering.
         let fate = if transmit.link.is_some() { Fate::Pass } else { (self.rule)(&on_link) };
         self.fates[fate.index()] += 1;
         let delay = match fate {
@@ -180,8 +180,8 @@ impl Network {
         }
         bytes.truncate(len);
         bytes.extend_from_slice(payload);
-        (self.garble)(from, &mut bytes);
-        // Answers that have no connection go to the port that a packet came from, where hosts listen too.
+        (self.corrupt)(from, &mut bytes);
+        // Replies without a connection go to the source port of a packet, where hosts listen too.
         let same = |&host: &usize| address(host).ip() == transmit.to.ip();
         let Some(to) = (0..self.hosts.len()).find(same) else { return };
         let source = SocketAddr::new(address(from).ip(), 0xc000 + transmit.path.0);
@@ -200,10 +200,10 @@ impl Network {
         }
     }
 
-    /// Lets every host send all it may, and collects events.
+    /// Lets every host send all its packets, and collects events.
     pub(crate) fn drain(&mut self) {
         for host in 0..self.hosts.len() {
-            self.tell_borrowers(host);
+            self.notify_borrowers(host);
         }
         for host in 0..self.hosts.len() {
             self.reach(host);
@@ -246,7 +246,7 @@ impl Network {
         self.inject(to, &arrival, &packet, rdma.as_ref(), payload);
     }
 
-    /// Hands a packet to a host.
+    /// Delivers a packet to a host.
     pub(crate) fn inject(
         &mut self,
         to: usize,
@@ -261,7 +261,7 @@ impl Network {
         device.handle_packet(self.now, arrival, packet, rdma, len, memory);
     }
 
-    /// Moves to the next thing that happens, if it happens by `until`.
+    /// Advances to the next event, unless it is after `until`; returns `true` if there was one.
     pub(crate) fn step(&mut self, until: Instant) -> bool {
         self.drain();
         let arrival = self.wire.keys().next().map(|key| key.0);

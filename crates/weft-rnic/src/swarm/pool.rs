@@ -1,4 +1,4 @@
-//! Receive requests of one queue pair, or shared by several, and the memory they name.
+//! Receive requests of one queue pair, or shared by several, and their memory.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -10,12 +10,12 @@ use super::network::{BASE, Network};
 use super::side::{cut, len32};
 use crate::{Owner, QueuePairNumber, ReceiveRequest, Sge, SharedReceiveQueue};
 
-/// Bytes that a receive request has room for.
+/// Bytes of a receive request's buffers.
 pub(super) const SLOT: usize = 1024;
-/// Receive requests at a time.
+/// Number of receive requests at a time.
 pub(super) const SLOTS: usize = 16;
 
-/// Where the requests are posted.
+/// The queue to which requests are posted.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Queue {
     Of(QueuePairNumber),
@@ -29,15 +29,15 @@ pub(super) struct Pool {
     pub(super) owner: Owner,
     pub(super) key: u32,
     pub(super) image: Image,
-    /// Requests that were posted and not completed: their numbers and slots, in order.
+    /// The numbers and slots of requests that are not completed, in order.
     pub(super) posted: VecDeque<(u64, usize)>,
     next: u64,
-    /// Messages that may have left some of their bytes in any slot: what became of them is not known, or they
-    /// took another request when they came again.
+    /// Messages that may have left bytes in any slot: their execution is unknown, or they consumed another request when they
+    /// were retransmitted.
     pub(super) left: Vec<Vec<u8>>,
-    /// Messages on their way that take a request.
+    /// Messages in flight that consume a request.
     pub(super) coming: usize,
-    /// Nothing more is posted for now.
+    /// `true` while no request is posted.
     pub(super) starved: bool,
 }
 
@@ -51,19 +51,19 @@ impl Pool {
         matches!(self.queue, Queue::Shared(_))
     }
 
-    /// Its queue pair was reset, or made anew.
+    /// Starts over after its queue pair was reset or replaced.
     pub(super) fn begin_anew(&mut self, qp: QueuePairNumber) {
         self.posted.clear();
         self.starved = false;
         self.queue = Queue::Of(qp);
     }
 
-    /// Whether the next message certainly finds a request.
+    /// Returns `true` if the next message certainly finds a request.
     pub(super) fn has_room(&self) -> bool {
         self.coming < self.posted.len() && !self.starved
     }
 
-    /// Posts a request, unless there are enough; whether it did.
+    /// Posts a request, unless all slots are used; returns `true` if it did.
     pub(super) fn post(&mut self, network: &mut Network, rng: &mut Rng) -> bool {
         let taken: Vec<_> = self.posted.iter().map(|posted| posted.1).collect();
         let free: Vec<_> = (0..SLOTS).filter(|slot| !taken.contains(slot)).collect();
@@ -75,7 +75,7 @@ impl Pool {
         true
     }
 
-    /// Posts a request for a slot, with this key for its memory.
+    /// Posts a request for a slot with this key.
     fn post_slot(&mut self, network: &mut Network, rng: &mut Rng, slot: usize, lkey: u32) {
         let address = BASE + (slot * SLOT) as u64;
         let sges = cut(Sge { address, length: len32(SLOT), lkey }, rng);
@@ -90,19 +90,19 @@ impl Pool {
         self.next += 1;
     }
 
-    /// Posts a request whose memory may not be written; false where no slot is free.
+    /// Posts a request whose memory is not writable; returns `false` if no slot is free.
     pub(super) fn post_bad(&mut self, network: &mut Network, rng: &mut Rng) -> bool {
         let free = (0..SLOTS).find(|slot| self.posted.iter().all(|posted| posted.1 != *slot));
         free.map(|slot| self.post_slot(network, rng, slot, self.key ^ 0x55)).is_some()
     }
 
-    /// Takes a request that was completed: the first, or any where several queue pairs share them. Its slot.
+    /// Takes a completed request, which must be the first one unless the queue is shared; returns its slot.
     pub(super) fn take(&mut self, wr_id: u64) -> Option<usize> {
         let place = self.posted.iter().position(|posted| posted.0 == wr_id)?;
         (place == 0 || self.is_shared()).then(|| self.posted.remove(place).expect("found").1)
     }
 
-    /// The first byte that may not be as it is.
+    /// Returns the first byte with a value that is not allowed.
     pub(super) fn differs(&self, network: &Network) -> Option<usize> {
         let memory = self.memory(network);
         self.image.differs(memory, |at| {
@@ -111,19 +111,19 @@ impl Pool {
         })
     }
 
-    /// Takes memory as it is.
+    /// Sets the model to the present contents of memory.
     pub(super) fn adopt(&mut self, network: &Network) {
         self.image = Image::of(self.memory(network));
         self.left.clear();
     }
 
-    /// The memory it is about.
+    /// Returns the memory of the pool.
     pub(super) fn memory<'a>(&self, network: &'a Network) -> &'a [u8] {
         &network.hosts[self.host].memory.bytes[&self.owner]
     }
 }
 
-/// Memory by owner, for what is not a pool's.
+/// Returns the memory of an owner.
 pub(super) fn memory_of(network: &Network, host: usize, owner: Owner) -> &[u8] {
     let bytes: &BTreeMap<_, Vec<u8>> = &network.hosts[host].memory.bytes;
     &bytes[&owner]

@@ -1,4 +1,4 @@
-//! What programs post when all is well.
+//! Random requests that must succeed.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -8,21 +8,21 @@ use weft_units::Rng;
 use super::case::Case;
 use super::count;
 use super::pool::{Pool, memory_of};
-use super::side::{Coming, MOST, Posted, RESULT_SLOT, SOURCE, TARGET, cut, result_slot};
+use super::side::{Coming, MAX_POSTED, Posted, RESULT_SLOT, SOURCE, TARGET, cut, result_slot};
 use super::windows::{Life, Use};
 use crate::{
     Access, AtomicKind, AtomicOperation, Data, Extra, Operation, Remote, SendRequest, Sge, WorkKind,
 };
 
-/// A request as it was drawn, and what must come of it.
+/// A drawn request, and its expected result.
 pub(super) struct Draft {
     pub(super) operation: Operation,
-    /// Bytes that travel, from the sender's memory or read into it.
+    /// The range of the sender's memory that is sent or filled.
     pub(super) source: Range<usize>,
-    /// What it reads of the peer's memory: nothing may change that before it is answered.
+    /// The range of the peer's memory that it reads: no request may change it before the response.
     pub(super) reads: Option<Range<usize>>,
     pub(super) fence: bool,
-    /// The key of its own memory, if not the usual.
+    /// The local key, if it is not the usual one.
     pub(super) lkey: Option<u32>,
     pub(super) posted: Posted,
 }
@@ -33,7 +33,7 @@ impl Draft {
     }
 }
 
-/// What is posted, by name.
+/// Returns the name of an operation in the tally.
 fn name(operation: &Operation, unreliable: bool) -> &'static str {
     match (operation, unreliable) {
         (Operation::Send, false) => "SEND",
@@ -67,7 +67,7 @@ impl Posted {
     }
 }
 
-/// A range of `most` bytes at most, anywhere in `within`.
+/// Draws a range of at most `most` bytes in `within`.
 pub(super) fn somewhere(within: &Range<usize>, most: usize, rng: &mut Rng) -> Range<usize> {
     let length = if rng.chance(1, 16) { 0 } else { rng.index(most + 1) };
     let start = within.start + rng.index(within.len() - length + 1);
@@ -75,9 +75,9 @@ pub(super) fn somewhere(within: &Range<usize>, most: usize, rng: &mut Rng) -> Ra
 }
 
 impl Case {
-    /// Posts a random request from one end to its peer, and tells the model.
+    /// Posts a random request from one end to its peer, and updates the model.
     pub(super) fn post(&mut self, at: usize) {
-        if self.sides[at].posted.len() >= MOST {
+        if self.sides[at].posted.len() >= MAX_POSTED {
             return;
         }
         let kinds = if self.sides[at].reliable { 12 } else { 7 };
@@ -94,18 +94,18 @@ impl Case {
         }
     }
 
-    /// Whether the end may post what takes a receive request of the peer now.
+    /// Returns `true` if the end may post a message that consumes a receive request of the peer.
     fn may_take_receive(&mut self, at: usize) -> bool {
         let me = &self.sides[at];
         if me.reliable && me.rnr_retry == 7 {
             return !self.pool_of(at ^ 1).starved;
         }
-        // Who does not try again for ever must be certain; who is not told need not.
-        let careless = !me.reliable && self.rng.chance(1, 4);
-        careless || self.pool_of(at ^ 1).has_room()
+        // With a limit of RNR retries the request must be certain; UC drops the message.
+        let unreliable = !me.reliable && self.rng.chance(1, 4);
+        unreliable || self.pool_of(at ^ 1).has_room()
     }
 
-    /// A request that is not drafted yet, of the end.
+    /// Returns the model of the next request of an end.
     pub(super) fn next(&mut self, at: usize, kind: WorkKind) -> Posted {
         let me = &mut self.sides[at];
         me.next += 1;
@@ -148,7 +148,7 @@ impl Case {
         Draft { fence, ..Draft::new(operation, source, posted) }
     }
 
-    /// A place of the peer's memory to go to, through a window or not.
+    /// Draws a location in the peer's memory, through a window or not.
     fn draft_target(
         &mut self,
         at: usize,
@@ -179,7 +179,7 @@ impl Case {
         let (mut fence, mut operation, mut extra) = (false, Operation::Send, None);
         match peer.remotely_invalidated().filter(|_| me.reliable && self.rng.chance(1, 4)) {
             Some(index) => {
-                // What is being read through the window must have come first.
+                // READs through the window must be done first.
                 fence = true;
                 let window = &mut self.sides[at ^ 1].windows[index];
                 window.life = Life::Changing;
@@ -187,7 +187,7 @@ impl Case {
                 extra = Some(Extra::Invalidated(window.key));
                 operation = Operation::SendWithInvalidate(window.key);
             }
-            // Those that may be lost must not look alike.
+            // Messages that may be lost must be distinguishable.
             None if self.rng.chance(1, 2) || !me.reliable && data.len() < 8 => {
                 extra = Some(Extra::Immediate(word));
                 operation = Operation::SendWithImmediate(word);
@@ -246,7 +246,7 @@ impl Case {
         };
         posted.answer = Some(found.to_vec());
         posted.effect = Some(peer.image.change(word, &after.to_ne_bytes()));
-        // What comes next may write there before the answer has been fetched.
+        // The next request may write there before the response is read.
         let slot = result_slot(posted.wr_id);
         let draft = Draft::new(operation, slot..slot + 8, posted);
         Draft { reads: Some(target), fence, ..draft }
@@ -262,7 +262,7 @@ impl Case {
         Some(Draft::new(operation, 0..0, posted))
     }
 
-    /// Whether a message from the end is certain to be taken in, or to come again until it is.
+    /// Returns `true` if a message from the end certainly arrives.
     fn is_sure(&self, at: usize) -> bool {
         let me = &self.sides[at];
         me.reliable || !me.may_be_lost() && self.pool_of(at ^ 1).has_room()
@@ -282,7 +282,7 @@ impl Case {
         side.coming.push_back(coming);
     }
 
-    /// Posts what was drafted.
+    /// Posts a drawn request.
     pub(super) fn submit(&mut self, at: usize, draft: Draft) {
         let Self { sides, network, rng, tally, .. } = self;
         let me = &mut sides[at];
@@ -292,8 +292,9 @@ impl Case {
             me.reads.clear();
         }
         me.reads.extend(reads);
-        // The last for which there is room is completed, or nobody would hear of those before it.
-        posted.signaled = posted.fails.is_some() || me.posted.len() + 1 >= MOST || rng.chance(3, 4);
+        // The last request that fits is signalled, or completions of earlier ones would not come.
+        posted.signaled =
+            posted.fails.is_some() || me.posted.len() + 1 >= MAX_POSTED || rng.chance(3, 4);
         let local = matches!(posted.kind, WorkKind::BindWindow | WorkKind::LocalInvalidate);
         let whole = me.sge(source.start, source.len());
         let sges = cut(Sge { lkey: lkey.unwrap_or(whole.lkey), ..whole }, rng);

@@ -1,4 +1,5 @@
-//! A round: a storm, at times a silent host, then healing, and what must be so when all is quiet.
+//! A round: random requests under faults, sometimes a host that is cut off, then the end of faults, and the checks of the idle
+//! state.
 
 use alloc::boxed::Box;
 use alloc::format;
@@ -12,18 +13,18 @@ use super::case::Case;
 use super::image::Image;
 use super::network::Fate;
 use super::pool::memory_of;
-use super::side::{Fortune, Posted, Side, result_slot};
+use super::side::{Condition, Posted, Side, result_slot};
 use super::{Checked, Tally, Violation, count, hold};
 use crate::{Attributes, Event, State};
 
-/// Longer than anything is tried again, once the network is good.
-const PATIENCE: u32 = 16_000;
+/// Steps after the end of faults: longer than all retries.
+const MAX_HEAL_STEPS: u32 = 16_000;
 
 impl Case {
     pub(super) fn play(mut self) -> Result<Tally, Violation> {
         for round in 0..4 {
             self.storm()?;
-            if self.mortal && round % 2 == 1 {
+            if self.partitions && round % 2 == 1 {
                 self.silence()?;
             }
             self.heal()?;
@@ -69,7 +70,7 @@ impl Case {
         }
     }
 
-    /// A host neither hears nor is heard for longer than anybody waits.
+    /// Cuts a host off for longer than all timeouts.
     fn silence(&mut self) -> Checked {
         let silent = self.rng.index(self.hosts.len());
         count(&mut self.tally.faults, "silent hosts");
@@ -81,7 +82,7 @@ impl Case {
             let (first, second) = sides.split_at_mut(at.max(at ^ 1));
             let (low, high) = (&mut first[at & !1], &mut second[0]);
             let (me, peer) = if at % 2 == 0 { (low, high) } else { (high, low) };
-            me.fortune = Fortune::Parted;
+            me.condition = Condition::Partitioned;
             if !me.reliable {
                 for posted in &me.posted {
                     posted.effect.iter().for_each(|effect| peer.image.doubt(effect));
@@ -92,7 +93,7 @@ impl Case {
                 }
             }
         }
-        self.part_datagrams(silent);
+        self.partition_datagrams(silent);
         let cut_off = super::network::address(silent).ip();
         self.network.rule = Box::new(move |on_link| {
             if on_link.from == silent || on_link.to == cut_off { Fate::Drop } else { Fate::Pass }
@@ -106,10 +107,10 @@ impl Case {
         Ok(())
     }
 
-    /// The network becomes good, and everything comes to its end.
+    /// Ends the faults, and runs until all requests are completed.
     fn heal(&mut self) -> Checked {
         self.network.rule = Box::new(|_| Fate::Pass);
-        for _ in 0..PATIENCE {
+        for _ in 0..MAX_HEAL_STEPS {
             (0..self.pools.len()).for_each(|_| self.post_receive());
             self.complete_all();
             self.network.run_for(Duration::from_micros(500));
@@ -119,14 +120,14 @@ impl Case {
             }
         }
         hold(self.is_done(), || format!("not everything was completed: {}", self.unfinished()))?;
-        // What would come twice comes by then.
+        // Waits for duplicates.
         self.network.run_for(Duration::from_millis(5));
         self.check_completions()?;
         self.outlast_lost_closes()
     }
 
-    /// Runs on until keepalives have replaced Close packets that were lost. A queue pair that fails sends Close once; if
-    /// that is lost, its peer keeps the packets that it holds until a keepalive is answered by a reset.
+    /// Runs until keepalives have replaced lost Close packets. A queue pair that fails sends Close once; if that is lost, its
+    /// peer holds packets until a keepalive is answered by a reset.
     ///
     /// # Errors
     /// A packet is held for a queue pair that did not fail.
@@ -136,20 +137,20 @@ impl Case {
             for packet in host.memory.held.keys() {
                 let qp = host.device.carried_by(packet.connection);
                 let at = qp.and_then(|qp| self.by_qp.get(&(number, qp)));
-                let ends = at.is_some_and(|&at| self.sides[at].fortune != Fortune::Good);
+                let ends = at.is_some_and(|&at| self.sides[at].condition != Condition::Healthy);
                 hold(ends, || format!("host {number} still holds {packet:?} of {qp:?}"))?;
                 any = true;
             }
         }
         if any {
             count(&mut self.tally.faults, "lost closes");
-            // The end that was asked for the connection waits an eighth longer.
+            // The end that accepted the connection waits an eighth longer.
             self.network.run_for(self.keepalive + self.keepalive / 8 + Duration::from_millis(5));
         }
         self.check_completions()
     }
 
-    /// Has something completed by every end that waits for a completion that would not come.
+    /// Posts a signalled request on every end that has only unsignalled ones.
     fn complete_all(&mut self) {
         for at in 0..self.sides.len() {
             let silent = |posted: &Posted| !posted.signaled;
@@ -158,7 +159,7 @@ impl Case {
             }
         }
         for host in 0..self.hosts.len() {
-            let posted = &self.mailboxes[host].posted;
+            let posted = &self.datagram_ends[host].posted;
             if !posted.is_empty() && posted.iter().all(|posted| !posted.1) {
                 self.post_datagram(host);
             }
@@ -174,13 +175,13 @@ impl Case {
         let open = self.sides.iter().filter(|side| !side.is_done());
         let open = open.map(|side| {
             let first = side.posted.front().map(|posted| (posted.wr_id, posted.kind));
-            (side.end.host, side.end.qp, side.fortune, side.posted.len(), first)
+            (side.end.host, side.end.qp, side.condition, side.posted.len(), first)
         });
         let open: Vec<_> = open.collect();
         format!("{open:?}; {}", self.unfinished_datagrams())
     }
 
-    /// Every byte of every memory is as it must be.
+    /// Compares every byte of every memory with the model.
     fn check_memory(&mut self) -> Checked {
         for at in 0..self.sides.len() {
             self.account(at)?;
@@ -217,14 +218,14 @@ impl Case {
         Ok(())
     }
 
-    /// What became of an end's requests that were flushed, as far as one can know.
+    /// Updates the model for an end's flushed requests, whose execution is unknown.
     fn account(&mut self, at: usize) -> Checked {
         let Self { sides, pools, .. } = self;
         let me = &mut sides[at];
         let about = format!("host {}, {:?}", me.end.host, me.end.qp);
-        let awaits = me.awaits.take().filter(|_| me.fortune != Fortune::Parted);
+        let awaits = me.awaits.take().filter(|_| me.condition != Condition::Partitioned);
         hold(awaits.is_none(), || format!("{about}: nothing failed with {awaits:?}"))?;
-        let fails = me.receive_fails.take().filter(|_| me.fortune != Fortune::Parted);
+        let fails = me.receive_fails.take().filter(|_| me.condition != Condition::Partitioned);
         hold(fails.is_none(), || format!("{about}: no receive request failed with {fails:?}"))?;
         let flushed = take(&mut me.flushed);
         for posted in &flushed {
@@ -250,11 +251,11 @@ impl Case {
         Ok(())
     }
 
-    /// Pairs that came to an end begin anew.
+    /// Resets or replaces the pairs that failed.
     fn restart(&mut self) {
-        self.settle_datagrams();
+        self.forget_datagrams();
         for at in (0..self.sides.len()).step_by(2) {
-            if self.sides[at].fortune == Fortune::Good {
+            if self.sides[at].condition == Condition::Healthy {
                 continue;
             }
             let anew = self.rng.chance(1, 2);
@@ -295,7 +296,7 @@ impl Case {
             ended.or_else(|_| device.deallocate_window(window.former)).expect("it is there");
         }
         side.end.qp = qp;
-        (side.fortune, side.failed, side.peer_ends) = (Fortune::Good, false, false);
+        (side.condition, side.failed, side.peer_ends) = (Condition::Healthy, false, false);
         side.reads.clear();
         if !shared {
             self.pools[pool].begin_anew(qp);

@@ -1,4 +1,4 @@
-//! One end of a connection, and what the model knows of it.
+//! One end of a connection, and its model.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -11,80 +11,80 @@ use super::network::{BASE, End};
 use super::windows::{Use, Window};
 use crate::{Extra, Remote, Sge, Status, WorkKind};
 
-/// Each end's memory: what its peer writes, what it sends from, and what its READs and atomics bring.
+/// The parts of each end's memory: written by its peer, source of its messages, results of its READs and atomics.
 pub(super) const TARGET: Range<usize> = 0..16 * 1024;
 pub(super) const SOURCE: Range<usize> = 16 * 1024..32 * 1024;
 const RESULT: usize = 32 * 1024;
-/// Send requests at a time.
-pub(super) const MOST: usize = 12;
-/// Bytes of a READ at most.
+/// Largest number of send requests at a time.
+pub(super) const MAX_POSTED: usize = 12;
+/// Largest READ in bytes.
 pub(super) const RESULT_SLOT: usize = 1024;
 
-/// Where the answer to a request goes.
+/// Returns the offset of a request's result.
 pub(super) fn result_slot(wr_id: u64) -> usize {
-    let slot = usize::try_from(wr_id % MOST as u64).expect("less than that");
+    let slot = usize::try_from(wr_id % MAX_POSTED as u64).expect("less than that");
     RESULT + slot * RESULT_SLOT
 }
 
-/// A send request that was posted, and what must come of it.
+/// A posted send request, and its expected result.
 #[derive(Debug)]
 pub(super) struct Posted {
     pub(super) wr_id: u64,
     pub(super) kind: WorkKind,
     pub(super) signaled: bool,
-    /// What its answer must be.
+    /// The expected data of its response.
     pub(super) answer: Option<Vec<u8>>,
-    /// What it makes of the peer's memory.
+    /// Its change of the peer's memory.
     pub(super) effect: Option<Effect>,
-    /// What it leaves in the receive request that it takes, if it takes one.
+    /// Its payload in the receive request that it consumes, if it consumes one.
     pub(super) message: Option<Vec<u8>>,
-    /// What it does to a window.
+    /// Its use of a window.
     pub(super) window: Option<Use>,
-    /// What it fails with.
+    /// The expected status if it must fail.
     pub(super) fails: Option<Status>,
 }
 
 impl Posted {
-    /// Whether it takes a receive request of the peer.
+    /// Returns `true` if it consumes a receive request of the peer.
     pub(super) const fn takes_receive(&self) -> bool {
         self.message.is_some()
     }
 }
 
-/// A message on its way to an end that takes a receive request there.
+/// A message in flight that consumes a receive request of an end.
 #[derive(Debug)]
 pub(super) struct Coming {
-    /// What arrives in the receive request; `None` for what is written elsewhere.
+    /// The payload in the receive request; `None` for an RDMA WRITE.
     pub(super) data: Option<Vec<u8>>,
     pub(super) length: usize,
     pub(super) extra: Option<Extra>,
     pub(super) effect: Option<Effect>,
-    /// Whether it must arrive.
+    /// `true` if it must arrive.
     pub(super) sure: bool,
 }
 
-/// What a pair of ends has been through.
+/// The condition of a pair of ends.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum Fortune {
-    /// All that is posted must succeed.
+pub(super) enum Condition {
+    /// All requests must succeed.
     #[default]
-    Good,
-    /// One of them asked for what may not be, or gave up.
-    Doomed,
-    /// It may be that they cannot reach each other.
-    Parted,
+    Healthy,
+    /// One of them posted a forbidden request, or gave up.
+    Failing,
+    /// They may be unable to reach each other.
+    Partitioned,
 }
 
-/// Keys of an end's memory that do not allow everything.
+/// Further keys of an end's memory.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Keys {
-    /// Everything, counted from zero.
+    /// All rights, zero-based.
     pub(super) zero_based: u32,
-    /// Everything, in any order.
+    /// All rights, with relaxed ordering.
     pub(super) relaxed: u32,
-    /// Of another protection domain.
+    /// A key of another protection domain.
     pub(super) foreign: u32,
-    /// Nothing any more.
+    /// A deregistered key.
     pub(super) gone: u32,
     /// Peers may read.
     pub(super) readable: u32,
@@ -100,23 +100,23 @@ pub(super) struct Side {
     pub(super) image: Image,
     pub(super) posted: VecDeque<Posted>,
     pub(super) next: u64,
-    /// Which pool its receive requests are in.
+    /// The pool of its receive requests.
     pub(super) pool: usize,
     pub(super) coming: VecDeque<Coming>,
-    /// What it reads of the peer's memory, and has not waited for.
+    /// Ranges of the peer's memory that READs in flight may read.
     pub(super) reads: Vec<Range<usize>>,
     pub(super) windows: Vec<Window>,
-    /// How often it tries a peer without receive request again; 7 is for ever.
+    /// Its RNR retries; 7 means without limit.
     pub(super) rnr_retry: u8,
-    pub(super) fortune: Fortune,
-    /// What its request for what may not be has to fail with.
+    pub(super) condition: Condition,
+    /// The expected status of its forbidden request.
     pub(super) awaits: Option<Status>,
-    /// How a receive request of its own has to fail.
+    /// The expected status of its failing receive request.
     pub(super) receive_fails: Option<Status>,
     pub(super) failed: bool,
-    /// Its peer may have ended without its doing.
+    /// `true` if its peer may fail independently.
     pub(super) peer_ends: bool,
-    /// Requests that nobody knows of whether they were carried out.
+    /// Requests whose execution is unknown.
     pub(super) flushed: Vec<Posted>,
 }
 
@@ -125,7 +125,7 @@ impl Side {
         self.end.sge(offset as u64, len32(length))
     }
 
-    /// A place of its memory by one of the keys that allow everything.
+    /// Returns a location in its memory, by one of the keys with all rights.
     pub(super) fn remote(&self, offset: usize, rng: &mut Rng) -> Remote {
         let offset = offset as u64;
         match rng.below(4) {
@@ -135,29 +135,29 @@ impl Side {
         }
     }
 
-    /// Whether nothing of its own, and nothing that must reach it, is under way.
+    /// Returns `true` if its requests, and the messages that must reach it, are done.
     pub(super) fn is_done(&self) -> bool {
         let arrived = self.coming.iter().all(|coming| !coming.sure);
-        self.posted.is_empty() && (arrived || self.fortune != Fortune::Good)
+        self.posted.is_empty() && (arrived || self.condition != Condition::Healthy)
     }
 
-    /// Whether what it sends may be lost without anybody being told.
+    /// Returns `true` if its messages may be lost silently.
     pub(super) fn may_be_lost(&self) -> bool {
-        !self.reliable && self.fortune == Fortune::Parted
+        !self.reliable && self.condition == Condition::Partitioned
     }
 
-    /// Whether it is reading there of the peer's memory: what changes it has to wait.
+    /// Returns `true` if a READ in flight may read this range of the peer's memory.
     pub(super) fn has_read(&self, range: &Range<usize>) -> bool {
         self.reads.iter().any(|read| read.start < range.end && range.start < read.end)
     }
 }
 
-/// A length as work requests have it.
+/// Converts a length.
 pub(super) fn len32(length: usize) -> u32 {
     u32::try_from(length).expect("a message of a few kilobytes")
 }
 
-/// Cuts a piece of memory into up to three.
+/// Splits a range of memory into three entries.
 pub(super) fn cut(whole: Sge, rng: &mut Rng) -> Vec<Sge> {
     let draw =
         |rng: &mut Rng, most: u32| u32::try_from(rng.below(u64::from(most) + 1)).expect("no more");

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Cases of every test run: some three hundred thousand work requests.
+/// Cases of a test run: about three hundred thousand work requests.
 const CASES: u64 = 300;
 
 #[test]
@@ -12,7 +12,7 @@ fn cases_hold_and_reach_everything_there_is() {
             Err(violation) => panic!("seed {seed}: {violation}"),
         }
     }
-    // A swarm that reaches nothing tests nothing.
+    // The cases must cover all kinds of events.
     let kinds = all.groups().map(|(name, counts)| (name, counts.len()));
     let expected =
         [("requests", 15), ("flags", 3), ("outcomes", 10), ("refusals", 30), ("faults", 6)];

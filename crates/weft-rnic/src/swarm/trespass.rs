@@ -1,4 +1,4 @@
-//! Requests for what may not be, and the status that each must fail with.
+//! Forbidden requests, and the status with which each must fail.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -8,14 +8,14 @@ use super::count;
 use super::network::{BASE, LENGTH};
 use super::pool::SLOT;
 use super::post::{Draft, somewhere};
-use super::side::{Coming, Fortune, MOST, SOURCE, TARGET, result_slot};
+use super::side::{Coming, Condition, MAX_POSTED, SOURCE, TARGET, result_slot};
 use super::windows::Life;
 use crate::{
     Access, AtomicKind, AtomicOperation, Attributes, Bind, Operation, Remote, State, Status,
     WindowKind, WorkKind,
 };
 
-/// Remote memory that may not be reached so, and why.
+/// A forbidden access to remote memory, and the reason.
 struct Forbidden {
     why: &'static str,
     remote: Remote,
@@ -27,14 +27,14 @@ const READS: Access = Access::REMOTE_READ;
 const ATOMICS: Access = Access::REMOTE_ATOMIC;
 
 impl Case {
-    /// Lets the end ask for something that it must not get, if it can now; the pair ends with it.
+    /// Posts a forbidden request, if one is possible now; the pair fails with it.
     pub(super) fn trespass(&mut self, at: usize) {
         let me = &self.sides[at];
-        if me.fortune != Fortune::Good || me.posted.len() + 2 >= MOST {
+        if me.condition != Condition::Healthy || me.posted.len() + 2 >= MAX_POSTED {
             return;
         }
         let drafted = match (me.reliable, self.rng.below(16)) {
-            (false, _) => return self.trespass_unheard(at),
+            (false, _) => return self.trespass_unreliable(at),
             (_, 0..7) => self.forbidden(at).map(|forbidden| self.reach(at, forbidden)),
             (_, 7) => Some(self.unaligned(at)),
             (_, 8) => self.too_long(at),
@@ -46,19 +46,19 @@ impl Case {
             _ => return self.end_peer(at),
         };
         let Some((why, draft)) = drafted else { return };
-        self.doom(at, why);
+        self.fail_pair(at, why);
         self.sides[at].awaits = draft.posted.fails;
         self.submit(at, draft);
     }
 
-    fn doom(&mut self, at: usize, why: &'static str) {
+    fn fail_pair(&mut self, at: usize, why: &'static str) {
         count(&mut self.tally.refusals, why);
-        self.sides[at].fortune = Fortune::Doomed;
-        self.sides[at ^ 1].fortune = Fortune::Doomed;
+        self.sides[at].condition = Condition::Failing;
+        self.sides[at ^ 1].condition = Condition::Failing;
         self.sides[at ^ 1].peer_ends = true;
     }
 
-    /// Draws some memory that the end may not reach; not all there is can be had at any time.
+    /// Draws a forbidden access; returns `None` if the drawn kind is not possible now.
     fn forbidden(&mut self, at: usize) -> Option<Forbidden> {
         let peer = &self.sides[at ^ 1];
         let right = [WRITES, READS, ATOMICS][self.rng.index(3)];
@@ -119,7 +119,7 @@ impl Case {
         Some(Forbidden { why, remote, right })
     }
 
-    /// A request that goes there.
+    /// Drafts the request of a forbidden access.
     fn reach(&mut self, at: usize, forbidden: Forbidden) -> (&'static str, Draft) {
         let Forbidden { why, remote, right } = forbidden;
         let length = 8 + self.rng.index(1000);
@@ -155,7 +155,7 @@ impl Case {
         ("atomic across words", Draft::new(operation, slot..slot + 8, posted))
     }
 
-    /// A SEND of this, which must fail so. The receive request that it takes must be there.
+    /// Drafts a SEND that must fail with a status. The receive request that it consumes must be available.
     fn failing_send(
         &mut self,
         at: usize,
@@ -211,7 +211,7 @@ impl Case {
         Some(("key that is not to be invalidated", draft))
     }
 
-    /// A request whose own memory is wrong: nothing of it leaves.
+    /// Drafts a request with invalid local memory, which is not sent.
     fn own_memory(&mut self, at: usize) -> (&'static str, Draft) {
         let (me, peer) = (&self.sides[at], &self.sides[at ^ 1]);
         let remote = peer.end.remote(0);
@@ -255,7 +255,7 @@ impl Case {
         (why, Draft::new(operation, 0..0, posted))
     }
 
-    /// A message to a peer that will have no receive request.
+    /// Drafts a message to a peer that will have no receive request.
     fn starve(&mut self, at: usize) -> Option<(&'static str, Draft)> {
         let patient = self.sides[at].rnr_retry == 7;
         let pool = &mut self.pools[self.sides[at ^ 1].pool];
@@ -268,16 +268,16 @@ impl Case {
         Some(("no receive request", self.failing_send(at, Operation::Send, source, fails)))
     }
 
-    /// The end's own program puts it in error: its peer is to hear of it.
+    /// Puts the end in error, of which its peer must be notified.
     fn end_peer(&mut self, at: usize) {
-        self.doom(at, "peer in error");
+        self.fail_pair(at, "peer in error");
         let end = self.sides[at].end;
         let error = Attributes { state: Some(State::Error), ..Attributes::default() };
         self.network.modify(&end, &error);
     }
 
-    /// What a service that does not tell drops.
-    fn trespass_unheard(&mut self, at: usize) {
+    /// Posts a forbidden WRITE on UC, which drops it.
+    fn trespass_unreliable(&mut self, at: usize) {
         let length = 1 + self.rng.index(1000);
         let peer = &self.sides[at ^ 1];
         let offset = self.rng.below(TARGET.end as u64 - 1000);

@@ -1,4 +1,4 @@
-//! Memory windows: bound by their owner, used by its peer, taken away by either.
+//! Memory windows: bound by their owner, used by its peer, invalidated by either.
 
 use core::ops::Range;
 
@@ -8,12 +8,12 @@ use super::network::BASE;
 use super::side::{Side, TARGET};
 use crate::{Access, Bind, Device, Operation, Remote, WindowKind};
 
-/// Where in its life a window is.
+/// The state of a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Life {
-    /// It shows nothing.
+    /// It is not bound.
     Idle,
-    /// It is being bound, or taken away.
+    /// It is being bound or invalidated.
     Changing,
     Bound,
 }
@@ -22,17 +22,17 @@ pub(super) enum Life {
 pub(super) struct Window {
     pub(super) kind: WindowKind,
     pub(super) key: u32,
-    /// The key before: it stays where a bind is not carried out.
+    /// The previous key, which stays if a bind is not executed.
     pub(super) former: u32,
     pub(super) life: Life,
-    /// What it shows.
+    /// The range of memory to which it is bound.
     pub(super) range: Range<usize>,
     pub(super) access: Access,
-    /// Requests of the peer that go through it.
+    /// Number of requests of the peer through it.
     pub(super) users: usize,
 }
 
-/// What a request has to do with a window, by its index: of the peer, or of the own.
+/// The use of a window by a request, with the index of the peer's or the own window.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Use {
     Through(usize),
@@ -47,12 +47,12 @@ impl Window {
         Self { kind, key, former: key, life, range, access, users: 0 }
     }
 
-    /// Whether peers can go through it with this right.
+    /// Returns `true` if peers have this right through it.
     pub(super) fn allows(&self, access: Access) -> bool {
         self.life == Life::Bound && self.access.contains(access)
     }
 
-    /// A place in it, as peers name it.
+    /// Returns a location in it for peers.
     pub(super) fn remote(&self, offset: usize) -> Remote {
         let zero_based = self.access.contains(Access::ZERO_BASED);
         let start = if zero_based { self.range.start as u64 } else { 0 };
@@ -60,9 +60,9 @@ impl Window {
         Remote { address: base + offset as u64 - start, rkey: self.key }
     }
 
-    /// A request that binds it to another range.
+    /// Drafts a request that binds it to another range.
     fn bind(&mut self, region: u32, rng: &mut Rng) -> Operation {
-        // Whole words, so that atomics fit as they are counted from either end.
+        // Aligned to words, so that atomics fit with either kind of address.
         let start = rng.index(TARGET.end / 16) * 8;
         let length = 1024 + rng.index((TARGET.end - start - 1024) / 8) * 8;
         let writes = Access::REMOTE_WRITE | Access::REMOTE_ATOMIC;
@@ -87,7 +87,7 @@ impl Window {
 }
 
 impl Side {
-    /// What it does with its windows next, if anything can be done now.
+    /// Drafts the next change of one of its windows, if one is possible now.
     pub(super) fn change_window(&mut self, rng: &mut Rng) -> Option<(Operation, Use)> {
         let index = rng.index(self.windows.len());
         let region = self.end.key;
@@ -105,13 +105,13 @@ impl Side {
         }
     }
 
-    /// One of its windows that allows this.
+    /// Draws one of its windows, if peers have this right through it.
     pub(super) fn open_window(&self, access: Access, rng: &mut Rng) -> Option<usize> {
         let index = rng.index(self.windows.len());
         self.windows[index].allows(access).then_some(index)
     }
 
-    /// One that its peer may invalidate.
+    /// Returns a window that its peer may invalidate.
     pub(super) fn remotely_invalidated(&self) -> Option<usize> {
         self.windows
             .iter()

@@ -1,4 +1,4 @@
-//! Datagrams arrive whole or not at all, from anybody who knows the key.
+//! Datagrams arrive completely or not at all, from any sender with the Q_Key.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -10,7 +10,7 @@ use crate::*;
 
 pub(super) const KEY: u32 = 0x1111;
 
-/// A datagram queue pair that is ready to send.
+/// Creates a datagram queue pair that is ready to send.
 pub(super) fn end(network: &mut Network, host: usize) -> End {
     let end = network.end(host, Service::UnreliableDatagram);
     let init = Attributes {
@@ -86,7 +86,7 @@ pub(super) fn what_is_not_meant_or_has_no_room_is_dropped_in_silence() {
     network.run_for(Duration::from_millis(1));
     assert_eq!(network.poll(&b), None);
     assert!(network.hosts[1].memory.writes.is_empty());
-    // The key with the highest bit stands for the sender's own.
+    // A Q_Key with the highest bit set stands for the sender's own.
     post(&mut network, &a, 3, a.sge(0, 1000), Datagram { qkey: 1 << 31, ..good });
     assert_eq!(network.outcomes(&b, 1), [(1, Status::Success)]);
 }

@@ -1,5 +1,5 @@
-//! How things end: queue pairs that are destroyed while their peers still speak to them, peers that never
-//! answer, regions that become others.
+//! The end of objects: queue pairs that are destroyed while their peers send to them, peers that never respond, regions that are
+//! reregistered.
 
 use alloc::boxed::Box;
 
@@ -16,7 +16,7 @@ fn a_peer_that_destroys_its_queue_pair_is_reported_no_sooner_than_its_silence() 
     let wr_id = 1;
     let remote = Remote { address: BASE, rkey: b.key };
     let sges = [a.sge(0, 8)];
-    // The peer's acknowledgement is lost with it.
+    // The peer's acknowledgement is lost.
     network.rule = Box::new(|link| if link.from == 1 { Fate::Drop } else { Fate::Pass });
     network.post(&a, &SendRequest::new(wr_id, Operation::Write(remote), Data::Gather(&sges)));
     network.run_for(Duration::from_micros(50));
@@ -28,7 +28,7 @@ fn a_peer_that_destroys_its_queue_pair_is_reported_no_sooner_than_its_silence() 
     assert_eq!(network.outcomes(&a, 1), [(wr_id, Status::RetryExceeded)]);
 }
 
-/// Who ends a connection asks this first, so that nothing is flushed that was done.
+/// A program that ends a connection checks this first, so that requests that are done are not flushed.
 #[test]
 fn work_is_unseen_until_its_completion_is_polled() {
     let (mut network, a, b) = Network::pair(RC);
@@ -37,9 +37,9 @@ fn work_is_unseen_until_its_completion_is_polled() {
     let unseen = |network: &Network| network.hosts[0].device.has_unseen(a.qp);
     assert!(!unseen(&network));
     network.post(&a, &SendRequest::new(1, Operation::Write(remote), Data::Gather(&sges)));
-    assert!(unseen(&network), "it is under way");
+    assert!(unseen(&network), "it is in flight");
     network.run_for(Duration::from_millis(1));
-    assert!(unseen(&network), "it is done, and nobody knows");
+    assert!(unseen(&network), "it is done, and its completion is not polled");
     assert_eq!(network.outcomes(&a, 1), [(1, Status::Success)]);
     assert!(!unseen(&network));
     network.post(&a, &SendRequest::new(2, Operation::Write(remote), Data::Gather(&sges)));
@@ -68,7 +68,7 @@ pub(super) fn what_was_carried_out_is_a_success_though_its_queue_pair_is_gone() 
     network.run_for(Duration::from_micros(50));
     network.rule = Box::new(|_| Fate::Pass);
     assert_eq!(network.outcomes(&a, 1), [(2, Status::Success)]);
-    // The next request finds nobody.
+    // The next request finds no queue pair.
     network.post(&a, &request(3));
     assert_eq!(network.outcomes(&a, 1), [(3, Status::RetryExceeded)]);
 }
@@ -81,7 +81,7 @@ fn a_host_that_shuts_down_says_when_nobody_has_a_connection_to_it_any_more() {
     network.post(&a, &SendRequest::new(1, Operation::Write(remote), Data::Gather(&sges)));
     assert_eq!(network.outcomes(&a, 1), [(1, Status::Success)]);
     let now = network.now;
-    assert!(!network.hosts[1].device.shut_down(now), "a peer may ask again");
+    assert!(!network.hosts[1].device.shut_down(now), "a peer may retransmit");
     assert_eq!(network.hosts[1].device.query_qp(b.qp).ok(), None);
     assert!(network.hosts[0].device.shut_down(now));
     network.run_for(Duration::from_millis(1));

@@ -1,4 +1,4 @@
-//! Hosts that send the ends of messages and never their beginnings: what they make this one hold.
+//! Limits of held payload with hosts that send the ends of messages and never their beginnings.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -12,7 +12,7 @@ use crate::*;
 /// Datagrams of four packets each. One sender's window is far smaller than its queue.
 const DATAGRAMS: u64 = 60;
 
-/// Loses the first packet of every message from host 0, for ever or only the `first` that come.
+/// Loses the first packet of messages from host 0, of at most `first` messages.
 fn lose_beginnings(network: &mut Network, first: usize) {
     let mut left = first;
     network.rule = Box::new(move |on_link| {
@@ -25,7 +25,7 @@ fn lose_beginnings(network: &mut Network, first: usize) {
     });
 }
 
-/// Bytes of payload that a host holds.
+/// Returns the bytes of payload that a host holds.
 fn held(network: &Network, host: usize) -> usize {
     network.hosts[host].memory.held.values().map(Vec::len).sum()
 }
@@ -36,7 +36,7 @@ fn send_all(network: &mut Network, from: &End, datagram: Datagram) {
     }
 }
 
-/// Has `a` send datagrams that never begin to arrive; the most that host 1 held of them.
+/// Has `a` send datagrams whose first packets are lost; returns the largest number of bytes that host 1 held.
 fn most_held(network: &mut Network, a: &End, datagram: Datagram) -> usize {
     lose_beginnings(network, usize::MAX);
     send_all(network, a, datagram);
@@ -88,7 +88,7 @@ fn a_host_without_datagram_queue_pairs_gives_nobody_a_connection_for_them() {
     assert_eq!(network.outcomes(&a, 1), [(7, Status::Success)]);
     network.run_for(Duration::from_millis(1));
     assert!(!network.hosts[1].device.has_inbound_datagrams());
-    // Once there is one, the same host reaches it.
+    // With a queue pair for datagrams, the same host reaches it.
     let b = end(&mut network, 1);
     network.post_receive(&b, 8, &[b.sge(0, 1040)]);
     post(&mut network, &a, 9, a.sge(0, 1000), to(&b));
@@ -121,10 +121,10 @@ fn a_peer_has_no_more_held_than_its_part_and_its_connection_goes_on() {
         assert!(held(&network, 2) as u64 <= device(&network).0);
     }
     assert!(device(&network).1 > 0, "the limit was met");
-    // Another host has its own part.
+    // Another host has a limit of its own.
     post(&mut network, &honest, 1, honest.sge(0, 1000), to(&b));
     assert_eq!(network.completions(&b, 1)[0].source.map(|source| source.qp), Some(honest.qp));
-    // Nothing is left of what was dropped, and new datagrams of the first arrive.
+    // Dropped datagrams leave nothing behind, and new datagrams of the first host arrive.
     network.rule = Box::new(|_| Fate::Pass);
     assert_eq!(network.outcomes(&a, DATAGRAMS.try_into().unwrap()).len(), 60);
     network.run_for(Duration::from_millis(1));
@@ -149,8 +149,8 @@ fn what_a_connection_had_held_is_given_back_with_it() {
     assert_eq!((network.hosts[1].device.held_bytes(), held(&network, 1)), (0, 0));
 }
 
-/// Queue pairs of a service on hosts of which the second holds two packets, and none of the beginnings of the first 12
-/// messages has arrived.
+/// Creates queue pairs on two hosts, of which the second may hold two packets; the first packets of the first 12 messages are
+/// lost.
 fn starved(service: Service, operation: impl Fn(u64, &End) -> Operation) -> (Network, End, End) {
     let mut network = Network::new(2);
     network.limit(1, Limits { held_bytes_per_peer: 1_000, ..Limits::default() });

@@ -1,4 +1,4 @@
-//! Peers that break the protocol end their own connection and reach nothing.
+//! Peers that violate the protocol end their own connection and access no memory.
 
 use alloc::boxed::Box;
 use alloc::rc::Rc;
@@ -16,7 +16,7 @@ const RC: Service = Service::ReliableConnected;
 
 type Captured = (Packet, RdmaHeader);
 
-/// Has `a` post a request whose packets are all caught before they reach `b`.
+/// Has `a` post a request whose packets are all captured before they reach `b`.
 fn capture(network: &mut Network, a: &End, operation: Operation, length: u32) -> Vec<Captured> {
     let (Operation::Write(remote) | Operation::Atomic { remote, .. }) = operation else {
         unreachable!("no other is captured")
@@ -48,7 +48,7 @@ fn inject(network: &mut Network, packet: &Packet, header: Option<&RdmaHeader>, p
     network.inject(1, &arrival, packet, header, payload);
 }
 
-/// Holds that the forged packets change nothing at `b`, and that `a` is told.
+/// Asserts that the forged packets change nothing at `b`, and that the request of `a` fails.
 fn assert_harmless(network: &mut Network, a: &End, b: &End, forged: &[Captured]) {
     let before = network.hosts[b.host].memory.bytes.clone();
     for (packet, header) in forged {
@@ -145,9 +145,9 @@ fn queue_pairs_that_disagree_about_their_first_number_never_report_a_success() {
     assert_eq!(network.outcomes(&a, 1), [(1, Status::RetryExceeded)]);
 }
 
-/// Changes a byte or two of the headers of some packets that carry RDMA.
-fn garble(seed: u64) -> super::network::Garble {
-    let mut rng = Seed(seed).child("garble", 0).rng();
+/// Corrupts a byte or two in the headers of some packets that carry RDMA.
+fn corrupt(seed: u64) -> super::network::Corruption {
+    let mut rng = Seed(seed).child("corrupt", 0).rng();
     Box::new(move |from, bytes| {
         let rdma = Packet::parse(bytes).is_ok_and(|(packet, _)| packet.announces_rdma());
         if from == 0 && rdma && rng.chance(1, 20) {
@@ -166,7 +166,7 @@ fn whatever_a_peer_sends_only_what_it_may_write_is_written() {
         let mut network = Network::new(2);
         let (a, b) = (network.end(0, RC), network.end(1, RC));
         network.fill(&b, seed);
-        // The peer may reach the first quarter, receive requests are in the second.
+        // The peer may access the first quarter; receive requests are in the second.
         let device = &mut network.hosts[1].device;
         device.deregister(b.key).unwrap();
         let quarter = LENGTH / 4;
@@ -184,7 +184,7 @@ fn whatever_a_peer_sends_only_what_it_may_write_is_written() {
         let reach = usize::try_from(2 * quarter).unwrap();
         let private = network.memory(&b)[reach..].to_vec();
         network.join(&a, &b, |_| ());
-        network.garble = garble(seed);
+        network.corrupt = corrupt(seed);
         let mut rng = Seed(seed).rng();
         for wr_id in 0..30 {
             let slot = Sge { lkey: own, ..b.sge(quarter + 500 * wr_id, 500) };

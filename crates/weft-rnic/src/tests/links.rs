@@ -1,4 +1,4 @@
-//! Devices of one host, joined by links instead of the network: what holds there holds here.
+//! Devices of one host that are connected by links instead of the network, with the same behaviour.
 
 use alloc::boxed::Box;
 
@@ -11,7 +11,7 @@ use crate::*;
 
 const RC: Service = Service::ReliableConnected;
 
-/// Runs what other modules hold of networks on links. They count on no packet being lost.
+/// Runs tests of other modules over links. They do not depend on packet loss.
 fn over_links(tests: &[fn()]) {
     OVER_LINKS.set(true);
     tests.iter().for_each(|test| test());
@@ -80,7 +80,7 @@ fn nothing_takes_the_network_where_there_is_a_link() {
     assert_eq!(network.outcomes(&a, 1), [(1, Status::Success)]);
 }
 
-/// Posts a request, and loses its packet where that left in the call.
+/// Posts a request; returns `true` if its packet was sent in the call, and loses the packet.
 fn leaves_at_once(network: &mut Network, end: &End, request: &SendRequest<'_>) -> bool {
     let (now, mut left) = (network.now, false);
     let device = &mut network.hosts[end.host].device;
@@ -115,7 +115,7 @@ fn what_is_one_packet_leaves_in_the_call_that_posts_it_and_nothing_overtakes() {
     assert!(leaves_at_once(&mut network, &a, &send(&short)));
 }
 
-/// How often requests were carried out by what the peer of this end lent.
+/// Returns how many requests were executed by leases of this end's memory.
 fn reached(network: &mut Network, end: &End) -> u64 {
     network.hosts[end.host].leases.used
 }
@@ -138,7 +138,7 @@ fn who_was_allowed_to_once_reaches_the_memory_by_itself() {
         let sent = network.memory(&a).to_vec();
         let expected = [&sent[..100], &sent[1000..2900]].concat();
         assert!(network.memory(&b)[2500..4500] == expected[..]);
-        // What goes over the link afterwards is numbered as the peer counts.
+        // A later message over the link has the PSN that the peer expects.
         network.post_receive(&b, 7, &[b.sge(0, 100)]);
         let sges = [a.sge(0, 10)];
         network.post(&a, &SendRequest::new(8, Operation::Send, Data::Gather(&sges)));
@@ -159,7 +159,7 @@ fn who_was_allowed_to_once_reaches_the_memory_by_itself() {
     assert!(network.memory(&a)[2000..2300] == expected[..]);
 }
 
-/// A link carries many short requests in less time than as many system calls take.
+/// A link carries many short requests faster than as many system calls.
 #[test]
 fn short_requests_in_a_long_row_go_over_the_link() {
     let (mut network, a, b) = pair();
@@ -271,7 +271,7 @@ fn a_queue_pair_whose_peer_died_asks_nobody_who_has_its_address_now() {
         assert_eq!(network.outcomes(&a, 1), [(1, Status::Success)]);
         let now = network.now;
         network.hosts[a.host].device.link_down(now, link_to(b.host));
-        network.rule = Box::new(|_| panic!("it asks"));
+        network.rule = Box::new(|_| panic!("it sends a packet"));
         network.post(&a, &write(2, b.remote(0), &[a.sge(0, 1000)]));
         let lost = if service == RC { Status::RetryExceeded } else { Status::Success };
         assert_eq!(network.outcomes(&a, 1), [(2, lost)]);
@@ -294,7 +294,7 @@ fn a_silent_neighbour_is_given_up_in_bounded_time() {
     let (mut network, a, b) = pair();
     network.post(&a, &write(1, b.remote(0), &[a.sge(0, 10)]));
     assert_eq!(network.outcomes(&a, 1), [(1, Status::Success)]);
-    // It has not ended, and says nothing: its end of the link leads nowhere.
+    // The peer has not exited, but does not respond: its end of the link is not connected.
     network.rule = Box::new(|_| Fate::Drop);
     let device = &mut network.hosts[b.host].device;
     device.link_down(network.now, link_to(a.host));

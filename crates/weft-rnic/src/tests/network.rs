@@ -1,4 +1,4 @@
-//! What tests ask of the [swarm's network](crate::swarm): ends by themselves, and what came of requests.
+//! Functions of the [swarm's network](crate::swarm) for tests: creation of ends, and completions.
 
 use weft_units::{Duration, Seed};
 use weft_wire::{MessageHeader, Packet};
@@ -8,7 +8,7 @@ use crate::*;
 pub(super) use crate::swarm::network::*;
 
 impl OnLink<'_> {
-    /// The message a packet is part of.
+    /// Returns the message header of a packet.
     pub(super) fn message(&self) -> Option<&MessageHeader> {
         match self.packet {
             Packet::Data(_, message) => message.as_ref(),
@@ -22,12 +22,12 @@ impl Network {
         Self::with(hosts, &config())
     }
 
-    /// Gives a host a device with these limits, before anything is made on it.
+    /// Replaces the device of a host by one with these limits.
     pub(super) fn limit(&mut self, host: usize, limits: Limits) {
         self.hosts[host].device = device(host as u64, config(), limits);
     }
 
-    /// A queue pair with memory of its own; in state RESET.
+    /// Creates a queue pair in state RESET, with memory of its own.
     pub(super) fn end_of(
         &mut self,
         host: usize,
@@ -47,7 +47,7 @@ impl Network {
         End { host, context, domain, cq, qp, owner, key }
     }
 
-    /// Joins two ends; both become ready to send. Queue pairs of one service.
+    /// Connects two ends of the same service; both become ready to send.
     pub(super) fn join(&mut self, a: &End, b: &End, tweak: impl Fn(&mut Attributes)) {
         self.ready_to_receive(a, b, &tweak);
         self.ready_to_receive(b, a, &tweak);
@@ -55,18 +55,18 @@ impl Network {
         self.ready_to_send(b, &tweak);
     }
 
-    /// The end's memory.
+    /// Returns the end's memory.
     pub(super) fn memory(&mut self, end: &End) -> &mut [u8] {
         self.hosts[end.host].memory.bytes.get_mut(&end.owner).unwrap()
     }
 
-    /// Fills the end's memory with bytes that differ from place to place.
+    /// Fills the end's memory with random bytes.
     pub(super) fn fill(&mut self, end: &End, seed: u64) {
         let mut rng = Seed(seed).rng();
         self.memory(end).fill_with(|| rng.next_u64().to_le_bytes()[7]);
     }
 
-    /// A queue pair on a host, with memory of its own; in state RESET.
+    /// Creates a queue pair on a host in state RESET, in a context of its own with memory of its own.
     pub(super) fn end(&mut self, host: usize, service: Service) -> End {
         let owner = Owner::Host(u32::try_from(self.hosts[host].memory.bytes.len()).unwrap());
         let device = &mut self.hosts[host].device;
@@ -75,14 +75,14 @@ impl Network {
         self.end_of(host, context, domain, owner, service)
     }
 
-    /// Likewise of a virtual device, with memory of its guest.
+    /// Creates a queue pair of a virtual device in state RESET, with memory of its guest.
     pub(super) fn tenant(&mut self, host: usize, guest: u32, service: Service) -> (Doorbell, End) {
         let VirtualDevice { context, domain, doorbell } =
             self.hosts[host].device.create_virtual(guest, &[]).unwrap();
         (doorbell, self.end_of(host, context, domain, Owner::Guest(guest), service))
     }
 
-    /// Two joined ends on two hosts.
+    /// Creates two connected ends on two hosts.
     pub(super) fn pair(service: Service) -> (Self, End, End) {
         let mut network = Self::new(2);
         let (a, b) = (network.end(0, service), network.end(1, service));
@@ -99,7 +99,7 @@ impl Network {
         self.hosts[end.host].device.poll_cq(end.cq).unwrap()
     }
 
-    /// Runs until the end has `count` completions, and gives them.
+    /// Runs until the end has `count` completions, and returns them.
     pub(super) fn completions(&mut self, end: &End, count: usize) -> Vec<Completion> {
         let mut got = Vec::new();
         self.run_until(|network| {
@@ -113,13 +113,13 @@ impl Network {
         got
     }
 
-    /// Runs until the end has `count` completions, and gives their numbers and status.
+    /// Runs until the end has `count` completions, and returns their numbers and status.
     pub(super) fn outcomes(&mut self, end: &End, count: usize) -> Vec<(u64, Status)> {
         let completions = self.completions(end, count);
         completions.iter().map(|completion| (completion.wr_id, completion.status)).collect()
     }
 
-    /// Runs until `done` says so; fails after a second.
+    /// Runs until `done` returns `true`; fails after a second.
     pub(super) fn run_until(&mut self, mut done: impl FnMut(&mut Self) -> bool) {
         let until = self.now + Duration::from_secs(1);
         loop {

@@ -1,4 +1,4 @@
-//! Every operation does what it says, on a good network.
+//! Every operation on a network without faults.
 
 use alloc::boxed::Box;
 use alloc::vec;

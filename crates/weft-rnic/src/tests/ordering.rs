@@ -1,4 +1,4 @@
-//! What becomes visible when: the promises that programs lean on while packets overtake each other.
+//! The order in which bytes and completions become visible while packets are reordered.
 
 use alloc::boxed::Box;
 use alloc::rc::Rc;
@@ -16,7 +16,7 @@ fn gather(wr_id: u64, operation: Operation, sges: &[Sge]) -> SendRequest<'_> {
     SendRequest::new(wr_id, operation, Data::Gather(sges))
 }
 
-/// Packets overtake each other, get lost and come twice.
+/// Reorders, loses and duplicates packets.
 fn disorder(network: &mut Network, seed: u64) {
     let mut rng = Seed(seed).child("disorder", 0).rng();
     network.rule = Box::new(move |_| match rng.below(100) {
@@ -27,7 +27,7 @@ fn disorder(network: &mut Network, seed: u64) {
     });
 }
 
-/// Where in the order of writes the byte at an address was written last.
+/// Returns the position, in the order of writes, of the last write to a byte.
 fn written(network: &Network, offset: u64) -> usize {
     let holds =
         |place: &Place| (place.address..place.address + u64::from(place.len)).contains(&offset);

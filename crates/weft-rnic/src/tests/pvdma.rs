@@ -8,7 +8,7 @@ use crate::*;
 
 const MIB: u64 = 1 << 20;
 
-/// Which blocks are pinned; refuses beyond a limit.
+/// A host that records pinned blocks, with a limit.
 #[derive(Default)]
 struct Host {
     pinned: BTreeSet<Block>,
@@ -53,7 +53,7 @@ fn a_block_stays_until_its_last_user_has_done() {
     let (mut pvdma, mut host) = (Pvdma::new(), Host::default());
     pvdma.dma(REGION, 0, 2 * MIB, &mut host).unwrap();
     pvdma.dma(OTHER, MIB, 2 * MIB, &mut host).unwrap();
-    // Who asks twice releases once.
+    // A user that maps a block twice releases it once.
     pvdma.dma(OTHER, MIB, 1, &mut host).unwrap();
     assert_eq!([pvdma.users(Block(0)), pvdma.users(Block(1))], [2, 1]);
     pvdma.release(OTHER, &mut host);
@@ -102,7 +102,8 @@ const DOORBELL: Doorbell = Doorbell(0);
 const RDMA: DmaUser = DmaUser(10);
 const GPU: DmaUser = DmaUser(11);
 
-/// The five steps of figure 5. Gives what the GPU reaches where its second command queue is.
+/// Performs the five steps of figure 5. Returns the target of the page of the second command queue, for the GPU and for the
+/// processors.
 fn figure_5(space: DoorbellSpace) -> (Option<Meaning>, Meaning) {
     let mut guest = GuestSpace::new(64 * MIB, space);
     let mut pvdma = Pvdma::new();
@@ -116,7 +117,7 @@ fn figure_5(space: DoorbellSpace) -> (Option<Meaning>, Meaning) {
     // 4: the RDMA program ends, the GPU's does not.
     guest.unmap_doorbell(DOORBELL);
     pvdma.release(RDMA, &mut guest);
-    // 5: another command queue is where the doorbell was, or could have been.
+    // 5: another command queue is at the former, or possible, page of the doorbell.
     pvdma.dma(GPU, page, PAGE_BYTES, &mut guest).unwrap();
     (guest.to_devices(page), guest.to_processors(page).unwrap())
 }
@@ -136,8 +137,7 @@ fn a_doorbell_in_a_region_of_its_own_is_not() {
     assert_eq!((gpu, processor), (Some(memory), memory));
 }
 
-/// The other way about: the block is pinned when a doorbell comes into it. Gives its address and what a
-/// GPU that rings it reaches.
+/// Maps a doorbell into a block that is already pinned. Returns its address, and the target of a GPU that rings it.
 fn rung_by_a_gpu(guest: &mut GuestSpace) -> (u64, Option<Meaning>) {
     let mut pvdma = Pvdma::new();
     pvdma.dma(GPU, 2 * MIB + PAGE_BYTES, PAGE_BYTES, guest).unwrap();

@@ -1,4 +1,4 @@
-//! Messages that meet too few receive requests, while packets overtake each other.
+//! Messages with too few receive requests, while packets are reordered.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -20,14 +20,14 @@ fn disorder(network: &mut Network, seed: u64) {
     });
 }
 
-/// Posts a SEND whose immediate says which piece of the sender's memory it carries.
+/// Posts a SEND whose immediate data is the number of the part of memory that it carries.
 fn send(network: &mut Network, end: &End, number: u32, len: u32) {
     let sges = [end.sge(u64::from(number) * 100, len)];
     let operation = Operation::SendWithImmediate(number);
     network.post(end, &SendRequest::new(number.into(), operation, Data::Gather(&sges)));
 }
 
-/// Holds that a receive request got the piece that its completion names; which that was.
+/// Asserts that a receive request got the part that its completion names; returns its number.
 fn check(network: &mut Network, from: &End, to: &End, slot: u64, completion: &Completion) -> u32 {
     assert_eq!(completion.status, Status::Success);
     let Some(Extra::Immediate(number)) = completion.extra else { panic!("{completion:?}") };
@@ -133,7 +133,7 @@ fn a_peer_that_goes_in_the_middle_of_a_send_leaves_the_shared_request_to_others(
     network.hosts[0].device.destroy_qp(now, client.qp).unwrap();
     network.rule = Box::new(|_| Fate::Pass);
     network.run_for(Duration::from_millis(100));
-    assert!(network.poll(&server).is_none(), "hardware would not hear of it");
+    assert!(network.poll(&server).is_none(), "hardware would not detect it");
     let other = network.end(0, RC);
     network.join(&other, &other_served, |_| ());
     send(&mut network, &other, 3, 10);

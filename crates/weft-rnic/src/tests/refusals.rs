@@ -1,4 +1,4 @@
-//! What may not be is refused with the status that says why, and nothing is written.
+//! Forbidden requests are refused with the matching status, and nothing is written.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -15,14 +15,14 @@ fn gather(wr_id: u64, operation: Operation, sges: &[Sge]) -> SendRequest<'_> {
     SendRequest::new(wr_id, operation, Data::Gather(sges))
 }
 
-/// A region of the same memory with other rights, or in another domain.
+/// Registers the same memory with other rights, or in another domain.
 fn register(network: &mut Network, end: &End, domain: ProtectionDomain, access: Access) -> u32 {
     let region = RegionRequest { owner: end.owner, address: 0, length: LENGTH, iova: BASE, access };
     network.hosts[end.host].device.register(domain, &region).unwrap()
 }
 
-/// Posts the operation between two good WRITEs; holds that the first succeeds, the operation fails with
-/// `status`, the rest is flushed, and nothing but the first WRITE changes the peer's memory.
+/// Posts the operation between two allowed WRITEs; asserts that the first succeeds, the operation fails with `status`, the
+/// rest is flushed, and only the first WRITE changes the peer's memory.
 fn assert_refused(
     network: &mut Network,
     a: &End,
@@ -50,7 +50,7 @@ fn assert_refused(
     );
     assert_eq!(network.hosts[a.host].device.query_qp(a.qp).unwrap().0, State::Error);
     let unharmed = |got: &[u8]| {
-        // The WRITE behind may have been placed before the refusal was known: it was allowed.
+        // The WRITE behind is allowed, and may have been placed before the refusal.
         (0..got.len())
             .filter(|&at| got[at] != expected[at])
             .all(|at| (51_000..51_600).contains(&at))
@@ -58,7 +58,7 @@ fn assert_refused(
     assert!(unharmed(network.memory(b)), "{operation:?} wrote");
 }
 
-/// Runs until a message of 60,000 bytes has half arrived.
+/// Runs until half of a message of 60,000 bytes has arrived.
 fn run_half(network: &mut Network, host: usize) {
     let mut rng = Seed(9).rng();
     network.rule = Box::new(move |_| Fate::Delay(Duration::from_nanos(rng.below(100_000))));
@@ -376,7 +376,7 @@ fn memory_taken_away_under_a_request_is_not_touched_again() {
 
     let (mut network, a, b) = Network::pair(RC);
     network.post(&a, &gather(1, Operation::Read(b.remote(0)), &[a.sge(0, 60_000)]));
-    // Half of the answer is lost, and its memory is gone when it would be sent again.
+    // Half of the response is lost, and its memory is deregistered before the retransmission.
     network.rule = Box::new(|on_link| {
         let late = on_link.message().is_some_and(|message| message.offset > 30_000);
         if on_link.from == 1 && late { Fate::Drop } else { Fate::Pass }

@@ -1,4 +1,4 @@
-//! Virtual devices: many, made and ended at any time, and none reaches what is another's.
+//! Virtual devices: created and destroyed at any time, and isolated from each other.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -73,7 +73,7 @@ fn one_too_many_is_refused_and_leaves_nothing_behind() {
     assert!(device.open().is_err());
 }
 
-/// What a peer tries that was told one number, and looks for others' queue pairs beside it.
+/// A peer that knows one queue pair number cannot guess the numbers of others.
 #[test]
 fn a_queue_pairs_number_says_nothing_of_others() {
     for share in [None, Some(0xab)] {
@@ -90,7 +90,7 @@ fn a_queue_pairs_number_says_nothing_of_others() {
             let near = [number.wrapping_sub(1), number + 1, number + (1 << 12), number + (1 << 16)];
             near.iter().any(|&near| device.query_qp(QueuePairNumber(near)).is_ok())
         });
-        // With 16 bits of its own, one in 650 numbers is another's.
+        // With 16 bits of its own, one in 650 numbers belongs to another queue pair.
         let by_chance = if share.is_some() { 3 } else { 0 };
         assert!(beside.count() <= by_chance, "{numbers:x?}");
         assert!(numbers.iter().all(|number| (2..0xff_ffff).contains(number)));
@@ -98,7 +98,7 @@ fn a_queue_pairs_number_says_nothing_of_others() {
     }
 }
 
-/// Owners send what is one tenant's from where that one said, whatever others say.
+/// Owners send one tenant's packets from that tenant's address, independent of others.
 #[test]
 fn every_packet_says_whose_it_is() {
     let mut network = Network::new(2);
@@ -155,13 +155,13 @@ fn a_virtual_device_reaches_its_guests_memory_and_its_gpus() {
     for owner in [Owner::Guest(8), Owner::Gpu(7), Owner::Host(7)] {
         let made = device.register(tenant.domain, &region(owner));
         assert_eq!(made, Err(VerbsError::ForeignMemory(owner)));
-        // Nor is a region moved there.
+        // Neither can a region be moved there.
         let moved = device.reregister(own, None, |request| request.owner = owner);
         assert_eq!(moved, Err(VerbsError::ForeignMemory(owner)));
     }
 }
 
-/// A peer's end, and two tenants' of one host of which the first is joined with it.
+/// Creates a peer's end, and the ends of two tenants on one host, the first of which is connected to it.
 fn tenants() -> (Network, End, [(Doorbell, End); 2]) {
     let mut network = Network::new(2);
     let peer = network.end(0, RC);
@@ -212,7 +212,7 @@ fn a_doorbell_starts_queue_pairs_of_its_virtual_device_only() {
     assert_eq!(device.ring(doorbell, other.qp), refused);
     device.destroy_qp(NOW, other.qp).unwrap();
     assert_eq!(device.ring(foreign, other.qp), refused);
-    // A process of the host has no page.
+    // A process of the host has no doorbell page.
     let host = &network.hosts[0].device;
     assert_eq!(host.ring(Doorbell(0), peer.qp), refused);
 }
@@ -235,7 +235,7 @@ fn handles_are_of_the_virtual_device_that_made_them() {
         let unknown = Err(VerbsError::Unknown(object));
         assert_eq!(device.check(other.context, handle), unknown, "{handle:?}");
     }
-    // Nor are two tenants' objects put together.
+    // Objects of two tenants cannot be combined.
     let mixed = device.create_qp(&request(own.domain, other.cq, RC));
     assert_eq!(mixed, Err(VerbsError::Unknown(Object::CompletionQueue)));
 }
@@ -256,7 +256,7 @@ fn a_tenant_that_ends_at_work_takes_nothing_of_anothers_with_it() {
         write(&mut network, pair, 1, 8);
         assert_eq!(network.outcomes(&peers[pair], 1), [(1, Status::Success)]);
     }
-    // Both have most of a long WRITE before them when the tenants' host falls silent.
+    // Both are in the middle of a long WRITE when the tenants' host is cut off.
     let mut number = 0;
     network.rule = Box::new(move |on_link| {
         number += 1;

@@ -1,5 +1,5 @@
-//! Datagrams (UD): the connections that carry them, and how they leave. One connection to each host carries those of all
-//! queue pairs of a context: a datagram has no order to keep and no connection of its own. What cannot be taken in is dropped and nobody is told.
+//! Datagrams (UD): their connections, and their transmission. One connection to each host carries the datagrams of all queue
+//! pairs of a context, since datagrams are unordered. A datagram that the receiver does not accept is dropped silently.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
@@ -19,46 +19,46 @@ mod receive;
 
 use receive::Inbound;
 
-/// The service number of a connection for datagrams; other connections name a queue pair, in 24 bits.
+/// The service number of a connection for datagrams; other connections name a queue pair in 24 bits.
 pub(super) const SERVICE: u32 = 1 << 31;
 
-/// With this bit, the sender's own key is sent (IBTA volume 1, chapter 10).
+/// The bit of a Q_Key with which the sender's own Q_Key is sent (IBTA volume 1, chapter 10).
 const PRIVILEGED: u32 = 1 << 31;
 
-/// A host, as one context speaks to it: contexts may do so from different addresses, and one's datagrams do not wait for
-/// another's.
+/// A host and the context that sends to it: contexts may have different source addresses, and their datagrams do not wait for
+/// each other.
 type Host = (Context, SocketAddr);
 
-/// The connection to a host.
+/// A connection on which datagrams are sent to a host.
 #[derive(Debug)]
 struct Outbound {
     connection: ConnectionId,
     ready: bool,
-    /// Requests handed to the transport, in order.
-    under_way: VecDeque<(QueuePairNumber, u32)>,
-    /// Queue pairs whose next request is for there.
+    /// Requests in flight, in order.
+    in_flight: VecDeque<(QueuePairNumber, u32)>,
+    /// Queue pairs whose next request goes to this host.
     waiting: Vec<QueuePairNumber>,
 }
 
-/// Connections that carry datagrams.
+/// The connections that carry datagrams.
 #[derive(Debug, Default)]
 pub(super) struct Datagrams {
     outbound: BTreeMap<Host, Outbound>,
     hosts: BTreeMap<ConnectionId, Host>,
     inbound: BTreeMap<ConnectionId, Inbound>,
-    /// Queue pairs that take datagrams.
+    /// Number of queue pairs for datagrams.
     pub(super) queue_pairs: u32,
 }
 
 impl Outbound {
-    /// Returns `true` if it carries nothing and nothing waits for it.
+    /// Returns `true` if no datagram is in flight or waits.
     fn is_idle(&self) -> bool {
-        self.under_way.is_empty() && self.waiting.is_empty()
+        self.in_flight.is_empty() && self.waiting.is_empty()
     }
 }
 
 impl Datagrams {
-    /// Returns whose the connection is that datagrams leave on.
+    /// Returns the context of a connection on which datagrams are sent.
     pub(super) fn sender(&self, connection: ConnectionId) -> Option<Context> {
         self.hosts.get(&connection).map(|(context, _)| *context)
     }
@@ -77,7 +77,7 @@ impl Datagrams {
 }
 
 impl Device {
-    /// Begins every datagram that may begin.
+    /// Sends the datagrams that can be sent.
     pub(super) fn pump_datagrams(&mut self, now: Instant, qp: QueuePairNumber) {
         while let Some(pair) = self.qps.get_mut(qp.0)
             && pair.state == State::ReadyToSend
@@ -86,7 +86,7 @@ impl Device {
         {}
     }
 
-    /// Begins the next datagram; false if it has to wait.
+    /// Sends the next datagram; returns `false` if it has to wait.
     fn begin_datagram(&mut self, now: Instant, qp: QueuePairNumber) -> bool {
         let most = self.limits.datagram_bytes;
         let Some(pair) = self.qps.get_mut(qp.0) else { return false };
@@ -111,7 +111,7 @@ impl Device {
         };
         let to = (pair.context, datagram.address);
         let Some(host) = self.datagrams.outbound.get_mut(&to) else {
-            return self.reach(now, qp, to);
+            return self.connect_to_host(now, qp, to);
         };
         if !host.ready || self.carriers.submit(now, host.connection, message).is_err() {
             if !host.waiting.contains(&qp) {
@@ -119,25 +119,25 @@ impl Device {
             }
             return false;
         }
-        host.under_way.push_back((qp, number));
+        host.in_flight.push_back((qp, number));
         pair.send.advance();
         true
     }
 
-    /// Asks a host for a connection. Whether the queue pair can go on meanwhile.
-    fn reach(&mut self, now: Instant, qp: QueuePairNumber, to: Host) -> bool {
+    /// Opens a connection to a host. Returns `true` if the queue pair can continue with the next datagram.
+    fn connect_to_host(&mut self, now: Instant, qp: QueuePairNumber, to: Host) -> bool {
         let Ok(connection) = self.carriers.connect(now, to.1, SERVICE) else {
             self.lose_upcoming(qp, to.1);
             return true;
         };
-        let (under_way, waiting) = (VecDeque::new(), alloc::vec![qp]);
-        let host = Outbound { connection, ready: false, under_way, waiting };
+        let (in_flight, waiting) = (VecDeque::new(), alloc::vec![qp]);
+        let host = Outbound { connection, ready: false, in_flight, waiting };
         self.datagrams.outbound.insert(to, host);
         self.datagrams.hosts.insert(connection, to);
         false
     }
 
-    /// The next datagram is lost, if it is for there: nobody can be reached.
+    /// Completes the next datagram as lost, if it goes to this host, which cannot be reached.
     fn lose_upcoming(&mut self, qp: QueuePairNumber, address: SocketAddr) {
         let Some(pair) = self.qps.get_mut(qp.0) else { return };
         if let Some((_, wqe)) = pair.send.upcoming()
@@ -148,7 +148,7 @@ impl Device {
         }
     }
 
-    /// A connection is ready: those that wait for it go on.
+    /// Continues the queue pairs that wait for a connection, which is now ready.
     pub(super) fn on_connected(&mut self, now: Instant, connection: ConnectionId) {
         let Some(to) = self.datagrams.hosts.get(&connection) else { return };
         let Some(host) = self.datagrams.outbound.get_mut(to) else { return };
@@ -158,11 +158,11 @@ impl Device {
         }
     }
 
-    /// A host has the first datagram under way to it; whether it was one.
+    /// Handles the arrival of the first datagram in flight on a connection; returns `false` if the connection carries none.
     pub(super) fn on_datagram_sent(&mut self, now: Instant, connection: ConnectionId) -> bool {
         let Some(to) = self.datagrams.hosts.get(&connection) else { return false };
         let Some(host) = self.datagrams.outbound.get_mut(to) else { return false };
-        let sent = host.under_way.pop_front();
+        let sent = host.in_flight.pop_front();
         let waiting = core::mem::take(&mut host.waiting);
         if host.is_idle() && waiting.is_empty() && self.contexts.get(to.0.0).is_none() {
             self.carriers.close(now, connection);
@@ -182,23 +182,23 @@ impl Device {
         }
     }
 
-    /// A connection that carried datagrams is no more: those under way are lost, as datagrams are.
+    /// Handles the end of a connection that carried datagrams: those in flight are lost.
     pub(super) fn on_datagrams_closed(&mut self, now: Instant, connection: ConnectionId) {
         self.end_inbound(connection);
         let Some(to) = self.datagrams.hosts.remove(&connection) else { return };
         let Some(host) = self.datagrams.outbound.remove(&to) else { return };
-        for &(qp, number) in &host.under_way {
+        for &(qp, number) in &host.in_flight {
             self.finish_datagram(qp, number);
         }
         for &qp in &host.waiting {
             self.lose_upcoming(qp, to.1);
         }
-        for qp in host.under_way.into_iter().map(|(qp, _)| qp).chain(host.waiting) {
+        for qp in host.in_flight.into_iter().map(|(qp, _)| qp).chain(host.waiting) {
             self.pump(now, qp);
         }
     }
 
-    /// Ends the connections that carry nothing, of a context or of all.
+    /// Closes the idle connections of a context, or of all contexts.
     pub(super) fn end_datagrams(&mut self, now: Instant, of: Option<Context>) {
         let hosts = self.datagrams.outbound.iter();
         let idle = hosts

@@ -1,6 +1,6 @@
-//! Datagrams as they arrive: whole or not at all, for whoever has a receive request for them. Any host may send some, so
-//! what nobody is to take is dropped with its first packet, and what waits counts against the peer's part of
-//! [`Limits::held_bytes`](crate::Limits::held_bytes).
+//! Reception of datagrams: a datagram is received completely or not at all. Any host may send datagrams, so one that no queue
+//! pair accepts is dropped with its first packet, and held packets count to the peer's limit,
+//! [`Limits::held_bytes_per_peer`](crate::Limits::held_bytes_per_peer).
 
 use core::net::{IpAddr, SocketAddr};
 
@@ -17,11 +17,10 @@ use crate::queue_pair::{HeldPart, Inbox, Incoming, Intake, Refusal};
 use crate::receive_queue::Receive;
 use crate::{Event, PayloadLost, QueuePairNumber, Service};
 
-/// Bytes of a receive request before the datagram, where verbs have its global route header (IBTA volume 1,
-/// chapter 10).
+/// Bytes of the receive buffer before the datagram, which hold its global route header (IBTA volume 1, chapter 10).
 const ROUTE_HEADER: u32 = 40;
 
-/// A connection that a host sends datagrams on.
+/// A connection on which a host sends datagrams.
 #[derive(Debug)]
 pub(super) struct Inbound {
     peer: IpAddr,
@@ -29,27 +28,27 @@ pub(super) struct Inbound {
 }
 
 impl Inbound {
-    /// Returns the bytes that the entries of its datagrams take.
+    /// Returns the bytes of the entries of its datagrams.
     pub(super) fn entry_bytes(&self) -> u64 {
         entries(self.inbox.entries())
     }
 }
 
-/// The outcome of a packet of a datagram that is not next or not whole.
+/// The result of adding a packet to a datagram that is not the next or not complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Entered {
-    /// Its datagram is whole, and is the next.
+    /// Its datagram is complete, and the next.
     Next,
-    /// Others come first, or its datagram was dropped.
+    /// Other packets must arrive first.
     Waits,
-    /// There is no room to note it: it is to come again.
+    /// The limit of held bytes is reached: the packet is to be retransmitted.
     Declined,
-    /// The peer breaks the protocol, or the payload is lost.
+    /// The peer violates the protocol, or the payload is lost.
     Broken,
 }
 
 impl Device {
-    /// A host wants to send datagrams. Where no queue pair takes any, it gets no connection: what it sends would be dropped.
+    /// Accepts a connection for datagrams, or closes it if no queue pair receives datagrams.
     pub(in crate::device) fn accept_datagrams(&mut self, now: Instant, connection: ConnectionId) {
         let peer = self.peer_ip(connection).filter(|_| self.datagrams.queue_pairs > 0);
         let Some(peer) = peer else { return self.carriers.close(now, connection) };
@@ -61,9 +60,9 @@ impl Device {
         self.datagrams.inbound.contains_key(&connection)
     }
 
-    /// Takes in a packet of a datagram. Payload waits until the whole datagram is there: only then is it known
-    /// which receive request it takes, for others may come from other hosts meanwhile.
-    pub(in crate::device) fn take_datagram(
+    /// Handles a packet of a datagram. Payload is held until the datagram is complete: only then its receive request is known,
+    /// since datagrams of other hosts may arrive earlier.
+    pub(in crate::device) fn handle_datagram_packet(
         &mut self,
         now: Instant,
         placement: &Placement,
@@ -90,7 +89,7 @@ impl Device {
                 let from = self.carriers.peer(connection).map(|peer| peer.address);
                 let alone = Incoming::new(*header, operation, length);
                 let first = is_next.then_some(alone);
-                self.take_datagrams(now, connection, first, (offset, len), from, memory)
+                self.receive_datagrams(now, connection, first, (offset, len), from, memory)
             }
         };
         match taken {
@@ -99,8 +98,9 @@ impl Device {
         }
     }
 
-    /// Takes in the datagrams whose turn has come: `first`, or the first that is entered, with the packet at hand.
-    fn take_datagrams(
+    /// Receives the datagrams whose turn has come: `first`, or the first in the inbox, with the payload of the packet that is being
+    /// handled, and then those behind it.
+    fn receive_datagrams(
         &mut self,
         now: Instant,
         connection: ConnectionId,
@@ -116,7 +116,7 @@ impl Device {
         Ok(())
     }
 
-    /// Takes the next datagram that was entered, if it is whole.
+    /// Takes the next datagram of the inbox, if it is complete.
     fn next_datagram(&mut self, connection: ConnectionId) -> Option<Incoming> {
         let Inbound { peer, inbox } = self.datagrams.inbound.get_mut(&connection)?;
         let incoming = inbox.pop_whole()?;
@@ -124,8 +124,8 @@ impl Device {
         Some(incoming)
     }
 
-    /// Enters a packet. A datagram that nobody is to take is dropped with its first packet, and of its payload nothing is
-    /// held.
+    /// Adds a packet to its datagram. A datagram that no queue pair accepts is dropped with its first packet, and none of its
+    /// payload is held.
     fn enter_datagram(
         &mut self,
         placement: &Placement,
@@ -147,7 +147,7 @@ impl Device {
             return Entered::Broken;
         }
         if incoming.header != *header || incoming.length != length {
-            // The sender had to give up what it had begun.
+            // The sender abandoned the datagram after its first packets.
             self.drop_datagram(connection, message, memory);
         } else if incoming.intake == Intake::Place && !(is_first && completes) {
             match self.holding.hold(&self.carriers, placement, memory) {
@@ -159,7 +159,7 @@ impl Device {
         if is_first && completes { Entered::Next } else { Entered::Waits }
     }
 
-    /// Enters the datagram that a packet is part of, unless it is entered.
+    /// Adds the datagram of a packet to the inbox, unless it is there.
     fn begin_incoming(&mut self, placement: &Placement, header: &RdmaHeader) -> Entered {
         let Placement { connection, opcode, message, length, .. } = *placement;
         let inbound = self.datagrams.inbound.get(&connection);
@@ -178,7 +178,7 @@ impl Device {
         };
         let bytes = entries(inbox.entries_to(message));
         if inbox.ahead_of(message) == 0 {
-            // With the first in line the connection goes on.
+            // The first datagram is always accepted, since the connection would stall without it.
             self.holding.add(*peer, bytes);
         } else if !self.holding.take(*peer, bytes) {
             return Entered::Declined;
@@ -195,7 +195,7 @@ impl Device {
         }
     }
 
-    /// Drops a datagram of which packets may come yet.
+    /// Drops a datagram of which packets may still arrive.
     fn drop_datagram(&mut self, connection: ConnectionId, message: u32, memory: &mut impl Memory) {
         let Some(Inbound { inbox, .. }) = self.datagrams.inbound.get_mut(&connection) else {
             return;
@@ -207,7 +207,7 @@ impl Device {
         }
     }
 
-    /// Finds the receive request that a datagram would take now: that of its queue pair, with its key, with room for it.
+    /// Finds the receive request that a datagram would consume now, if its queue pair, Q_Key and length are acceptable.
     fn find_receive(&self, header: &RdmaHeader, length: u32) -> Option<&Receive> {
         let pair = self.qps.get(header.destination_qp.get())?;
         let meant = length <= self.limits.datagram_bytes
@@ -224,13 +224,14 @@ impl Device {
         next.filter(|next| next.room() >= u64::from(length + ROUTE_HEADER))
     }
 
-    /// Takes the receive request of a datagram that may be taken in.
+    /// Takes the receive request of a datagram, if it is acceptable.
     fn admit_datagram(&mut self, header: &RdmaHeader, length: u32) -> Option<Receive> {
         self.find_receive(header, length)?;
         self.receiver(QueuePairNumber(header.destination_qp.get()))?.take_receive()
     }
 
-    /// A datagram is whole, perhaps with the packet at hand. What nobody is to take is dropped.
+    /// Receives a complete datagram, of which `at_hand` is the part in the packet that is being handled. A datagram that no queue
+    /// pair accepts is dropped.
     fn receive_datagram(
         &mut self,
         now: Instant,
@@ -281,7 +282,7 @@ impl Device {
         Ok(())
     }
 
-    /// Places what was held and the packet at hand; false where the receive request's memory does not allow it.
+    /// Places the held parts and the part at hand; returns `false` if the receive request's memory is not accessible.
     fn place_datagram(
         &mut self,
         qp: QueuePairNumber,
@@ -308,7 +309,7 @@ impl Device {
         Ok(true)
     }
 
-    /// Finds where a piece of a receive request is: into `self.places`; false where that may not be written.
+    /// Finds the places of a part of a receive request, and stores them in `self.places`; returns `false` if it is not writable.
     fn locate_datagram(
         &mut self,
         qp: QueuePairNumber,
@@ -320,7 +321,7 @@ impl Device {
         scatter(&self.emtt, who, &receive.sges, piece, Right::LocalWrite, &mut self.places).is_ok()
     }
 
-    /// Ends what a connection brought that is no more.
+    /// Drops the incomplete datagrams of a connection that has ended.
     pub(super) fn end_inbound(&mut self, connection: ConnectionId) {
         let Some(mut inbound) = self.datagrams.inbound.remove(&connection) else { return };
         self.holding.give_back(inbound.peer, inbound.entry_bytes());
@@ -335,18 +336,18 @@ impl Device {
     }
 }
 
-/// Returns the operation with this number, if datagrams have it.
+/// Returns the opcode with this number, if datagrams have it.
 fn request(opcode: u8) -> Option<RdmaOpcode> {
     RdmaOpcode::from_number(opcode)
         .filter(|&operation| is_request(operation, Service::UnreliableDatagram))
 }
 
-/// Returns the bytes of so many entries of an inbox.
+/// Returns the bytes of `count` entries of an inbox.
 const fn entries(count: usize) -> u64 {
     (count * Inbox::ENTRY) as u64
 }
 
-/// The fields of a datagram's header that its completion has.
+/// The fields of a datagram's header that its completion reports.
 struct DatagramHeader {
     source_qp: QueuePairNumber,
     immediate: Option<u32>,

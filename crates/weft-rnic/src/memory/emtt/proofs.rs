@@ -1,19 +1,19 @@
-//! Bounded proofs of the bounds: each argument takes every value near the edges of its word, all of them together, and the
-//! result is compared with arithmetic that cannot overflow (`docs/design/proofs.md`).
+//! Bounded proofs of the bounds checks: all combinations of arguments near the edges of their words are compared with
+//! arithmetic that cannot overflow (`docs/design/proofs.md`).
 
 use super::*;
 
 const DOMAIN: ProtectionDomain = ProtectionDomain(7);
 const WHO: Accessor = Accessor { domain: DOMAIN, qp: 1 };
 
-/// Every value within `reach` of 0, of 2^32, of 2^63 and of 2^64.
+/// Returns every value within `reach` of 0, of 2^32, of 2^63 and of 2^64.
 fn near_edges(reach: u64) -> Vec<u64> {
     let around =
         |edge: u64| (0..=2 * reach).map(move |step| edge.wrapping_sub(reach).wrapping_add(step));
     [0, 1 << 32, 1 << 63].into_iter().flat_map(around).collect()
 }
 
-/// Every length within `reach` of 0 and of 2^32.
+/// Returns every length within `reach` of 0 and of 2^32.
 fn lengths(reach: u32) -> impl Iterator<Item = u32> + Clone {
     (0..=2 * reach).map(move |step| step.wrapping_sub(reach))
 }
@@ -22,7 +22,7 @@ fn everything() -> Access {
     Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ | Access::MW_BIND
 }
 
-/// Regions near the edges that a device registers: neither their memory nor their addresses go past 2^64.
+/// Returns regions near the edges that a device registers: neither their memory nor their addresses go past 2^64.
 fn regions(reach: u64) -> impl Iterator<Item = RegionRequest> {
     let values = near_edges(reach);
     let all = values.clone().into_iter().flat_map(move |address| {
@@ -39,7 +39,7 @@ fn regions(reach: u64) -> impl Iterator<Item = RegionRequest> {
     })
 }
 
-/// Whether `len` bytes at `address` lie in `length` bytes at `start`.
+/// Returns `true` if `len` bytes at `address` lie in `length` bytes at `start`.
 fn inside(address: u64, len: u64, start: u64, length: u64) -> bool {
     let end = |from: u64, len: u64| u128::from(from) + u128::from(len);
     address >= start && end(address, len) <= end(start, length)
@@ -80,7 +80,7 @@ fn what_is_translated_lies_in_the_regions_memory() {
     }
 }
 
-/// A window shows a part of its region, and no byte beside that part.
+/// Access through a window reaches its part of the region, and no byte outside that part.
 #[test]
 fn what_a_window_shows_lies_in_it_and_in_its_region() {
     let values = near_edges(1);

@@ -1,30 +1,30 @@
-//! Memory windows: parts of regions that peers may be shown and lose again.
+//! Memory windows: parts of regions that are opened to peers and closed again without registration.
 
 use super::{AccessError, Accessor, Emtt, Entry, Right, index_of, offset_within};
 use crate::memory::{Access, Place};
 use crate::{Device, ProtectionDomain};
 
-/// How a window gets its key and whom it serves (IBTA volume 1, chapter 10).
+/// The type of a memory window (IBTA volume 1, chapter 10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum WindowKind {
-    /// Bound by a command, which draws the key; serves every queue pair of its domain.
+    /// Bound by a command, which assigns the key; valid for every queue pair of its domain.
     Type1,
-    /// Bound by a work request, which says the key; serves the queue pair it was bound on.
+    /// Bound by a work request, which names the key; valid for the queue pair on which it was bound.
     Type2,
 }
 
-/// What a window is to show.
+/// The memory to which a window is bound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub struct Bind {
     /// The region's key.
     pub region: u32,
-    /// Where the window begins, as the region counts.
+    /// The first address of the window, as an address of the region.
     pub address: u64,
-    /// How long it is, bytes; zero unbinds a window of type 1.
+    /// The length in bytes; zero unbinds a window of type 1.
     pub length: u64,
-    /// What peers may do through it; zero-based windows count from zero.
+    /// The rights of peers; addresses in a zero-based window are offsets from its start.
     pub access: Access,
 }
 
@@ -35,15 +35,15 @@ pub(super) struct Window {
     pub(super) bound: Option<Bound>,
 }
 
-/// What a window shows. The region outlives it: it is not deregistered while windows are bound.
+/// The binding of a window. The region outlives it: it cannot be deregistered while windows are bound.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bound {
     pub(super) region: usize,
-    /// Where it begins, as the region counts.
+    /// The first address of the window, as an address of the region.
     address: u64,
     length: u64,
     access: Access,
-    /// For type 2.
+    /// The queue pair on which a window of type 2 is bound.
     qp: Option<u32>,
 }
 
@@ -56,7 +56,7 @@ impl Emtt {
         self.insert(Entry::Window(Window { domain, kind, bound: None }))
     }
 
-    /// Forgets a window, bound or not.
+    /// Removes a window, bound or not.
     pub(crate) fn deallocate_window(&mut self, key: u32) {
         self.unbind(self.slot_of(key).expect("the caller found it"));
         self.remove(key);
@@ -69,8 +69,8 @@ impl Emtt {
         }
     }
 
-    /// Binds the window that now has key `window`; it then has the key that is returned. Type 2 says
-    /// which byte that has, type 1 draws the next.
+    /// Binds the window with the current key `window`; returns its new key. For type 2 the caller chooses the low byte of the
+    /// new key, for type 1 the byte is incremented.
     pub(crate) fn bind(
         &mut self,
         who: Accessor,
@@ -126,7 +126,7 @@ impl Emtt {
         })
     }
 
-    /// Ends the binding of a window of type 2: its key means nothing until it is bound again.
+    /// Unbinds a window of type 2: its key is invalid until it is bound again.
     pub(crate) fn invalidate(&mut self, who: Accessor, key: u32) -> Result<(), AccessError> {
         let window = self.window(key).ok_or(AccessError::BadKey)?;
         if window.domain != who.domain {
