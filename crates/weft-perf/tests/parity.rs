@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use weft_lab::{Flow, Lab, LabSpec};
 use weft_sim::fabric::FabricConfig;
 use weft_sim::fault::Action;
-use weft_sim::traffic::{Notice, Order, Side};
+use weft_sim::traffic::{Notice, SendRequest, Side};
 use weft_sim::workload::Workload;
 use weft_sim::world::{Session, World, WorldConfig};
 use weft_sim::{SimSpan, SimTime};
@@ -91,7 +91,7 @@ impl Workload for Script {
                 for length in lengths() {
                     let channel = self.channel.expect("opened at the start");
                     let from = Side::Opener;
-                    session.send(Order { channel, from, length, tag: 0, recorded: false });
+                    session.send(SendRequest { channel, from, length, tag: 0, recorded: false });
                     self.left += 1;
                 }
             }

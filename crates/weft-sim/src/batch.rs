@@ -1,5 +1,5 @@
 //! Many independent runs over worker threads. Results come in the order of the jobs, whatever the
-//! number of workers, and no run can tell whether others run beside it.
+//! number of workers, and a run does not depend on others beside it.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -127,7 +127,7 @@ pub enum Event {
         /// The host.
         host: NodeId,
     },
-    /// A host's engine asked to be woken.
+    /// A host's engine requested a wake-up.
     Deadline {
         /// The host.
         host: NodeId,
@@ -141,7 +141,7 @@ pub enum Event {
         /// The packet.
         psn: u32,
     },
-    /// A workload asked to be woken at a host.
+    /// A workload requested a wake-up at a host.
     Wake {
         /// The host.
         host: NodeId,
@@ -159,7 +159,7 @@ pub enum Event {
         /// The action.
         act: Act,
     },
-    /// A switch's forwarding model asked to be woken.
+    /// A switch's forwarding model requested a wake-up.
     Timer {
         /// The switch.
         switch: NodeId,

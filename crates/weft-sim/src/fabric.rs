@@ -15,15 +15,15 @@ use crate::datagram::Datagrams;
 use crate::event::{Event, Events};
 use crate::fault::attack::Attacker;
 use crate::fault::impairment::{Chance, Impairment, Outcome};
-use crate::freight::Freights;
 use crate::link::{Condition, Link, LinkClass, Tally};
 use crate::nic::FRAME_OVERHEAD;
 use crate::packet::{Hop, PacketPool, PacketRef};
+use crate::payload::PacketPayloads;
 use crate::port::PortConfig;
 use crate::port::pfc::{PfcConfig, Sending};
 use crate::queue::{Admission, QueueConfig, QueueDiscipline};
 use crate::switch::buffer::{BufferConfig, Request, SharedBuffers};
-use crate::switch::{self, Decision, Forward, Forwarding, ForwardingConfig, Labels, Order};
+use crate::switch::{self, Command, Decision, Forward, Forwarding, ForwardingConfig, Labels};
 use crate::time::{SimSpan, SimTime};
 
 /// The input of a forwarding model. A function instead of this macro would borrow the model with the rest.
@@ -37,7 +37,7 @@ macro_rules! decision {
             links: &$fabric.links,
             classes: &$fabric.classes,
             ports: Fabric::ports_of($fabric.ports.as_ref()),
-            parcels: &$fabric.parcels,
+            packets: &$fabric.packets,
             topology: &$fabric.topology,
             routes: &$fabric.routes,
         }
@@ -84,7 +84,7 @@ pub struct Fabric {
     /// The nodes and links.
     pub topology: Topology,
     /// Packets in flight.
-    pub parcels: PacketPool,
+    pub packets: PacketPool,
     /// The network's counters.
     pub counters: Counters,
     routes: Routes,
@@ -96,13 +96,13 @@ pub struct Fabric {
     tallies: Vec<Tally>,
     classes: Vec<LinkClass>,
     forwarding: Forwarding,
-    /// The labels on packets, and the orders that switches have yet to carry out; used if the model services packets.
+    /// The labels on packets, and the commands that switches have yet to execute; used if the model services packets.
     labels: Labels,
     /// The contents of packets, if hosts read them.
-    pub freights: Freights,
+    pub payloads: PacketPayloads,
     /// The packets' bytes, if hosts encrypt.
     pub datagrams: Datagrams,
-    orders: Vec<Order>,
+    commands: Vec<Command>,
     hash: FabricHash,
     buffers: SharedBuffers,
     /// The ports, if they hold queues.
@@ -136,9 +136,9 @@ impl Fabric {
             classes: classes.list,
             forwarding: config.forwarding.kind.build(&config.forwarding, &topology, seed),
             labels: Labels::default(),
-            freights: Freights::default(),
+            payloads: PacketPayloads::default(),
             datagrams: Datagrams::default(),
-            orders: Vec::new(),
+            commands: Vec::new(),
             hash: switch::fabric_hash(&config.forwarding),
             buffers: SharedBuffers::new(&config.buffer, &topology),
             ports: Ports::new(config, &topology),
@@ -150,7 +150,7 @@ impl Fabric {
             hops: 0,
             rng: seed.child("queue", 0).rng(),
             seed,
-            parcels: PacketPool::default(),
+            packets: PacketPool::default(),
             counters: Counters::default(),
             routes,
             failures,
@@ -249,7 +249,7 @@ impl Fabric {
             _ => self.choose_apart(now, hop),
         };
         if let (Some(sampler), Some(link)) = (&mut self.sampler, link) {
-            sampler.on_forward(hop, link, &self.parcels);
+            sampler.on_forward(hop, link, &self.packets);
         }
         link
     }
@@ -350,7 +350,7 @@ impl Fabric {
         let Some(impairment) = self.impairments.get_mut(&hop.link()) else {
             return events.schedule_arrival(arrival, hop);
         };
-        let slot = self.parcels.get_mut(hop.packet());
+        let slot = self.packets.get_mut(hop.packet());
         let sent = *slot;
         let datagram = self.datagrams.get_mut(hop.packet());
         let sent_datagram = datagram.as_deref().cloned();
@@ -364,9 +364,9 @@ impl Fabric {
         events.schedule_arrival(arrival + delay, hop);
         if let Some(late) = copy {
             self.counters.duplicated += 1;
-            let packet = self.parcels.insert(sent);
+            let packet = self.packets.insert(sent);
             self.labels.copy(hop.packet(), packet);
-            self.freights.copy(hop.packet(), packet);
+            self.payloads.copy(hop.packet(), packet);
             if let Some(datagram) = sent_datagram {
                 *self.datagrams.of(packet) = datagram;
             }
@@ -381,7 +381,7 @@ impl Fabric {
     #[cold]
     pub fn lose(&mut self, packet: PacketRef, why: Loss) {
         self.counters.lost[why as usize] += 1;
-        self.parcels.remove(packet);
+        self.packets.remove(packet);
     }
 
     /// Returns the packet-hops so far: packets serialised, summed over all links.

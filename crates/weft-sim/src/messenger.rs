@@ -26,7 +26,7 @@ pub struct Messenger {
 
 /// An event of a context, with the workloads' ids.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum MessengerEvent {
     /// A message arrived at this end.
     Delivered {
         /// The channel.
@@ -64,7 +64,7 @@ impl Messenger {
     ) -> Result<Self, ConfigError> {
         let device = Device::new(Limits::default(), endpoint, seed, Secret::from_seed(seed))?;
         let device = if shares_ports { device.sharing_ports() } else { device };
-        let rnic = Rnic::new(device, nic::address(host)).expect("a device that nobody uses yet");
+        let rnic = Rnic::new(device, nic::address(host)).expect("a new device");
         let secret = u128::from(seed.child("tokens", 0).rng().next_u64()).to_be_bytes();
         let context = Context::new(config.clone(), rnic, seed, secret);
         Ok(Self {
@@ -128,33 +128,33 @@ impl Messenger {
     }
 
     /// Returns the next event. Messages are received and released at once.
-    pub fn poll_event(&mut self, now: Instant) -> Option<Heard> {
+    pub fn poll_event(&mut self, now: Instant) -> Option<MessengerEvent> {
         while let Some(event) = self.context.poll_event() {
-            let heard = match event {
+            let translated = match event {
                 Event::Message { channel, message } => {
                     let length = message.len();
                     self.context.release(now, message);
                     let end = self.ends.get(&channel);
-                    end.map(|&(channel, side)| Heard::Delivered { channel, side, length })
+                    end.map(|&(channel, side)| MessengerEvent::Delivered { channel, side, length })
                 }
                 Event::Delivered { channel, number } => {
                     let message = self.under_way.remove(&(channel, number));
                     let end = self.ends.get(&channel);
                     end.zip(message)
-                        .map(|(&(channel, _), message)| Heard::Sent { channel, message })
+                        .map(|(&(channel, _), message)| MessengerEvent::Sent { channel, message })
                 }
                 Event::Closed { channel, .. } => {
                     self.under_way.retain(|(of, _), _| *of != channel);
                     let end = self.ends.remove(&channel);
                     end.map(|(channel, _)| {
                         self.names.remove(&channel);
-                        Heard::Closed { channel }
+                        MessengerEvent::Closed { channel }
                     })
                 }
                 _ => None,
             };
-            if heard.is_some() {
-                return heard;
+            if translated.is_some() {
+                return translated;
             }
         }
         None

@@ -281,7 +281,7 @@ impl PacketPool {
         id(first)
     }
 
-    /// Stores `packet slot` and returns its id.
+    /// Stores a packet and returns its id.
     #[inline]
     pub fn insert(&mut self, slot: PacketSlot) -> PacketRef {
         let id = self.reserve();

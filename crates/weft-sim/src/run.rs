@@ -254,7 +254,7 @@ fn network_report(network: &Network) -> NetworkReport {
         switch_made: counters.switch_made,
         delivered: counters.delivered,
         switch_taken: counters.switch_taken,
-        in_flight: fabric.parcels.live(),
+        in_flight: fabric.packets.live(),
         forged: counters.forged,
         marked: counters.marked,
         lost: lost.collect(),

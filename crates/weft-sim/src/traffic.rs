@@ -18,7 +18,7 @@ pub struct MessageId(pub u32);
 
 /// A workload's request to carry a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Order {
+pub struct SendRequest {
     /// The channel.
     pub channel: ChannelId,
     /// The end of the channel that sends.
@@ -35,7 +35,7 @@ pub struct Order {
 #[derive(Clone, Copy, Debug)]
 pub struct MessageRecord {
     /// The request.
-    pub order: Order,
+    pub request: SendRequest,
     /// The workload that sent it.
     pub workload: u32,
     /// The time at which it was passed to the engine, or queued for the handshake.
@@ -73,12 +73,12 @@ pub enum Notice {
     /// A message it sent has been delivered, in order.
     Delivered {
         /// The request.
-        order: Order,
+        request: SendRequest,
     },
     /// The sender of a message knows that it was delivered.
     Acknowledged {
         /// The request.
-        order: Order,
+        request: SendRequest,
     },
     /// A channel has closed. Messages on it that were not reported as delivered never will be.
     Closed {
@@ -97,7 +97,7 @@ pub enum Notice {
 /// A channel event that contradicts the messages sent. It is a fault of the transport; the ordering check reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Contradiction {
-    /// A message was delivered that nobody sent, or delivered twice, or out of order.
+    /// A message was delivered that was not sent, or delivered twice, or out of order.
     #[error("{channel:?} delivered message {got} of {length} bytes to {to:?}, expected {expected}")]
     Delivery {
         /// The channel.
@@ -112,7 +112,7 @@ pub enum Contradiction {
         expected: u32,
     },
     /// A message was reported sent that is not in progress.
-    #[error("{channel:?} reported token {token} as sent, which is not on its way")]
+    #[error("{channel:?} reported token {token} as sent, which is not in progress")]
     Completion {
         /// The channel.
         channel: ChannelId,
@@ -193,14 +193,14 @@ impl Traffic {
     }
 
     /// Adds a message.
-    pub fn begin(&mut self, order: Order, workload: u32, now: SimTime) -> MessageId {
+    pub fn begin(&mut self, request: SendRequest, workload: u32, now: SimTime) -> MessageId {
         let index = workload as usize;
         if index >= self.recorded.len() {
             self.recorded.resize(index + 1, 0);
         }
-        self.recorded[index] += u64::from(order.recorded);
+        self.recorded[index] += u64::from(request.recorded);
         let record = Some(MessageRecord {
-            order,
+            request,
             workload,
             submitted: now,
             delivered: None,
@@ -212,8 +212,8 @@ impl Traffic {
             MessageId(id)
         });
         self.messages[id.0 as usize] = record;
-        let channel = &mut self.channels[order.channel.0 as usize];
-        channel.queues().undelivered[order.from.index()].push_back(id);
+        let channel = &mut self.channels[request.channel.0 as usize];
+        channel.queues().undelivered[request.from.index()].push_back(id);
         channel.unfinished += 1;
         id
     }
@@ -241,7 +241,7 @@ impl Traffic {
         let contradiction = Contradiction::Delivery { channel: id, to, got, length, expected };
         let message = *queues.undelivered[from].front().ok_or(contradiction)?;
         let record = self.messages[message.0 as usize].as_mut().ok_or(contradiction)?;
-        if got != expected || length != record.order.length {
+        if got != expected || length != record.request.length {
             return Err(contradiction);
         }
         queues.undelivered[from].pop_front();
@@ -257,7 +257,7 @@ impl Traffic {
         let queues = self.channel(id)?.queues.as_ref()?;
         let from = to.other().index();
         let message = self.message(*queues.undelivered[from].front()?)?;
-        Some((queues.next_delivery[from], message.order.length))
+        Some((queues.next_delivery[from], message.request.length))
     }
 
     /// Records a delivery where messages may overtake one another and have no numbers: it is the oldest of this
@@ -277,7 +277,7 @@ impl Traffic {
         let from = to.other().index();
         let of_length = |message: &MessageId| {
             let record = messages[message.0 as usize].as_ref();
-            record.is_some_and(|record| record.order.length == length)
+            record.is_some_and(|record| record.request.length == length)
         };
         let oldest = queues.undelivered[from].iter().position(of_length);
         let message = oldest.and_then(|index| queues.undelivered[from].remove(index));
@@ -306,7 +306,7 @@ impl Traffic {
         let number = u32::try_from(token).map_err(|_| contradiction)?;
         let slot = self.messages.get_mut(number as usize).ok_or(contradiction)?;
         let record = slot.as_mut().ok_or(contradiction)?;
-        if record.order.channel != id || record.acknowledged.is_some() {
+        if record.request.channel != id || record.acknowledged.is_some() {
             return Err(contradiction);
         }
         if record.delivered.is_none() {
@@ -322,19 +322,19 @@ impl Traffic {
     fn finish(&mut self, message: MessageId) {
         let Some(record) = self.messages[message.0 as usize] else { return };
         let (Some(delivered), Some(sent)) = (record.delivered, record.acknowledged) else { return };
-        let MessageRecord { order, workload, submitted, .. } = record;
+        let MessageRecord { request, workload, submitted, .. } = record;
         self.messages[message.0 as usize] = None;
         self.free.push(message);
-        let channel = &mut self.channels[order.channel.0 as usize];
+        let channel = &mut self.channels[request.channel.0 as usize];
         channel.unfinished -= 1;
-        if order.recorded {
+        if request.recorded {
             let hosts = channel.hosts;
             self.finished.push(FinishedFlow {
                 workload,
-                tag: order.tag,
-                source: hosts[order.from.index()],
-                destination: hosts[order.from.other().index()],
-                length: order.length,
+                tag: request.tag,
+                source: hosts[request.from.index()],
+                destination: hosts[request.from.other().index()],
+                length: request.length,
                 submitted,
                 delivered,
                 acknowledged: sent,
@@ -357,9 +357,9 @@ impl Traffic {
         }
         for number in 0..self.messages.len() {
             if let Some(record) = &self.messages[number]
-                && record.order.channel == id
+                && record.request.channel == id
             {
-                self.abandoned += u64::from(record.order.recorded);
+                self.abandoned += u64::from(record.request.recorded);
                 self.messages[number] = None;
                 let id = u32::try_from(number).expect("an index made from a u32");
                 self.free.push(MessageId(id));

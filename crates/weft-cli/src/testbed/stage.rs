@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use weft_perf::Crew;
 use weft_sim::traffic::{
-    ChannelId, ChannelState, Contradiction, MessageId, MessageRecord, Notice, Order, Side, Traffic,
+    ChannelId, ChannelState, Contradiction, MessageId, MessageRecord, Notice, SendRequest, Side,
+    Traffic,
 };
 use weft_sim::world::Stage;
 use weft_sim::{SimSpan, SimTime};
@@ -99,14 +100,14 @@ impl Wire {
             Event::Acked { connection, token } => {
                 if let Some((channel, side)) = self.side_of(host, connection) {
                     let completed = self.traffic.complete(channel, token, at);
-                    self.note(completed, |order| Notice::Acknowledged { order });
+                    self.note(completed, |request| Notice::Acknowledged { request });
                     self.submit_waiting(channel, side);
                 }
             }
             Event::Delivered { connection, message, length, .. } => {
                 if let Some((channel, side)) = self.side_of(host, connection) {
                     let delivered = self.traffic.deliver(channel, side, message, length, at);
-                    self.note(delivered, |order| Notice::Delivered { order });
+                    self.note(delivered, |request| Notice::Delivered { request });
                 }
             }
             Event::Closed { connection, reason } => {
@@ -126,10 +127,10 @@ impl Wire {
     fn note(
         &mut self,
         outcome: Result<MessageRecord, Contradiction>,
-        notice: impl FnOnce(Order) -> Notice,
+        notice: impl FnOnce(SendRequest) -> Notice,
     ) {
         match outcome {
-            Ok(record) => self.notices.push_back((record.workload, notice(record.order))),
+            Ok(record) => self.notices.push_back((record.workload, notice(record.request))),
             Err(contradiction) => self.contradictions.push(contradiction),
         }
     }
@@ -194,7 +195,7 @@ impl Wire {
         let engine = Agent::endpoint(&mut self.crew.agents()[host]);
         waiting.retain(|&message| {
             let Some(record) = self.traffic.message(message) else { return false };
-            let length = record.order.length;
+            let length = record.request.length;
             let message = Message { token: message.0.into(), opcode: 0, tag: 0, length };
             engine.submit(now, connection, message).is_err()
         });
@@ -218,10 +219,10 @@ impl Stage for Wire {
         channel
     }
 
-    fn send(&mut self, workload: u32, order: Order) {
-        let message = self.traffic.begin(order, workload, self.now);
-        self.waiting.entry((order.channel, order.from.index())).or_default().push(message);
-        self.submit_waiting(order.channel, order.from);
+    fn send(&mut self, workload: u32, request: SendRequest) {
+        let message = self.traffic.begin(request, workload, self.now);
+        self.waiting.entry((request.channel, request.from.index())).or_default().push(message);
+        self.submit_waiting(request.channel, request.from);
     }
 
     fn close(&mut self, id: ChannelId) {

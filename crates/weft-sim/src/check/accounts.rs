@@ -17,7 +17,7 @@ pub(super) struct Check {
 }
 
 impl Observer for Check {
-    fn heard(&mut self, host: NodeId, event: &Event) {
+    fn on_event(&mut self, host: NodeId, event: &Event) {
         match *event {
             Event::Accepted { connection, .. } => {
                 self.accepted.insert((host, connection));
@@ -29,7 +29,7 @@ impl Observer for Check {
         }
     }
 
-    fn restarted(&mut self, host: NodeId, _ended: &[ChannelId], _traffic: &Traffic) {
+    fn on_restart(&mut self, host: NodeId, _ended: &[ChannelId], _traffic: &Traffic) {
         self.accepted.retain(|(of, _)| *of != host);
     }
 
@@ -49,7 +49,7 @@ impl Observer for Check {
             let known = known.iter().filter(|(of, _)| *of == host.id()).count();
             let host = host.id().0;
             (held != known).then(|| {
-                format!("host {host} holds {held} connections, of which it told of {known}")
+                format!("host {host} holds {held} connections, of which it has reported {known}")
             })
         });
         hosts.collect()

@@ -14,7 +14,7 @@ pub(super) struct Check {
 }
 
 impl Observer for Check {
-    fn asked(&mut self, host: NodeId, placement: &Placement) {
+    fn on_place(&mut self, host: NodeId, placement: &Placement) {
         let end = u64::from(placement.offset) + u64::from(placement.len);
         if end > placement.length.into() {
             self.violations.push(format!("host {}: {placement:?} leaves its message", host.0));
@@ -53,7 +53,7 @@ mod tests {
                 len,
                 length: 100,
             };
-            check.asked(NodeId(0), &placement);
+            check.on_place(NodeId(0), &placement);
             assert_eq!(check.violations.is_empty(), fits, "{offset}+{len}");
         }
     }

@@ -20,7 +20,7 @@ pub(super) struct Check {
 }
 
 impl Observer for Check {
-    fn heard(&mut self, host: NodeId, event: &Event) {
+    fn on_event(&mut self, host: NodeId, event: &Event) {
         match *event {
             // A handshake that the restart interrupted may succeed with the new engine.
             Event::Connected { connection } => {
@@ -31,7 +31,7 @@ impl Observer for Check {
                 if waited && matches!(reason, CloseReason::PeerGone | CloseReason::ConnectTimeout) {
                     let host = host.0;
                     self.violations.push(format!(
-                        "host {host}: {connection:?} found out by silence that its peer restarted"
+                        "host {host}: {connection:?} learned only from a timeout that its peer restarted"
                     ));
                 }
             }
@@ -39,7 +39,7 @@ impl Observer for Check {
         }
     }
 
-    fn restarted(&mut self, host: NodeId, ended: &[ChannelId], traffic: &Traffic) {
+    fn on_restart(&mut self, host: NodeId, ended: &[ChannelId], traffic: &Traffic) {
         self.restarts = true;
         self.waiting.retain(|(of, _)| *of != host);
         for &id in ended {
@@ -66,7 +66,7 @@ impl Observer for Check {
         });
         let forgotten = forgotten.map(|(host, connection)| {
             let host = host.0;
-            format!("host {host}: {connection:?} was not told that its peer restarted")
+            format!("host {host}: {connection:?} was not notified that its peer restarted")
         });
         self.violations.iter().cloned().chain(forgotten).chain(self.left_behind(network)).collect()
     }

@@ -14,7 +14,7 @@ impl Observer for Check {
         let entered =
             counters.injected + counters.duplicated + counters.switch_made + counters.attacker_made;
         let lost: u64 = counters.lost.iter().sum();
-        let in_flight = network.fabric.parcels.live();
+        let in_flight = network.fabric.packets.live();
         let left = counters.delivered + counters.switch_taken + lost + in_flight;
         if entered == left {
             return Vec::new();

@@ -80,20 +80,20 @@ impl Received {
 }
 
 impl Observer for Check {
-    fn asked(&mut self, host: NodeId, placement: &Placement) {
+    fn on_place(&mut self, host: NodeId, placement: &Placement) {
         let received = self.connections.entry((host, placement.connection)).or_default();
         if let Err(what) = received.ask(placement) {
             self.violations.push(format!("host {}: {placement:?} {what}", host.0));
         }
     }
 
-    fn placed(&mut self, host: NodeId, connection: ConnectionId, psn: u32) {
+    fn on_placed(&mut self, host: NodeId, connection: ConnectionId, psn: u32) {
         if let Some(received) = self.connections.get_mut(&(host, connection)) {
             received.place(psn);
         }
     }
 
-    fn heard(&mut self, host: NodeId, event: &Event) {
+    fn on_event(&mut self, host: NodeId, event: &Event) {
         match *event {
             Event::Delivered { connection, message, length, .. } => {
                 let received = self.connections.entry((host, connection)).or_default();
@@ -109,7 +109,7 @@ impl Observer for Check {
         }
     }
 
-    fn restarted(&mut self, host: NodeId, _ended: &[ChannelId], _traffic: &Traffic) {
+    fn on_restart(&mut self, host: NodeId, _ended: &[ChannelId], _traffic: &Traffic) {
         self.connections.retain(|(of, _), _| *of != host);
     }
 

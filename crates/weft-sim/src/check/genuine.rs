@@ -18,13 +18,13 @@ pub(super) struct Check {
 }
 
 impl Observer for Check {
-    fn opened(&mut self, host: NodeId, tag: [u8; 16]) {
+    fn on_opened(&mut self, host: NodeId, tag: [u8; 16]) {
         if !self.opened.insert((host, tag)) {
             self.violations.push(format!("host {} took a sealed packet in twice", host.0));
         }
     }
 
-    fn read(&mut self, host: NodeId, placement: &Placement, is_genuine: bool) {
+    fn on_payload_read(&mut self, host: NodeId, placement: &Placement, is_genuine: bool) {
         if !is_genuine {
             let text = format!("host {}: {placement:?} is not what its peer sent", host.0);
             self.violations.push(text);
@@ -45,10 +45,10 @@ mod tests {
     #[test]
     fn a_packet_that_comes_in_twice_and_bytes_that_nobody_sent_are_noticed() {
         let mut check = Check::default();
-        check.opened(NodeId(1), [7; 16]);
-        check.opened(NodeId(2), [7; 16]);
+        check.on_opened(NodeId(1), [7; 16]);
+        check.on_opened(NodeId(2), [7; 16]);
         assert_eq!(check.violations, [""; 0]);
-        check.opened(NodeId(1), [7; 16]);
+        check.on_opened(NodeId(1), [7; 16]);
         assert_eq!(check.violations, ["host 1 took a sealed packet in twice"]);
         let placement = Placement {
             connection: ConnectionId(1),
@@ -60,9 +60,9 @@ mod tests {
             len: 9,
             length: 9,
         };
-        check.read(NodeId(1), &placement, true);
+        check.on_payload_read(NodeId(1), &placement, true);
         assert_eq!(check.violations.len(), 1);
-        check.read(NodeId(1), &placement, false);
+        check.on_payload_read(NodeId(1), &placement, false);
         assert_eq!(check.violations.len(), 2);
     }
 }

@@ -63,7 +63,7 @@ fn refused(seals: &Seals, excuses: Excuses) -> impl Iterator<Item = (&'static st
 }
 
 impl Observer for Check {
-    fn restarted(&mut self, _host: NodeId, _ended: &[ChannelId], _traffic: &Traffic) {
+    fn on_restart(&mut self, _host: NodeId, _ended: &[ChannelId], _traffic: &Traffic) {
         self.restarts = true;
     }
 

@@ -16,11 +16,11 @@ pub(super) struct Check {
 }
 
 impl Observer for Check {
-    fn heard(&mut self, _host: NodeId, event: &Event) {
+    fn on_event(&mut self, _host: NodeId, event: &Event) {
         self.ended |= matches!(event, Event::Closed { .. });
     }
 
-    fn restarted(&mut self, _host: NodeId, _ended: &[ChannelId], _traffic: &Traffic) {
+    fn on_restart(&mut self, _host: NodeId, _ended: &[ChannelId], _traffic: &Traffic) {
         self.ended = true;
     }
 
@@ -30,10 +30,12 @@ impl Observer for Check {
         }
         let stats = || network.hosts.iter().map(|host| host.stats());
         let seen: u64 = stats().map(|stats| stats.ecn_marks).sum();
-        let heard: u64 = stats().map(|stats| stats.ecn_marks_reported).sum();
-        if seen == heard {
+        let reported: u64 = stats().map(|stats| stats.ecn_marks_reported).sum();
+        if seen == reported {
             return Vec::new();
         }
-        vec![format!("receivers saw {seen} congestion marks, senders heard of {heard}")]
+        vec![format!(
+            "receivers counted {seen} congestion marks, {reported} were reported to senders"
+        )]
     }
 }

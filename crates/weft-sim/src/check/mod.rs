@@ -25,22 +25,22 @@ mod path_return;
 /// An observer of everything that passes between the engines and the world.
 pub trait Observer: Debug + Send {
     /// Called when `host`'s engine wants a payload placed.
-    fn asked(&mut self, _host: NodeId, _placement: &Placement) {}
+    fn on_place(&mut self, _host: NodeId, _placement: &Placement) {}
 
     /// Called when a host that encrypts has opened a sealed packet with this tag.
-    fn opened(&mut self, _host: NodeId, _tag: [u8; 16]) {}
+    fn on_opened(&mut self, _host: NodeId, _tag: [u8; 16]) {}
 
     /// Called when the payload of such a placement was compared.
-    fn read(&mut self, _host: NodeId, _placement: &Placement, _is_genuine: bool) {}
+    fn on_payload_read(&mut self, _host: NodeId, _placement: &Placement, _is_genuine: bool) {}
 
     /// Called when the payload of a packet has been placed, before the engine is notified.
-    fn placed(&mut self, _host: NodeId, _connection: ConnectionId, _psn: u32) {}
+    fn on_placed(&mut self, _host: NodeId, _connection: ConnectionId, _psn: u32) {}
 
     /// Called for each event of `host`'s engine.
-    fn heard(&mut self, _host: NodeId, _event: &Event) {}
+    fn on_event(&mut self, _host: NodeId, _event: &Event) {}
 
     /// Called when `host`'s engine restarted; these channels ended with it.
-    fn restarted(&mut self, _host: NodeId, _ended: &[ChannelId], _traffic: &Traffic) {}
+    fn on_restart(&mut self, _host: NodeId, _ended: &[ChannelId], _traffic: &Traffic) {}
 
     /// Returns every violation so far, and those that show only at the end of a run.
     fn violations(&self, network: &Network) -> Vec<String>;
@@ -61,7 +61,7 @@ macro_rules! checks {
         }
 
         impl Kind {
-            /// A check that has seen nothing yet.
+            /// Creates a check in its initial state.
             pub fn build(self) -> Box<dyn Observer> {
                 match self { $(Self::$kind => Box::new($module::Check::default())),+ }
             }
@@ -72,14 +72,14 @@ macro_rules! checks {
 checks! {
     ExactlyOnce => exactly_once, "exactly-once", "each byte of each message is placed once, before the message is delivered";
     Ordering => ordering, "ordering", "messages are delivered whole and in order, and sent only once they are delivered";
-    Conservation => conservation, "conservation", "every packet put in is delivered, lost for a reason, or on its way";
-    Closure => closure, "closure", "whoever speaks to a host that restarted is told at once, and both ends of a connection end";
-    PathReturn => path_return, "path-return", "a path that was taken for dead is used again once it is healed";
-    Accounts => accounts, "accounts", "an engine holds the connections it told of, no more and no fewer";
-    Marks => marks, "marks", "senders are notified of as many congestion marks as receivers saw";
+    Conservation => conservation, "conservation", "every packet sent is delivered, lost for a counted reason, or in flight";
+    Closure => closure, "closure", "a peer that sends to a restarted host is notified immediately, and both ends of a connection close";
+    PathReturn => path_return, "path-return", "a path that was declared down is used again after its repair";
+    Accounts => accounts, "accounts", "an engine holds exactly the connections that it has reported";
+    Marks => marks, "marks", "senders are notified of as many congestion marks as receivers counted";
     Bounds => bounds, "bounds", "payloads are placed inside their messages, whatever reaches an engine";
-    Genuine => genuine, "genuine", "on encrypted connections nothing is placed but what the peer sent there, and no packet is taken in twice";
-    Honesty => honesty, "honesty", "no engine refuses a packet of another as broken";
+    Genuine => genuine, "genuine", "on encrypted connections only payload that the peer sent is placed, and no packet is accepted twice";
+    Honesty => honesty, "honesty", "no engine refuses a packet of another engine as malformed";
 }
 
 /// Several checks at once. Each violation begins with the name of its check.
@@ -113,28 +113,28 @@ impl Checks {
 }
 
 impl Observer for Checks {
-    fn asked(&mut self, host: NodeId, placement: &Placement) {
-        self.0.iter_mut().for_each(|(_, check)| check.asked(host, placement));
+    fn on_place(&mut self, host: NodeId, placement: &Placement) {
+        self.0.iter_mut().for_each(|(_, check)| check.on_place(host, placement));
     }
 
-    fn opened(&mut self, host: NodeId, tag: [u8; 16]) {
-        self.0.iter_mut().for_each(|(_, check)| check.opened(host, tag));
+    fn on_opened(&mut self, host: NodeId, tag: [u8; 16]) {
+        self.0.iter_mut().for_each(|(_, check)| check.on_opened(host, tag));
     }
 
-    fn read(&mut self, host: NodeId, placement: &Placement, is_genuine: bool) {
-        self.0.iter_mut().for_each(|(_, check)| check.read(host, placement, is_genuine));
+    fn on_payload_read(&mut self, host: NodeId, placement: &Placement, is_genuine: bool) {
+        self.0.iter_mut().for_each(|(_, check)| check.on_payload_read(host, placement, is_genuine));
     }
 
-    fn placed(&mut self, host: NodeId, connection: ConnectionId, psn: u32) {
-        self.0.iter_mut().for_each(|(_, check)| check.placed(host, connection, psn));
+    fn on_placed(&mut self, host: NodeId, connection: ConnectionId, psn: u32) {
+        self.0.iter_mut().for_each(|(_, check)| check.on_placed(host, connection, psn));
     }
 
-    fn heard(&mut self, host: NodeId, event: &Event) {
-        self.0.iter_mut().for_each(|(_, check)| check.heard(host, event));
+    fn on_event(&mut self, host: NodeId, event: &Event) {
+        self.0.iter_mut().for_each(|(_, check)| check.on_event(host, event));
     }
 
-    fn restarted(&mut self, host: NodeId, ended: &[ChannelId], traffic: &Traffic) {
-        self.0.iter_mut().for_each(|(_, check)| check.restarted(host, ended, traffic));
+    fn on_restart(&mut self, host: NodeId, ended: &[ChannelId], traffic: &Traffic) {
+        self.0.iter_mut().for_each(|(_, check)| check.on_restart(host, ended, traffic));
     }
 
     fn violations(&self, network: &Network) -> Vec<String> {

@@ -18,7 +18,7 @@ pub(super) struct Check {
 }
 
 impl Observer for Check {
-    fn heard(&mut self, host: NodeId, event: &Event) {
+    fn on_event(&mut self, host: NodeId, event: &Event) {
         match *event {
             Event::PathDown { connection, path } => {
                 self.down.insert((host, connection, path));
@@ -33,7 +33,7 @@ impl Observer for Check {
         }
     }
 
-    fn restarted(&mut self, host: NodeId, _ended: &[ChannelId], _traffic: &Traffic) {
+    fn on_restart(&mut self, host: NodeId, _ended: &[ChannelId], _traffic: &Traffic) {
         self.down.retain(|(at, _, _)| *at != host);
     }
 
@@ -68,11 +68,11 @@ mod tests {
             Event::Closed { connection, reason: weft_transport::CloseReason::Local },
         ] {
             let mut check = Check::default();
-            check.heard(host, &Event::PathDown { connection, path });
-            check.heard(host, &Event::PathUp { connection, path: PathId(6) });
-            check.heard(NodeId(4), &end);
+            check.on_event(host, &Event::PathDown { connection, path });
+            check.on_event(host, &Event::PathUp { connection, path: PathId(6) });
+            check.on_event(NodeId(4), &end);
             assert_eq!(check.down.len(), 1);
-            check.heard(host, &end);
+            check.on_event(host, &end);
             assert!(check.down.is_empty(), "{end:?}");
         }
     }

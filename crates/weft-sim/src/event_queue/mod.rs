@@ -188,7 +188,7 @@ impl<E: Copy + Default + AtNode> EventQueue<E> {
     #[inline(always)]
     pub fn schedule_elsewhere(&mut self, at: SimTime, event: E) {
         let side = || &self.sides[usize::from(self.side_of[event.node() as usize])];
-        debug_assert!(at >= side().until, "nobody reaches a node in its past");
+        debug_assert!(at >= side().until, "no event is scheduled in a node's past");
         let day = self.day(at);
         if day - self.today.start <= self.day_mask {
             self.append(day, at, event);

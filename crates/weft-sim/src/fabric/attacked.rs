@@ -16,8 +16,8 @@ impl Fabric {
         hop: Hop,
         events: &mut Events,
     ) {
-        let Self { parcels, datagrams, attacker, .. } = self;
-        let slot = parcels.get(hop.packet());
+        let Self { packets, datagrams, attacker, .. } = self;
+        let slot = packets.get(hop.packet());
         let Some(datagram) = datagrams.get_mut(hop.packet()) else { return };
         let seen = Seen {
             source: slot.source,
@@ -40,7 +40,7 @@ impl Fabric {
                 u16::try_from(bytes.len()).expect("no longer than what was seen, and a little");
             let slot =
                 PacketSlot { source, source_port, payload_len: len, ..PacketSlot::default() };
-            let packet = self.parcels.insert(slot);
+            let packet = self.packets.insert(slot);
             *self.datagrams.of(packet) = bytes;
             let hash = self.hash.base(&nic::five_tuple(source, destination, source_port));
             let size = FRAME_OVERHEAD + len;

@@ -46,12 +46,12 @@ impl Sampler {
 
     /// Counts a packet that a switch forwards, and samples it if it is due.
     #[inline]
-    pub(super) fn on_forward(&mut self, hop: Hop, output: LinkId, parcels: &PacketPool) {
+    pub(super) fn on_forward(&mut self, hop: Hop, output: LinkId, packets: &PacketPool) {
         if let Some(skip) = self.skip.checked_sub(1) {
             self.skip = skip;
             return;
         }
-        let (input, flow, size) = (hop.link(), five_tuple(hop, parcels), hop.size());
+        let (input, flow, size) = (hop.link(), five_tuple(hop, packets), hop.size());
         self.taken.push(PacketSample { input, output, flow, size });
         self.skip = self.draw();
     }

@@ -1,4 +1,4 @@
-//! Switches whose forwarding model services every packet, and the model's orders.
+//! Switches whose forwarding model services every packet, and the model's commands.
 
 use weft_topo::{LinkId, NodeId};
 
@@ -6,7 +6,7 @@ use super::{Fabric, Loss};
 use crate::event::{Event, Events};
 use crate::nic::{self, FRAME_OVERHEAD};
 use crate::packet::{Hop, PacketSlot};
-use crate::switch::{Decision, Fate, Forward, Label, Order};
+use crate::switch::{Command, Decision, Fate, Forward, Label};
 use crate::time::SimTime;
 
 /// Bytes of a control packet between switches: the shortest frame.
@@ -24,12 +24,12 @@ impl Fabric {
             return self.lose(hop.packet(), Loss::NoRoute);
         }
         let decision = decision!(self, now, hop, candidates);
-        match self.forwarding.service(&decision, &mut self.labels, &mut self.orders) {
+        match self.forwarding.service(&decision, &mut self.labels, &mut self.commands) {
             Fate::Forward(link) => self.put(now, link, hop, events),
             Fate::Hold => {}
             Fate::Take => {
                 self.counters.switch_taken += 1;
-                self.parcels.remove(hop.packet());
+                self.packets.remove(hop.packet());
             }
         }
         self.carry_out(now, hop.node(), events);
@@ -37,25 +37,25 @@ impl Fabric {
 
     pub(super) fn timer(&mut self, now: SimTime, switch: NodeId, token: u64, events: &mut Events) {
         let index = (switch.0 - self.hosts) as usize;
-        self.forwarding.timer(now, index, token, &mut self.orders);
+        self.forwarding.timer(now, index, token, &mut self.commands);
         self.carry_out(now, switch, events);
     }
 
-    /// Carries out the model's orders.
+    /// Executes the model's commands.
     fn carry_out(&mut self, now: SimTime, switch: NodeId, events: &mut Events) {
-        let mut orders = std::mem::take(&mut self.orders);
-        for order in orders.drain(..) {
-            match order {
-                Order::Send(hop) => self.send_on(now, hop, events),
-                Order::Emit { source, destination, port, label } => {
+        let mut commands = std::mem::take(&mut self.commands);
+        for command in commands.drain(..) {
+            match command {
+                Command::Send(hop) => self.send_on(now, hop, events),
+                Command::Emit { source, destination, port, label } => {
                     let slot = PacketSlot { source, source_port: port, ..PacketSlot::default() };
                     let hop = self.control_packet(switch, destination, slot, label);
                     self.send_on(now, hop, events);
                 }
-                Order::Wake { at, token } => events.schedule(at, Event::Timer { switch, token }),
+                Command::Wake { at, token } => events.schedule(at, Event::Timer { switch, token }),
             }
         }
-        self.orders = orders;
+        self.commands = commands;
     }
 
     fn send_on(&mut self, now: SimTime, hop: Hop, events: &mut Events) {
@@ -76,7 +76,7 @@ impl Fabric {
     fn control_packet(&mut self, at: NodeId, to: NodeId, slot: PacketSlot, label: Label) -> Hop {
         self.counters.switch_made += 1;
         let tuple = nic::five_tuple(slot.source, to, slot.source_port);
-        let packet = self.parcels.insert(slot);
+        let packet = self.packets.insert(slot);
         self.labels.set(packet, label);
         self.datagrams.clear(packet);
         let hop = Hop::new(packet, at, to, self.hash.base(&tuple), CONTROL_SIZE).as_control();

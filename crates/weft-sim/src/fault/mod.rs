@@ -272,7 +272,7 @@ faults! {
     Reordering => reordering, "reordering", "packets on some links arrive late by chance";
     Corruption => corruption, "corruption", "bits of packets on some links are flipped by chance";
     Restart => restart, "restart", "a host's engine restarts and forgets its connections";
-    Attack => attack, "attack", "somebody on some links replays, reflects, changes and makes up packets (the swarm's sealed worlds only)";
+    Attack => attack, "attack", "an attacker on some links replays, reflects, changes and forges packets (the swarm's sealed worlds only)";
 }
 
 pub use attack::Fault as Attack;

@@ -18,7 +18,7 @@ pub struct PfcReport {
     pub resumes: u64,
     /// The time paused, summed over all ports, microseconds.
     pub paused_us: f64,
-    /// Number of ports that were paused when the run ended; after a deadlock some are, for ever.
+    /// Number of ports that were paused when the run ended; after a deadlock some stay paused.
     pub paused_at_end: usize,
     /// Pauses by tier and direction of the paused port: `host-up`, `leaf-up`, `spine-down`, …
     pub tiers: BTreeMap<String, TierPauses>,

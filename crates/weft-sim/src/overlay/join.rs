@@ -49,7 +49,7 @@ impl Vtep {
             flows: BTreeMap::new(),
             ready: VecDeque::new(),
             timers: BTreeSet::new(),
-            heard: VecDeque::new(),
+            events: VecDeque::new(),
             ends: [0; 2],
             counters: TenantCounters::default(),
         };

@@ -13,7 +13,7 @@ use weft_units::Instant;
 use weft_vpc::{Frame, PortId, Reading, Switch, Tenants, Vni};
 use weft_wire::{Packet, U24, VirtioNetHeader, VxlanHeader, VxlanNext};
 
-use crate::freight::Freight;
+use crate::payload::PacketPayload;
 use crate::scenario::OverlaySection;
 use crate::traffic::{ChannelId, MessageId, Side};
 
@@ -46,7 +46,7 @@ const MIN_FRAMES: usize = 16;
 
 /// Events of a host's tenants, in the workloads' names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Heard {
+pub enum VtepEvent {
     /// More of a flow has come to this end, in order.
     Received {
         /// The channel.
@@ -86,7 +86,7 @@ pub struct Vtep {
     /// Flows that may have a frame to send, the one that waits longest first.
     ready: VecDeque<ChannelId>,
     timers: BTreeSet<(Instant, ChannelId)>,
-    heard: VecDeque<Heard>,
+    events: VecDeque<VtepEvent>,
     /// Channels that this host opened, and that others opened to it.
     ends: [u32; 2],
     counters: TenantCounters,
@@ -106,7 +106,7 @@ impl Vtep {
         self.flows.get_mut(&channel).is_some_and(|flow| flow.receiver.take(length.into()))
     }
 
-    /// Forgets a flow: what was on it is not sent again. The pair's connection stays.
+    /// Removes a flow, whose frames are not retransmitted. The pair's connection stays.
     pub fn close(&mut self, channel: ChannelId) {
         self.flows.remove(&channel);
     }
@@ -117,16 +117,16 @@ impl Vtep {
         now: Instant,
         arrival: &Arrival,
         packet: &Packet,
-        freight: &Freight,
+        payload: &PacketPayload,
     ) {
-        let Some(vxlan) = freight.vxlan else { return };
+        let Some(vxlan) = payload.vxlan else { return };
         let vni = Vni::new(vxlan.vni.get()).expect("24 bits");
         let (switch, nics) = (&mut self.switch, &mut self.nics);
         match vxlan.next {
             VxlanNext::Frame => {
-                switch.handle_plain(now, arrival.from, vni, &freight.payload, nics);
+                switch.handle_plain(now, arrival.from, vni, &payload.bytes, nics);
             }
-            _ => switch.handle_packet(now, arrival, vni, packet, &freight.payload, nics),
+            _ => switch.handle_packet(now, arrival, vni, packet, &payload.bytes, nics),
         }
     }
 
@@ -153,7 +153,7 @@ impl Vtep {
         }
     }
 
-    /// A flow may have waited too long; or it has heard meanwhile, and waits anew.
+    /// Handles the timeout of a flow, which has been extended if the flow received a frame since.
     fn handle_timer(&mut self, now: Instant, channel: ChannelId) {
         let Some(flow) = self.flows.get_mut(&channel) else { return };
         flow.timer = None;
@@ -196,23 +196,23 @@ impl Vtep {
                 }
             };
             if !is_kept {
-                self.heard.push_back(Heard::Broken { channel, side, serial });
+                self.events.push_back(VtepEvent::Broken { channel, side, serial });
             }
         }
         match flow.on_frame(now, &segment, body, &self.limits) {
             Outcome::Data(fresh) => {
                 self.counters.bytes_received += fresh;
                 self.counters.bytes_again += body.len() as u64 - fresh;
-                self.heard.push_back(Heard::Received { channel, side });
+                self.events.push_back(VtepEvent::Received { channel, side });
             }
             Outcome::Ack => {
                 while let Some(message) = flow.sender.poll_acked() {
-                    self.heard.push_back(Heard::Acked { channel, message });
+                    self.events.push_back(VtepEvent::Acked { channel, message });
                 }
             }
             Outcome::Damaged => {
                 self.counters.damaged += 1;
-                self.heard.push_back(Heard::Broken { channel, side, serial });
+                self.events.push_back(VtepEvent::Broken { channel, side, serial });
             }
         }
         make_ready(&mut self.ready, flow);
@@ -249,16 +249,16 @@ impl Vtep {
         &mut self,
         now: Instant,
         packet: &mut Packet,
-        freight: &mut Freight,
+        payload: &mut PacketPayload,
     ) -> Option<Departure> {
         let nics = &mut self.nics;
         let mut loaded = None;
         self.switch.poll_burst(now, 1, packet, |leaving| {
             let vni = U24::truncate(leaving.vni.get());
-            freight.rdma = None;
-            freight.vxlan = Some(VxlanHeader { vni, next: VxlanNext::Weft });
-            freight.payload.resize(leaving.payload_len().into(), 0);
-            leaving.read(nics, &mut freight.payload);
+            payload.rdma = None;
+            payload.vxlan = Some(VxlanHeader { vni, next: VxlanNext::Weft });
+            payload.bytes.resize(leaving.payload_len().into(), 0);
+            leaving.read(nics, &mut payload.bytes);
             // All connections of a host share its source ports, one for each path.
             loaded = Some(Departure { connection: None, ..*leaving.departure });
         });
@@ -268,12 +268,12 @@ impl Vtep {
         while let Some(plain) = self.switch.poll_plain() {
             self.plain.push(&plain, self.paths, nics);
         }
-        self.plain.poll(packet, freight)
+        self.plain.poll(packet, payload)
     }
 
-    /// Returns the next thing that tenants have to say.
-    pub fn poll_event(&mut self) -> Option<Heard> {
-        self.heard.pop_front()
+    /// Returns the next event of the tenants.
+    pub fn poll_event(&mut self) -> Option<VtepEvent> {
+        self.events.pop_front()
     }
 
     /// Returns when the host must take a turn at the latest.

@@ -9,7 +9,7 @@ use weft_vpc::{Plain, Reading, Tenants, offload};
 use weft_wire::{Packet, U24, VirtioNetHeader, VxlanHeader, VxlanNext};
 
 use super::nics::Nics;
-use crate::freight::Freight;
+use crate::payload::PacketPayload;
 
 /// An Ethernet frame on its way out.
 #[derive(Debug)]
@@ -55,10 +55,14 @@ impl PlainQueue {
 
     /// Loads the next frame, if any. To the fabric it is an empty packet of the transport, and the rest of it
     /// payload: together they are as long as the frame.
-    pub(super) fn poll(&mut self, packet: &mut Packet, freight: &mut Freight) -> Option<Departure> {
+    pub(super) fn poll(
+        &mut self,
+        packet: &mut Packet,
+        payload: &mut PacketPayload,
+    ) -> Option<Departure> {
         let Piece { departure, vxlan, ethernet } = self.pieces.pop_front()?;
         *packet = Packet::default();
-        *freight = Freight { vxlan: Some(vxlan), rdma: None, payload: ethernet };
+        *payload = PacketPayload { vxlan: Some(vxlan), rdma: None, bytes: ethernet };
         Some(departure)
     }
 }

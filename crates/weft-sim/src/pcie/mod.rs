@@ -1,11 +1,10 @@
 //! The PCIe bus between a host's NIC and memory: address translation, its cost, and the path of the data (STELLAR,
 //! sections 2 and 6, figure 7).
 //!
-//! [`Dma`] is one host's. It is asked when a payload that is needed now will be in the NIC, or one that
-//! has come will be in memory; time is an argument and nothing is scheduled, for everything here is
-//! served in the order it was asked for. There are three ways to translate, [`Translation`], and two to
-//! go: over the PCIe switch to a GPU beside the NIC, or through the root complex. None of this hardware
-//! exists here: it is a model, and `docs/design/address-translation.md` says what of it is assumed.
+//! [`Dma`] models the bus of one host. It returns the time at which a payload that is needed now will be in the NIC, or a
+//! received one in memory. Time is an argument and nothing is scheduled, since requests are served in order. There are three
+//! ways of address translation, [`Translation`], and two paths: over the PCIe switch to a GPU beside the NIC, or through the
+//! root complex. `docs/design/address-translation.md` lists the assumptions of the model.
 
 use weft_rnic::AddressType;
 use weft_transport::Placement;

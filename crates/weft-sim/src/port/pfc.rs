@@ -171,13 +171,13 @@ impl PauseRequests {
     }
 }
 
-/// The pause that a port was asked for, and the time it has been paused.
+/// The requested pause of a port, and the time it has been paused.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Pause {
     since: SimTime,
     until: SimTime,
     before: SimSpan,
-    /// Frames that asked for a pause.
+    /// Frames that requested a pause.
     pub frames: u64,
     /// Frames that ended one.
     pub resumes: u64,

@@ -3,7 +3,7 @@
 use weft_topo::NodeId;
 
 use crate::time::SimTime;
-use crate::traffic::{ChannelId, ChannelState, Notice, Order, Side};
+use crate::traffic::{ChannelId, ChannelState, Notice, SendRequest, Side};
 use crate::workload::Workload;
 use crate::world::Session;
 
@@ -91,10 +91,10 @@ impl Chatter {
             (What::Send { from, length }, Some((channel, unfinished))) => {
                 *unfinished += 1;
                 let (channel, tag) = (*channel, deed.pair as u64);
-                session.send(Order { channel, from, length, tag, recorded: true });
+                session.send(SendRequest { channel, from, length, tag, recorded: true });
             }
             (What::Close, Some((channel, _))) => session.close(*channel),
-            // The channel closed by itself, or there is none to open.
+            // The channel has closed, or there is none to open.
             _ => {}
         }
     }
@@ -117,8 +117,8 @@ impl Workload for Chatter {
     fn notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
         match notice {
             Notice::Woken { .. } => self.act(session),
-            Notice::Acknowledged { order } => {
-                if let Some(Some((_, unfinished))) = self.pair_of(order.channel) {
+            Notice::Acknowledged { request } => {
+                if let Some(Some((_, unfinished))) = self.pair_of(request.channel) {
                     *unfinished -= 1;
                 }
             }

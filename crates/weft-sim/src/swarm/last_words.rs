@@ -15,7 +15,7 @@ use weft_units::{ByteCount, Duration, Rng};
 use super::case::{paths_return, pick};
 use crate::switch;
 use crate::time::{SimSpan, SimTime};
-use crate::traffic::{ChannelId, ChannelState, Notice, Order, Side};
+use crate::traffic::{ChannelId, ChannelState, Notice, SendRequest, Side};
 use crate::workload::Workload;
 use crate::world::{Session, WorldConfig};
 
@@ -76,9 +76,9 @@ struct Word {
     side: Side,
     /// The number of the word at this end, from 1.
     number: u32,
-    said_at: SimTime,
+    sent_at: SimTime,
     /// Packets that this end had retransmitted before the word.
-    repeats: u64,
+    retransmissions: u64,
     /// Packets of its host that had been detected as overtaken before.
     overtaken: u64,
     /// Packets that the network had lost before.
@@ -174,13 +174,13 @@ impl LastWords {
     fn next_speaker(&mut self, mut others: Vec<(ChannelId, Side)>, session: &mut Session<'_>) {
         while let Some((channel, side)) = others.pop() {
             if is_open(channel, session) {
-                return self.say(channel, side, 1, others, session);
+                return self.send_word(channel, side, 1, others, session);
             }
         }
         self.state = State::Done;
     }
 
-    fn say(
+    fn send_word(
         &mut self,
         channel: ChannelId,
         side: Side,
@@ -188,39 +188,46 @@ impl LastWords {
         others: Vec<(ChannelId, Side)>,
         session: &mut Session<'_>,
     ) {
-        let said_at = session.now();
-        let (repeats, overtaken) = repeats(channel, side, session);
+        let sent_at = session.now();
+        let (retransmissions, overtaken) = retransmissions(channel, side, session);
         let lost = lost(session);
-        let word = Word { channel, side, number, said_at, repeats, overtaken, lost };
+        let word = Word { channel, side, number, sent_at, retransmissions, overtaken, lost };
         self.state = State::Speaking { word, others };
         self.count += 1;
-        session.wake(said_at + GLANCE, self.count);
-        session.send(Order { channel, from: side, length: self.length, tag: 0, recorded: false });
+        session.wake(sent_at + GLANCE, self.count);
+        session.send(SendRequest {
+            channel,
+            from: side,
+            length: self.length,
+            tag: 0,
+            recorded: false,
+        });
     }
 
-    fn heard(&mut self, session: &mut Session<'_>) {
+    fn on_acknowledged(&mut self, session: &mut Session<'_>) {
         let State::Speaking { word, others } = &mut self.state else { return };
         let (word, others) = (*word, std::mem::take(others));
         if word.number < self.words {
-            return self.say(word.channel, word.side, word.number + 1, others, session);
+            return self.send_word(word.channel, word.side, word.number + 1, others, session);
         }
-        self.judge(word, session);
+        self.evaluate(word, session);
         self.next_speaker(others, session);
     }
 
-    fn judge(&self, word: Word, session: &Session<'_>) {
-        let Word { channel, side, said_at, .. } = word;
-        let (repeats, overtaken) = repeats(channel, side, session);
-        let (repeats, overtaken) = (repeats - word.repeats, overtaken - word.overtaken);
-        let took = session.now().since(said_at);
+    fn evaluate(&self, word: Word, session: &Session<'_>) {
+        let Word { channel, side, sent_at, .. } = word;
+        let (retransmissions, overtaken) = retransmissions(channel, side, session);
+        let (retransmissions, overtaken) =
+            (retransmissions - word.retransmissions, overtaken - word.overtaken);
+        let took = session.now().since(sent_at);
         // A burst may still exceed the shortest queues.
         if !self.is_timeout_fair || lost(session) > word.lost {
             return;
         }
         // Several packets may exceed the timeout, or overtake each other and look lost.
-        if repeats > 0 && self.packets == 1 {
+        if retransmissions > 0 && self.packets == 1 {
             self.complain(format!(
-                "{channel:?}, {side:?}: the last word was sent again {repeats} times in an idle \
+                "{channel:?}, {side:?}: the last word was retransmitted {retransmissions} times in an idle \
                  network"
             ));
         }
@@ -268,7 +275,7 @@ fn lost(session: &Session<'_>) -> u64 {
 
 /// Returns the packets that this end of the channel has retransmitted, and the number that its host has for being
 /// overtaken. Other connections of the host may still probe a peer that restarted.
-fn repeats(channel: ChannelId, side: Side, session: &Session<'_>) -> (u64, u64) {
+fn retransmissions(channel: ChannelId, side: Side, session: &Session<'_>) -> (u64, u64) {
     let network = super::network(session);
     let channel = network.traffic.channel(channel).expect("only known channels speak");
     let endpoint = &network.hosts[channel.hosts[side.index()].index()].endpoint;
@@ -285,7 +292,7 @@ impl Workload for LastWords {
     fn notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
         match notice {
             Notice::Woken { token } => self.woken(*token, session),
-            Notice::Acknowledged { .. } => self.heard(session),
+            Notice::Acknowledged { .. } => self.on_acknowledged(session),
             Notice::Delivered { .. } | Notice::Closed { .. } => {}
         }
     }

@@ -20,7 +20,7 @@ pub(super) struct Reach {
     fast_retransmits: u64,
     timeout_retransmits: u64,
     spurious_retransmits: u64,
-    ecn_marks_heard: u64,
+    ecn_marks_reported: u64,
     paths_down: u64,
     paths_up: u64,
     /// Counters of encryption, if there is any.
@@ -42,11 +42,11 @@ impl Reach {
 
     /// Returns the events that never happened in this number of cases, as sentences.
     pub(super) fn missing(&self, cases: usize) -> Vec<String> {
-        let told = [
-            (self.fast_retransmits, "no packet was sent again because it was overtaken"),
-            (self.timeout_retransmits, "no packet was sent again after its timeout"),
-            (self.spurious_retransmits, "no packet was sent again without need"),
-            (self.ecn_marks_heard, "no congestion mark was heard of"),
+        let rows = [
+            (self.fast_retransmits, "no packet was retransmitted because it was overtaken"),
+            (self.timeout_retransmits, "no packet was retransmitted after its timeout"),
+            (self.spurious_retransmits, "no packet was retransmitted spuriously"),
+            (self.ecn_marks_reported, "no congestion mark was reported"),
             (self.paths_down, "no path went down"),
             (self.paths_up, "no path came back"),
         ];
@@ -60,8 +60,8 @@ impl Reach {
             (seals.clear, "no connection was left unencrypted"),
         ];
         let sealed = sealed.into_iter().filter(|_| seals.sealed > 0 && cases >= ENOUGH_SEALED);
-        let told = told.into_iter().chain(sealed);
-        let never = told.filter(|(count, _)| *count == 0);
+        let rows = rows.into_iter().chain(sealed);
+        let never = rows.filter(|(count, _)| *count == 0);
         never.map(|(_, text)| format!("reach: in {cases} cases {text}")).collect()
     }
 }
@@ -72,7 +72,7 @@ impl AddAssign<&Stats> for Reach {
             fast_retransmits: stats.fast_retransmits,
             timeout_retransmits: stats.timeout_retransmits,
             spurious_retransmits: stats.spurious_retransmits,
-            ecn_marks_heard: stats.ecn_marks_reported,
+            ecn_marks_reported: stats.ecn_marks_reported,
             paths_down: stats.paths_down,
             paths_up: stats.paths_up,
             seals: SealCounters::default(),
@@ -85,7 +85,7 @@ impl AddAssign for Reach {
         self.fast_retransmits += other.fast_retransmits;
         self.timeout_retransmits += other.timeout_retransmits;
         self.spurious_retransmits += other.spurious_retransmits;
-        self.ecn_marks_heard += other.ecn_marks_heard;
+        self.ecn_marks_reported += other.ecn_marks_reported;
         self.paths_down += other.paths_down;
         self.paths_up += other.paths_up;
         self.seals.add(&other.seals);
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_never_happened_is_told() {
+    fn what_never_happened_is_reported() {
         let mut reach = Reach::default();
         assert_eq!(reach.missing(100).len(), 6);
         let once = Stats {

@@ -22,9 +22,9 @@ fn a_hundred_sealed_cases_hold_every_invariant() {
 
 #[test]
 fn sealed_seeds_that_once_failed_hold() {
-    // 1414: a host restarted after it accepted, before it heard who asked.
+    // 1414: a host restarted after it accepted, before it received the name of its peer.
     // 7237: a reset that answered an accept which came twice was counted as a packet that is not authentic.
-    // 17865: another connection of the host still asked a peer that had restarted; the check took it for the word's.
+    // 17865: another connection of the host still probed a peer that had restarted; the check attributed it to the word.
     for seed in [1_414, 7_237, 17_865] {
         assert_eq!(run_sealed_case(seed).violations, Vec::<String>::new(), "seed {seed}");
     }
@@ -56,12 +56,12 @@ fn seeds_that_once_failed_hold() {
     // 43726: every port of a connection took the one broken cable; CRCs are linear, paths' ports a series.
     // 52447: tail probes were timed by the answers to copies, which come at once.
     // 9003980, 1300001316: a word was to pass promptly that go-back-N sprays, or sends by the best path of each
-    // moment; the check asked too much.
+    // moment; the check was too strict.
     // 20024092: a lost ACK that came again counted the silence between as a round trip.
     // 20043163 to 30010476: a connection was asked for nine times in five seconds, each on one path of
     // which half were dead, or three times while a queue was full.
     // 50058467: answers that took longer than the wait for them made a path flap for good.
-    // 50060339, 50127880: what ConWeave held back came into buffers too fast for pauses; the check asked too much.
+    // 50060339, 50127880: what ConWeave held back came into buffers too fast for pauses; the check was too strict.
     // 1100008356 to 1100538576: a path found dead that was lossy too was used again and never said to be up; of
     // 1100530762 the connection forgot it while others kept the network full.
     // 1100236234 to 1100483873: a constant round trip left a timeout no room for a queue.

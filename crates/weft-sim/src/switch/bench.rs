@@ -7,7 +7,7 @@ use weft_topo::build::LeafSpine;
 use weft_topo::{Failures, LinkId, NodeId, Routes, Topology};
 use weft_units::{BitRate, Duration, Seed};
 
-use super::{Decision, Fate, Forward, Forwarding, ForwardingConfig, Kind, Labels, Order};
+use super::{Command, Decision, Fate, Forward, Forwarding, ForwardingConfig, Kind, Labels};
 use crate::link::{Link, LinkClass};
 use crate::nic;
 use crate::packet::{Hop, PacketPool, PacketRef, PacketSlot};
@@ -17,13 +17,13 @@ use crate::time::{SimSpan, SimTime};
 pub(super) struct Bench {
     pub(super) topology: Topology,
     pub(super) labels: Labels,
-    pub(super) orders: Vec<Order>,
+    pub(super) commands: Vec<Command>,
     routes: Routes,
     failures: Failures,
     links: Vec<Link>,
     classes: Vec<LinkClass>,
     ports: Vec<Port>,
-    parcels: PacketPool,
+    packets: PacketPool,
     model: Forwarding,
     config: ForwardingConfig,
 }
@@ -57,9 +57,9 @@ impl Bench {
             links: topology.link_ids().map(|id| Link::new(topology.link(id).to.0, 0)).collect(),
             classes: vec![LinkClass::new(rate, Duration::from_micros(1), None)],
             ports: Vec::new(),
-            parcels: PacketPool::default(),
+            packets: PacketPool::default(),
             labels: Labels::default(),
-            orders: Vec::new(),
+            commands: Vec::new(),
             model: kind.build(&config, &topology, Seed(1)),
             config,
             topology,
@@ -112,7 +112,7 @@ impl Bench {
         let slot = PacketSlot { source: from, source_port: port, ..PacketSlot::default() };
         let hash = super::fabric_hash(&self.config).base(&nic::five_tuple(from, to, port));
         let leaf = self.leaf_of(from.0);
-        Hop::new(self.parcels.insert(slot), leaf, to, hash, 1048)
+        Hop::new(self.packets.insert(slot), leaf, to, hash, 1048)
     }
 
     pub(super) fn service(&mut self, now: SimTime, hop: Hop) -> Fate {
@@ -124,11 +124,11 @@ impl Bench {
             links: &self.links,
             classes: &self.classes,
             ports: &self.ports,
-            parcels: &self.parcels,
+            packets: &self.packets,
             topology: &self.topology,
             routes: &self.routes,
         };
-        let fate = self.model.service(&decision, &mut self.labels, &mut self.orders);
+        let fate = self.model.service(&decision, &mut self.labels, &mut self.commands);
         if let Fate::Forward(link) = fate {
             assert!(decision.candidates.contains(&link), "{link:?} is no candidate");
         }
@@ -137,16 +137,16 @@ impl Bench {
 
     pub(super) fn timer(&mut self, now: SimTime, switch: NodeId, token: u64) {
         let index = (switch.0 - self.topology.hosts()) as usize;
-        self.model.timer(now, index, token, &mut self.orders);
+        self.model.timer(now, index, token, &mut self.commands);
     }
 
-    /// Returns a control packet that a switch was ordered to emit, at the leaf that it is addressed to.
-    pub(super) fn emitted(&mut self, order: Order) -> Hop {
-        let Order::Emit { source, destination, port, label } = order else {
-            panic!("{order:?} emits nothing")
+    /// Returns the control packet of an emit command, at the leaf that it is addressed to.
+    pub(super) fn emitted(&mut self, command: Command) -> Hop {
+        let Command::Emit { source, destination, port, label } = command else {
+            panic!("{command:?} emits nothing")
         };
         let slot = PacketSlot { source, source_port: port, ..PacketSlot::default() };
-        let packet = self.parcels.insert(slot);
+        let packet = self.packets.insert(slot);
         self.labels.set(packet, label);
         let leaf = self.leaf_of(destination.0);
         Hop::new(packet, leaf, destination, 0, 64).as_control().past_switch()

@@ -49,8 +49,8 @@ impl Forwarding {
     /// Returns the index among `count` equal entries of the packet's flow at this switch.
     #[inline(always)]
     pub(super) fn entry(&self, decision: &Decision<'_>, count: usize) -> usize {
-        let &Decision { hop, switch, parcels, .. } = decision;
-        self.hash.select(hop.hash(), || five_tuple(hop, parcels), self.salts[switch], count)
+        let &Decision { hop, switch, packets, .. } = decision;
+        self.hash.select(hop.hash(), || five_tuple(hop, packets), self.salts[switch], count)
     }
 }
 

@@ -15,8 +15,8 @@ pub struct Flow(u64);
 impl Flow {
     /// Returns the flow that a packet belongs to.
     #[inline]
-    pub fn of(hop: Hop, parcels: &PacketPool) -> Self {
-        let slot = parcels.get(hop.packet());
+    pub fn of(hop: Hop, packets: &PacketPool) -> Self {
+        let slot = packets.get(hop.packet());
         Self::between(slot.source, hop.destination(), slot.source_port)
     }
 

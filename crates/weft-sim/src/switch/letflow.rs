@@ -62,8 +62,8 @@ impl Forward for Forwarding {
         if decision.is_control() {
             return self.control.choose(decision);
         }
-        let &Decision { now, switch, hop, candidates, parcels, .. } = decision;
-        let (idle, link) = self.flowlets[switch].pass(Flow::of(hop, parcels), now);
+        let &Decision { now, switch, hop, candidates, packets, .. } = decision;
+        let (idle, link) = self.flowlets[switch].pass(Flow::of(hop, packets), now);
         match *link {
             Some(link) if idle <= self.timeout && candidates.contains(&link) => link,
             _ => *link.insert(candidates[self.rng.index(candidates.len())]),

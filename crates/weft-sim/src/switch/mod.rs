@@ -63,7 +63,7 @@ pub struct Decision<'a> {
     /// Every port that holds a queue, by the [`LinkId`] it sends on; empty where ports hold none.
     pub ports: &'a [Port],
     /// Every packet's headers, for models that read them.
-    pub parcels: &'a PacketPool,
+    pub packets: &'a PacketPool,
     /// The network's nodes and links.
     pub topology: &'a Topology,
     /// The current routes.
@@ -132,7 +132,7 @@ impl Decision<'_> {
 pub enum Fate {
     /// The packet is forwarded on this link, one of the candidates.
     Forward(LinkId),
-    /// The model holds the packet and returns it in an [`Order::Send`], possibly one of this call.
+    /// The model holds the packet and returns it in an [`Command::Send`], possibly one of this call.
     Hold,
     /// The packet was addressed to the switch.
     Take,
@@ -140,7 +140,7 @@ pub enum Fate {
 
 /// An action that a model orders from its switch, in order, after the current packet or timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
+pub enum Command {
     /// Forwards a packet that was held.
     Send(Hop),
     /// Sends a new control packet.
@@ -175,12 +175,12 @@ pub trait Forward {
     }
 
     /// Handles a packet at a switch.
-    fn service(&mut self, decision: &Decision<'_>, _: &mut Labels, _: &mut Vec<Order>) -> Fate {
+    fn service(&mut self, decision: &Decision<'_>, _: &mut Labels, _: &mut Vec<Command>) -> Fate {
         Fate::Forward(self.choose(decision))
     }
 
     /// Handles the expiry of a switch's timer.
-    fn timer(&mut self, _now: SimTime, _switch: usize, _token: u64, _: &mut Vec<Order>) {}
+    fn timer(&mut self, _now: SimTime, _switch: usize, _token: u64, _: &mut Vec<Command>) {}
 
     /// Handles a change of the routes.
     fn rerouted(&mut self) {}
@@ -332,18 +332,18 @@ macro_rules! forwarding_models {
                 &mut self,
                 decision: &Decision<'_>,
                 labels: &mut Labels,
-                orders: &mut Vec<Order>,
+                commands: &mut Vec<Command>,
             ) -> Fate {
                 match self {
-                    $(Self::$kind(model) => model.service(decision, labels, orders),)+
-                    Self::External(model) => model.service(decision, labels, orders),
+                    $(Self::$kind(model) => model.service(decision, labels, commands),)+
+                    Self::External(model) => model.service(decision, labels, commands),
                 }
             }
 
-            fn timer(&mut self, now: SimTime, switch: usize, token: u64, orders: &mut Vec<Order>) {
+            fn timer(&mut self, now: SimTime, switch: usize, token: u64, commands: &mut Vec<Command>) {
                 match self {
-                    $(Self::$kind(model) => model.timer(now, switch, token, orders),)+
-                    Self::External(model) => model.timer(now, switch, token, orders),
+                    $(Self::$kind(model) => model.timer(now, switch, token, commands),)+
+                    Self::External(model) => model.timer(now, switch, token, commands),
                 }
             }
 
@@ -368,14 +368,14 @@ forwarding_models! {
     Adaptive => adaptive, "adaptive", "a random link of those with the best grade of queue for each packet, as switch chips do it";
     Weighted => weighted, "weighted-ecmp", "the hash, over a table in which links stand by capacity downstream (WCMP)";
     LetFlow => letflow, "letflow", "a random link for each flowlet (Vanini 2017)";
-    Conga => conga, "conga", "the least congested path for each flowlet, by what leaves tell each other (Alizadeh 2014)";
+    Conga => conga, "conga", "the least congested path for each flowlet, by feedback between leaves (Alizadeh 2014)";
     Drill => drill, "drill", "the shortest queue of two random links and the last best one for each packet (Ghorbani 2017)";
     ConWeave => conweave, "conweave", "flows leave paths whose round trip is late; the last leaf puts them in order (Song 2023)";
 }
 
 /// Returns the five-tuple that a switch reads. Host `h` has address 10.0.0.0 + `h`, as in [`crate::nic`].
-pub fn five_tuple(hop: Hop, parcels: &PacketPool) -> FiveTuple {
-    let slot = parcels.get(hop.packet());
+pub fn five_tuple(hop: Hop, packets: &PacketPool) -> FiveTuple {
+    let slot = packets.get(hop.packet());
     crate::nic::five_tuple(slot.source, hop.destination(), slot.source_port)
 }
 

@@ -15,7 +15,7 @@ use super::{
     message_size, one_to_64,
 };
 use crate::time::{SimSpan, SimTime};
-use crate::traffic::{ChannelId, Notice, Order, Side};
+use crate::traffic::{ChannelId, Notice, SendRequest, Side};
 use crate::world::Session;
 
 /// The settings of the `all-to-all` workload.
@@ -165,7 +165,7 @@ impl AllToAll {
             let channel = group.channels[flow];
             self.unfinished.insert(channel, number);
             let (length, tag) = (self.length, (number as u64) << 32 | flow as u64);
-            session.send(Order { channel, from: Side::Opener, length, tag, recorded: true });
+            session.send(SendRequest { channel, from: Side::Opener, length, tag, recorded: true });
         }
     }
 
@@ -211,7 +211,7 @@ impl Workload for AllToAll {
             Notice::Woken { token } => {
                 self.begin(usize::try_from(*token).expect("a place of ours"), session);
             }
-            Notice::Acknowledged { order } => self.end(order.channel, false, session),
+            Notice::Acknowledged { request } => self.end(request.channel, false, session),
             Notice::Closed { channel, .. } => self.end(*channel, true, session),
             Notice::Delivered { .. } => {}
         }

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::link::Pace;
 use crate::time::{SimSpan, SimTime};
-use crate::traffic::{ChannelId, Notice, Order, Side};
+use crate::traffic::{ChannelId, Notice, SendRequest, Side};
 use crate::world::Session;
 
 /// The settings of the `background` workload.
@@ -128,7 +128,7 @@ impl Load {
         }
         let (length, stream) = (self.message, &self.streams[index]);
         if let Some(channel) = stream.channel {
-            session.send(Order { channel, from: Side::Opener, length, tag, recorded: false });
+            session.send(SendRequest { channel, from: Side::Opener, length, tag, recorded: false });
         }
         if let Some(period) = stream.period {
             session.wake_at(stream.source, session.now() + period, tag);
@@ -151,8 +151,8 @@ impl Workload for Load {
             Notice::Woken { token } => {
                 self.send(usize::try_from(*token).expect("an index of ours"), session);
             }
-            Notice::Acknowledged { order } => {
-                let index = usize::try_from(order.tag).expect("an index of ours");
+            Notice::Acknowledged { request } => {
+                let index = usize::try_from(request.tag).expect("an index of ours");
                 if self.streams[index].period.is_none() {
                     self.send(index, session);
                 }

@@ -222,8 +222,8 @@ impl Workload for CollectiveMix {
             Notice::Woken { token } => {
                 self.begin(usize::try_from(*token).expect("a group of ours"), session);
             }
-            Notice::Delivered { order } => {
-                if let Some(group) = self.rings.received(order.tag, session) {
+            Notice::Delivered { request } => {
+                if let Some(group) = self.rings.received(request.tag, session) {
                     self.finish(group, session);
                 }
             }

@@ -8,7 +8,7 @@ use weft_units::Seed;
 
 use super::{Workload, random_ring};
 use crate::time::SimTime;
-use crate::traffic::{ChannelId, Notice, Order, Side};
+use crate::traffic::{ChannelId, Notice, SendRequest, Side};
 use crate::world::Session;
 
 /// One flow.
@@ -77,7 +77,7 @@ impl Flows {
         let channel = self.channel(&flow, session);
         *self.unfinished.entry(channel).or_default() += 1;
         let (from, length, tag) = (Side::Opener, flow.length, index as u64);
-        session.send(Order { channel, from, length, tag, recorded: true });
+        session.send(SendRequest { channel, from, length, tag, recorded: true });
     }
 
     fn channel(&mut self, flow: &Flow, session: &mut Session<'_>) -> ChannelId {
@@ -120,7 +120,7 @@ impl Workload for Flows {
             Notice::Woken { token } => {
                 self.begin(usize::try_from(*token).expect("an index of ours"), session);
             }
-            Notice::Acknowledged { order } => self.finish(order.channel, session),
+            Notice::Acknowledged { request } => self.finish(request.channel, session),
             Notice::Closed { channel, .. } => {
                 self.left -= self.unfinished.remove(channel).unwrap_or(0);
                 self.open.retain(|_, open| open != channel);

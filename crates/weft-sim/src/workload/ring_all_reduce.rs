@@ -16,7 +16,7 @@ use super::{
     HostSet, Setting, Shares, Workload, WorkloadBuilder, WorkloadError, at_least_one, one_to_64,
 };
 use crate::time::{SimSpan, SimTime};
-use crate::traffic::{ChannelId, Notice, Order, Side};
+use crate::traffic::{ChannelId, Notice, SendRequest, Side};
 use crate::world::Session;
 
 /// The settings of the `ring-all-reduce` workload.
@@ -226,7 +226,7 @@ impl AllReduce {
         let place = slice.rank as usize * queue_pairs as usize + turn as usize;
         let channel = self.rings[usize::from(slice.ring)].channels[place];
         let (from, length, tag) = (Side::Opener, self.slice, slice.to_tag());
-        session.send(Order { channel, from, length, tag, recorded: false });
+        session.send(SendRequest { channel, from, length, tag, recorded: false });
     }
 
     /// Handles a slice from a rank's predecessor: the rank forwards it, if there is a next step.
@@ -294,7 +294,7 @@ impl Workload for AllReduce {
                 self.burst = session.now();
                 self.begin(session);
             }
-            Notice::Delivered { order } => self.received(Slice::from_tag(order.tag), session),
+            Notice::Delivered { request } => self.received(Slice::from_tag(request.tag), session),
             Notice::Closed { .. } => self.broken = true,
             Notice::Acknowledged { .. } => {}
         }

@@ -11,7 +11,7 @@ use weft_topo::NodeId;
 use weft_units::ByteCount;
 
 use super::WorkloadError;
-use crate::traffic::{ChannelId, Order, Side};
+use crate::traffic::{ChannelId, SendRequest, Side};
 use crate::world::Session;
 
 /// The collectives that run around rings, with their names in files.
@@ -266,7 +266,7 @@ impl Rings {
         self.sent += 1;
         let ring = &self.rings[usize::from(piece.ring)];
         let running = ring.running.as_ref().expect("pieces of no collective are not sent");
-        session.send(Order {
+        session.send(SendRequest {
             channel: ring.channels[usize::from(piece.rank)],
             from: Side::Opener,
             length: running.part.chunk(piece.chunk),

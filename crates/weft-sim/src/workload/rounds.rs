@@ -12,7 +12,7 @@ use super::{
     message_size,
 };
 use crate::time::{SimSpan, SimTime};
-use crate::traffic::{ChannelId, Notice, Order, Side};
+use crate::traffic::{ChannelId, Notice, SendRequest, Side};
 use crate::world::Session;
 
 /// The settings of the `rounds` workload.
@@ -85,7 +85,13 @@ impl Rounds {
             for &length in &self.sizes {
                 let channel = session.open(source, destination);
                 let tag = self.finished.len() as u64;
-                session.send(Order { channel, from: Side::Opener, length, tag, recorded: true });
+                session.send(SendRequest {
+                    channel,
+                    from: Side::Opener,
+                    length,
+                    tag,
+                    recorded: true,
+                });
                 self.under_way.push(channel);
             }
         }
@@ -129,7 +135,7 @@ impl Workload for Rounds {
     fn notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
         match notice {
             Notice::Woken { .. } => self.begin(session),
-            Notice::Acknowledged { order } => self.sent(order.channel, session),
+            Notice::Acknowledged { request } => self.sent(request.channel, session),
             Notice::Closed { channel, .. } => self.broken |= self.under_way.contains(channel),
             Notice::Delivered { .. } => {}
         }

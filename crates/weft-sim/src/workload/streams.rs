@@ -7,7 +7,7 @@ use weft_topo::NodeId;
 
 use super::Workload;
 use crate::time::SimTime;
-use crate::traffic::{ChannelId, Notice, Order, Side};
+use crate::traffic::{ChannelId, Notice, SendRequest, Side};
 use crate::world::Session;
 
 /// The traffic of a set of streams.
@@ -63,7 +63,7 @@ impl Streams {
         if stream.begun < self.plan.messages {
             let (from, length, tag) = (Side::Opener, self.plan.length, stream.begun);
             stream.begun += 1;
-            session.send(Order { channel, from, length, tag, recorded: true });
+            session.send(SendRequest { channel, from, length, tag, recorded: true });
         }
     }
 }
@@ -79,11 +79,11 @@ impl Workload for Streams {
 
     fn notice(&mut self, notice: &Notice, session: &mut Session<'_>) {
         match notice {
-            Notice::Acknowledged { order } => {
-                if let Some(stream) = self.streams.get_mut(&order.channel) {
+            Notice::Acknowledged { request } => {
+                if let Some(stream) = self.streams.get_mut(&request.channel) {
                     stream.sent += 1;
                 }
-                self.begin(order.channel, session);
+                self.begin(request.channel, session);
             }
             Notice::Closed { channel, .. } => {
                 if let Some(stream) = self.streams.get_mut(channel) {

@@ -188,7 +188,7 @@ impl Workload for Training {
                 (self.began, self.phase) = (session.now(), 0);
                 self.phases[0].begin(session);
             }
-            Notice::Delivered { order } => self.received(order.tag, session),
+            Notice::Delivered { request } => self.received(request.tag, session),
             Notice::Closed { .. } => self.broken = true,
             Notice::Acknowledged { .. } => self.acknowledged += 1,
         }

@@ -5,7 +5,9 @@ use weft_transport::{CloseReason, ConnectionId, Event as EngineEvent};
 
 use super::Network;
 use crate::time::SimTime;
-use crate::traffic::{ChannelId, ChannelState, Contradiction, MessageRecord, Notice, Order, Side};
+use crate::traffic::{
+    ChannelId, ChannelState, Contradiction, MessageRecord, Notice, SendRequest, Side,
+};
 
 impl Network {
     pub(super) fn on_engine_event(&mut self, node: NodeId, event: EngineEvent) {
@@ -35,7 +37,7 @@ impl Network {
             EngineEvent::Acked { connection, token } => {
                 if let Some((channel, _)) = side_of(self, connection) {
                     let completed = self.traffic.complete(channel, token, self.now);
-                    self.note(completed, |order| Notice::Acknowledged { order });
+                    self.note(completed, |request| Notice::Acknowledged { request });
                     self.submit_waiting(channel, node);
                 }
             }
@@ -43,7 +45,7 @@ impl Network {
                 if let Some((channel, side)) = side_of(self, connection) {
                     let now = self.now;
                     let delivered = self.traffic.deliver(channel, side, message, length, now);
-                    self.note(delivered, |order| Notice::Delivered { order });
+                    self.note(delivered, |request| Notice::Delivered { request });
                 }
             }
             EngineEvent::Closed { connection, reason } => {
@@ -59,10 +61,10 @@ impl Network {
     pub(super) fn note(
         &mut self,
         outcome: Result<MessageRecord, Contradiction>,
-        notice: impl FnOnce(Order) -> Notice,
+        notice: impl FnOnce(SendRequest) -> Notice,
     ) {
         match outcome {
-            Ok(record) => self.notices.push_back((record.workload, notice(record.order))),
+            Ok(record) => self.notices.push_back((record.workload, notice(record.request))),
             Err(contradiction) => self.contradictions.push(contradiction),
         }
     }
@@ -88,7 +90,7 @@ impl Network {
         let ended = self.hosts[host.index()].restart();
         self.hosts[host.index()].wake_at = SimTime::FAR_FUTURE;
         if let Some(observer) = &mut self.observer {
-            observer.restarted(host, &ended, &self.traffic);
+            observer.on_restart(host, &ended, &self.traffic);
         }
         ended.into_iter().for_each(|channel| self.end(channel, None));
     }

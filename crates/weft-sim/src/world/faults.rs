@@ -89,7 +89,7 @@ mod tests {
     fn the_busiest_uplink_is_one_that_is_used_and_the_same_until_the_fault_ends() {
         for seed in 1..=8 {
             let report = run(TWO_FLOWS, seed).unwrap();
-            assert!(report.network.lost["link_down"] > 0, "seed {seed}: nobody used it");
+            assert!(report.network.lost["link_down"] > 0, "seed {seed}: it was not used");
             // Meanwhile the other flow's cable has become the busiest, but the first one must come back.
             assert!(report.finished, "seed {seed}: it did not come back");
         }

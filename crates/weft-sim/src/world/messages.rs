@@ -6,9 +6,9 @@ use weft_topo::NodeId;
 use weft_transport::{Departure, Payload};
 
 use super::Network;
-use crate::freight::Freights;
-use crate::messenger::{Heard, Messenger};
+use crate::messenger::{Messenger, MessengerEvent};
 use crate::packet::{Hop, PacketRef, PacketSlot};
+use crate::payload::PacketPayloads;
 use crate::stack::Stack;
 use crate::traffic::{ChannelId, ChannelState, MessageId, Notice};
 
@@ -29,7 +29,7 @@ impl Network {
     /// Submits a message to its host's context; returns `false` if it must wait.
     pub(super) fn send_message(&mut self, host: NodeId, channel: ChannelId, id: MessageId) -> bool {
         let Some(record) = self.traffic.message(id) else { return true };
-        let length = record.order.length;
+        let length = record.request.length;
         let now = self.now.engine_clock();
         self.messenger(host).send(now, channel, id, length)
     }
@@ -40,16 +40,16 @@ impl Network {
         let now = self.now.engine_clock();
         let (host, fabric) = (&mut self.hosts[hop.node().index()], &mut self.fabric);
         let messenger = host.stack.as_deref_mut().and_then(Stack::messenger_mut);
-        let messenger = messenger.expect("asked by the caller");
+        let messenger = messenger.expect("checked by the caller");
         let rnic = messenger.context.verbs_mut();
-        let packet = &fabric.parcels.get(hop.packet()).packet;
-        let freight = fabric.freights.of(hop.packet());
+        let packet = &fabric.packets.get(hop.packet()).packet;
+        let payload = fabric.payloads.of(hop.packet());
         // A packet with undetected damage may announce a header that it was sent without.
-        let rdma = freight.rdma.as_ref().filter(|_| packet.announces_rdma());
+        let rdma = payload.rdma.as_ref().filter(|_| packet.announces_rdma());
         let before = rnic.received_bytes();
-        rnic.handle_packet(now, arrival, packet, rdma, &freight.payload);
+        rnic.handle_packet(now, arrival, packet, rdma, &payload.bytes);
         host.received_bytes += rnic.received_bytes() - before;
-        fabric.parcels.remove(hop.packet());
+        fabric.packets.remove(hop.packet());
         self.service_messenger(hop.node());
     }
 
@@ -67,8 +67,8 @@ impl Network {
         loop {
             let messenger = self.messenger(node);
             while messenger.context.poll(now) {}
-            let Some(heard) = messenger.poll_event(now) else { break };
-            self.on_messenger_event(node, heard);
+            let Some(event) = messenger.poll_event(now) else { break };
+            self.on_messenger_event(node, event);
         }
         if self.hosts[node.index()].pull_scheduled {
             self.rearm_messenger(node);
@@ -77,18 +77,18 @@ impl Network {
         }
     }
 
-    fn on_messenger_event(&mut self, node: NodeId, heard: Heard) {
-        match heard {
-            Heard::Delivered { channel, side, length } => {
+    fn on_messenger_event(&mut self, node: NodeId, event: MessengerEvent) {
+        match event {
+            MessengerEvent::Delivered { channel, side, length } => {
                 let delivered = self.traffic.deliver_one_of(channel, side, length, self.now);
-                self.note(delivered, |order| Notice::Delivered { order });
+                self.note(delivered, |request| Notice::Delivered { request });
             }
-            Heard::Sent { channel, message } => {
+            MessengerEvent::Sent { channel, message } => {
                 let completed = self.traffic.complete(channel, message.0.into(), self.now);
-                self.note(completed, |order| Notice::Acknowledged { order });
+                self.note(completed, |request| Notice::Acknowledged { request });
                 self.submit_waiting(channel, node);
             }
-            Heard::Closed { channel } => self.end(channel, None),
+            MessengerEvent::Closed { channel } => self.end(channel, None),
         }
     }
 
@@ -100,17 +100,17 @@ impl Network {
                 self.wait_for_room(node, at);
                 break;
             }
-            let packet = self.fabric.parcels.reserve();
+            let packet = self.fabric.packets.reserve();
             let (hosts, fabric) = (&mut self.hosts, &mut self.fabric);
             let stack = hosts[node.index()].stack.as_deref_mut();
             let messenger = stack.and_then(Stack::messenger_mut).expect("the caller's");
             let mut departure = None;
             messenger.context.verbs_mut().poll_transmit(now, |transmit, payload| {
-                let slot = fabric.parcels.get_mut(packet);
-                departure = Some(load(transmit, payload, packet, slot, &mut fabric.freights));
+                let slot = fabric.packets.get_mut(packet);
+                departure = Some(load(transmit, payload, packet, slot, &mut fabric.payloads));
             });
             let Some(departure) = departure else {
-                self.fabric.parcels.remove(packet);
+                self.fabric.packets.remove(packet);
                 break;
             };
             self.put_on_wire(node, packet, &departure);
@@ -135,13 +135,13 @@ fn load(
     payload: &[u8],
     packet: PacketRef,
     slot: &mut PacketSlot,
-    freights: &mut Freights,
+    payloads: &mut PacketPayloads,
 ) -> Departure {
     slot.packet = transmit.packet;
-    let freight = freights.of(packet);
-    freight.rdma = transmit.rdma;
-    freight.payload.clear();
-    freight.payload.extend_from_slice(payload);
+    let contents = payloads.of(packet);
+    contents.rdma = transmit.rdma;
+    contents.bytes.clear();
+    contents.bytes.extend_from_slice(payload);
     let header = transmit.rdma.map_or(0, |rdma| rdma.header_len());
     let len = u16::try_from(header + payload.len()).expect("no longer than a packet");
     let piece = transmit.rdma.map(|_| Payload { token: 0, offset: 0, len });

@@ -5,7 +5,7 @@ use weft_topo::NodeId;
 use weft_transport::Arrival;
 
 use super::Network;
-use crate::overlay::{Heard, Vtep};
+use crate::overlay::{Vtep, VtepEvent};
 use crate::packet::Hop;
 use crate::stack::Stack;
 use crate::traffic::{ChannelId, ChannelState, Contradiction, MessageId, Notice, Side};
@@ -25,7 +25,7 @@ impl Network {
     /// Appends a message to its flow, which always accepts it.
     pub(super) fn send_on_flow(&mut self, host: NodeId, channel: ChannelId, id: MessageId) -> bool {
         if let Some(record) = self.traffic.message(id) {
-            let length = record.order.length;
+            let length = record.request.length;
             self.vtep(host).send(channel, id, length);
         }
         true
@@ -43,9 +43,9 @@ impl Network {
         let now = self.now.engine_clock();
         let (host, fabric) = (&mut self.hosts[hop.node().index()], &mut self.fabric);
         let vtep = host.stack.as_deref_mut().and_then(Stack::vtep_mut).expect("the caller's");
-        let packet = &fabric.parcels.get(hop.packet()).packet;
-        vtep.handle_packet(now, arrival, packet, fabric.freights.of(hop.packet()));
-        fabric.parcels.remove(hop.packet());
+        let packet = &fabric.packets.get(hop.packet()).packet;
+        vtep.handle_packet(now, arrival, packet, fabric.payloads.of(hop.packet()));
+        fabric.packets.remove(hop.packet());
         self.service_vtep(hop.node());
     }
 
@@ -53,8 +53,8 @@ impl Network {
     pub(super) fn service_vtep(&mut self, node: NodeId) {
         let now = self.now.engine_clock();
         self.vtep(node).take_turn(now);
-        while let Some(heard) = self.vtep(node).poll_event() {
-            self.on_vtep_event(node, heard);
+        while let Some(event) = self.vtep(node).poll_event() {
+            self.on_vtep_event(node, event);
         }
         if !self.hosts[node.index()].pull_scheduled {
             self.pull_from_vtep(node);
@@ -63,14 +63,14 @@ impl Network {
         self.rearm_stack(node, due);
     }
 
-    fn on_vtep_event(&mut self, node: NodeId, heard: Heard) {
-        match heard {
-            Heard::Received { channel, side } => self.deliver_from_flow(node, channel, side),
-            Heard::Acked { channel, message } => {
+    fn on_vtep_event(&mut self, node: NodeId, event: VtepEvent) {
+        match event {
+            VtepEvent::Received { channel, side } => self.deliver_from_flow(node, channel, side),
+            VtepEvent::Acked { channel, message } => {
                 let completed = self.traffic.complete(channel, message.0.into(), self.now);
-                self.note(completed, |order| Notice::Acknowledged { order });
+                self.note(completed, |request| Notice::Acknowledged { request });
             }
-            Heard::Broken { channel, side, serial } => {
+            VtepEvent::Broken { channel, side, serial } => {
                 let broken = Contradiction::Frame { channel, to: side, serial };
                 self.contradictions.push(broken);
             }
@@ -85,7 +85,7 @@ impl Network {
             && self.vtep(node).take_message(channel, length)
         {
             let delivered = self.traffic.deliver(channel, side, number, length, self.now);
-            self.note(delivered, |order| Notice::Delivered { order });
+            self.note(delivered, |request| Notice::Delivered { request });
         }
     }
 
@@ -96,14 +96,14 @@ impl Network {
             if let Some(at) = self.full_until(node) {
                 return self.wait_for_room(node, at);
             }
-            let packet = self.fabric.parcels.reserve();
+            let packet = self.fabric.packets.reserve();
             let (hosts, fabric) = (&mut self.hosts, &mut self.fabric);
             let stack = hosts[node.index()].stack.as_deref_mut();
             let vtep = stack.and_then(Stack::vtep_mut).expect("the caller's");
-            let slot = fabric.parcels.get_mut(packet);
-            let freight = fabric.freights.of(packet);
-            let Some(departure) = vtep.poll_packet(now, &mut slot.packet, freight) else {
-                return self.fabric.parcels.remove(packet);
+            let slot = fabric.packets.get_mut(packet);
+            let payload = fabric.payloads.of(packet);
+            let Some(departure) = vtep.poll_packet(now, &mut slot.packet, payload) else {
+                return self.fabric.packets.remove(packet);
             };
             self.put_on_wire(node, packet, &departure);
         }

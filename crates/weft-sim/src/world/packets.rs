@@ -39,7 +39,7 @@ impl Network {
             prefetch(host.ports.as_slice());
             for event in events.of(node) {
                 if let Event::Arrive(hop) = event {
-                    fabric.parcels.prefetch(hop.packet(), hop.class());
+                    fabric.packets.prefetch(hop.packet(), hop.class());
                 }
             }
         }
@@ -57,7 +57,7 @@ impl Network {
                 && let Some(host) = hosts.get(node.index())
             {
                 let packet = |event| match event {
-                    Event::Arrive(hop) => Some(&fabric.parcels.get(hop.packet()).packet),
+                    Event::Arrive(hop) => Some(&fabric.packets.get(hop.packet()).packet),
                     _ => None,
                 };
                 host.endpoint.prefetch(events.of(node).filter_map(packet), step);
@@ -81,7 +81,7 @@ impl Network {
             }
             Event::Act { host, channel, act } => self.act(host, channel, act),
             Event::Port { node, link, what } => self.port_event(node, link, what),
-            Event::Timer { .. } => unreachable!("hosts ask for deadlines"),
+            Event::Timer { .. } => unreachable!("hosts have deadlines"),
         }
     }
 
@@ -97,7 +97,7 @@ impl Network {
         if !self.fabric.survived_the_link(hop) {
             return self.fabric.lose(hop.packet(), Loss::LinkDown);
         }
-        let slot = self.fabric.parcels.get(hop.packet());
+        let slot = self.fabric.packets.get(hop.packet());
         if let Some(capture) = &mut self.capture {
             capture.received(self.now, hop, slot);
         }
@@ -119,21 +119,21 @@ impl Network {
             return self.arrive_at_stack(hop, &arrival);
         }
         let verdict = host.endpoint.handle_packet(now, &arrival, &slot.packet, slot.payload_len);
-        self.fabric.parcels.remove(hop.packet());
+        self.fabric.packets.remove(hop.packet());
         if let Verdict::Place(placement) = &verdict {
             host.received_bytes += u64::from(placement.len);
             if let Some(observer) = &mut self.observer {
-                observer.asked(hop.node(), placement);
+                observer.on_place(hop.node(), placement);
             }
             if self.config.place_delay > Duration::ZERO || self.config.pcie.is_some() {
                 self.place_later(hop.node(), placement);
             } else {
                 if let Some(observer) = &mut self.observer {
-                    observer.placed(hop.node(), placement.connection, placement.psn);
+                    observer.on_placed(hop.node(), placement.connection, placement.psn);
                 }
                 host.endpoint
                     .placed(now, placement.connection, placement.psn)
-                    .expect("the engine asked for it just now");
+                    .expect("the engine requested it just now");
             }
         }
         self.service(hop.node());
@@ -153,7 +153,7 @@ impl Network {
     fn placed(&mut self, node: NodeId, connection: ConnectionId, psn: u32) {
         let now = self.now.engine_clock();
         if let Some(observer) = &mut self.observer {
-            observer.placed(node, connection, psn);
+            observer.on_placed(node, connection, psn);
         }
         let _ = self.hosts[node.index()].endpoint.placed(now, connection, psn);
         self.service(node);
@@ -186,7 +186,7 @@ impl Network {
     pub(super) fn service_engine(&mut self, node: NodeId) {
         while let Some(event) = self.hosts[node.index()].endpoint.poll_event() {
             if let Some(observer) = &mut self.observer {
-                observer.heard(node, &event);
+                observer.on_event(node, &event);
             }
             if let Some(record) = &mut self.record {
                 record.push((node, event));
@@ -230,13 +230,13 @@ impl Network {
             if !engine.wants_transmit() {
                 break;
             }
-            let packet = self.fabric.parcels.reserve();
-            let slot = self.fabric.parcels.get_mut(packet);
+            let packet = self.fabric.packets.reserve();
+            let slot = self.fabric.packets.get_mut(packet);
             let mut departure = None;
             engine.poll_burst(now, 1, &mut slot.packet, |only, _| departure = Some(*only));
             // The departure is not moved: it was written in smaller pieces than a move would read.
             let Some(departure) = &departure else {
-                self.fabric.parcels.remove(packet);
+                self.fabric.packets.remove(packet);
                 break;
             };
             self.put_on_wire(node, packet, departure);
@@ -264,11 +264,11 @@ impl Network {
         }
         let now = self.now.engine_clock();
         loop {
-            let packet = self.fabric.parcels.reserve();
-            let slot = self.fabric.parcels.get_mut(packet);
+            let packet = self.fabric.packets.reserve();
+            let slot = self.fabric.packets.get_mut(packet);
             let engine = &mut self.hosts[node.index()].endpoint;
             let Some(departure) = engine.poll_control_into(now, &mut slot.packet) else {
-                return self.fabric.parcels.remove(packet);
+                return self.fabric.packets.remove(packet);
             };
             self.put_on_wire(node, packet, &departure);
         }
@@ -299,7 +299,7 @@ impl Network {
     pub(super) fn put_on_wire(&mut self, node: NodeId, packet: PacketRef, departure: &Departure) {
         let host = &mut self.hosts[node.index()];
         let source_port = host.entropy.source_port(departure.connection, departure.path);
-        let slot = self.fabric.parcels.get_mut(packet);
+        let slot = self.fabric.packets.get_mut(packet);
         slot.source = node;
         slot.source_port = source_port;
         slot.payload_len = departure.payload_len();
@@ -353,7 +353,7 @@ impl Network {
         let message = u32::try_from(token).ok().map(MessageId);
         let record = message.and_then(|message| self.traffic.message(message));
         let end = offset + u32::from(len);
-        let length = record.map_or(end, |record| record.order.length);
+        let length = record.map_or(end, |record| record.request.length);
         let piece = Piece { connection: connection.0, length, offset, len };
         let dma = self.hosts[node.index()].dma.as_mut();
         dma.map_or(self.now, |dma| dma.read(self.now, piece))

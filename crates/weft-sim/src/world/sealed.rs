@@ -38,7 +38,7 @@ impl Network {
     pub(super) fn arrive_sealed(&mut self, hop: Hop, arrival: &Arrival) {
         let node = hop.node();
         let mut datagram = self.fabric.datagrams.take(hop.packet());
-        self.fabric.parcels.remove(hop.packet());
+        self.fabric.packets.remove(hop.packet());
         let opened = self.open(node, &mut datagram, arrival);
         if let Some((placement, payload)) = opened {
             self.place_opened(node, &placement, payload);
@@ -67,7 +67,7 @@ impl Network {
             Err(_) => return None,
         };
         if let (Some(observer), Some(tag), true) = (&mut self.observer, tag, sealed) {
-            observer.opened(node, tag);
+            observer.on_opened(node, tag);
         }
         let (packet, payload) = Packet::parse(inside).ok()?;
         if packet.announces_rdma() {
@@ -98,18 +98,18 @@ impl Network {
             Contents::new(id, from, message).are(offset, payload)
         });
         if let Some(observer) = &mut self.observer {
-            observer.asked(node, placement);
-            observer.read(node, placement, is_genuine);
+            observer.on_place(node, placement);
+            observer.on_payload_read(node, placement, is_genuine);
         }
         if self.config.place_delay > Duration::ZERO || self.config.pcie.is_some() {
             return self.place_later(node, placement);
         }
         if let Some(observer) = &mut self.observer {
-            observer.placed(node, connection, psn);
+            observer.on_placed(node, connection, psn);
         }
         let now = self.now.engine_clock();
         let placed = self.hosts[node.index()].endpoint.placed(now, connection, psn);
-        placed.expect("the engine asked for it just now");
+        placed.expect("the engine requested it just now");
     }
 
     /// Handles a deadline of an engine that encrypts.
@@ -154,7 +154,7 @@ impl Network {
 
     /// Seals a departing packet as a datagram, and puts it on the wire.
     fn seal(&mut self, node: NodeId, packet: &Packet, departure: &Departure) {
-        let id = self.fabric.parcels.reserve();
+        let id = self.fabric.packets.reserve();
         let contents = self.contents(node, packet, departure);
         let (_, seals) = ends(&mut self.hosts[node.index()]);
         seals.handle_timeout(self.now.engine_clock());
@@ -171,7 +171,7 @@ impl Network {
         seals.seal(wrap, 0, datagram);
         let seen = stand_in(packet);
         let rest = u16::try_from(len - seen.len()).expect("an MTU of at most 9000 bytes");
-        self.fabric.parcels.get_mut(id).packet = seen;
+        self.fabric.packets.get_mut(id).packet = seen;
         self.put_on_wire(node, id, &Departure { padding: rest, payload: None, ..*departure });
     }
 

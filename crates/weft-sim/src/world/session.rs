@@ -14,7 +14,7 @@ use super::global_events::Item;
 use crate::event::{Act, Event};
 use crate::nic;
 use crate::time::SimTime;
-use crate::traffic::{ChannelId, ChannelState, MessageId, Order, Side};
+use crate::traffic::{ChannelId, ChannelState, MessageId, SendRequest, Side};
 
 /// The carrier of a workload's messages: the simulated network, or a real one.
 pub trait Stage: Debug {
@@ -23,7 +23,7 @@ pub trait Stage: Debug {
     /// See [`Session::open`].
     fn open(&mut self, workload: u32, from: NodeId, to: NodeId) -> ChannelId;
     /// See [`Session::send`].
-    fn send(&mut self, workload: u32, order: Order);
+    fn send(&mut self, workload: u32, request: SendRequest);
     /// See [`Session::close`].
     fn close(&mut self, channel: ChannelId);
     /// See [`Session::wake`].
@@ -65,8 +65,8 @@ impl<'a> Session<'a> {
     }
 
     /// Sends a message.
-    pub fn send(&mut self, order: Order) {
-        self.stage.send(self.number, order);
+    pub fn send(&mut self, request: SendRequest) {
+        self.stage.send(self.number, request);
     }
 
     /// Ends a channel; messages still on it may or may not arrive. [`Notice::Closed`](crate::traffic::Notice::Closed)
@@ -105,12 +105,12 @@ impl Stage for Network {
         channel
     }
 
-    fn send(&mut self, workload: u32, order: Order) {
-        let message = self.traffic.begin(order, workload, self.now);
-        let channel = self.traffic.channel_mut(order.channel).expect("workloads name their own");
-        channel.waiting_mut(order.from).push(message);
-        let host = channel.hosts[order.from.index()];
-        self.notify_host(host, order.channel, Act::Submit);
+    fn send(&mut self, workload: u32, request: SendRequest) {
+        let message = self.traffic.begin(request, workload, self.now);
+        let channel = self.traffic.channel_mut(request.channel).expect("workloads name their own");
+        channel.waiting_mut(request.from).push(message);
+        let host = channel.hosts[request.from.index()];
+        self.notify_host(host, request.channel, Act::Submit);
     }
 
     fn close(&mut self, channel: ChannelId) {
@@ -251,7 +251,7 @@ impl Network {
         let Some(connection) = connection else { return false };
         let Some(record) = self.traffic.message(id) else { return true };
         let message =
-            Message { token: id.0.into(), opcode: 0, tag: 0, length: record.order.length };
+            Message { token: id.0.into(), opcode: 0, tag: 0, length: record.request.length };
         let engine = &mut self.hosts[host.index()].endpoint;
         engine.submit(self.now.engine_clock(), connection, message).is_ok()
     }

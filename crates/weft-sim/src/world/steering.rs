@@ -3,7 +3,7 @@
 //!
 //! The controller owns no clock and no socket, so this is all there is between it and the world. Switches answer at
 //! once, and what they have installed is what the controller reads back. It predicts paths from these tables and the
-//! switches' hashes, as it does from a router's; nothing tells it where packets went but samples.
+//! switches' hashes, as it does from a router's; only samples show the paths of packets.
 
 use std::net::IpAddr;
 
@@ -120,7 +120,7 @@ impl Steering {
     fn steer(&mut self, topology: &Topology, now: SimTime) -> Option<Steered> {
         let (now, before) = (now.engine_clock(), *self.controller.stats());
         self.controller.handle_timeout(now);
-        let is_changed = self.carry_out(now);
+        let is_changed = self.apply_orders(now);
         let after = self.controller.stats();
         if let Some(window) = self.windows.last_mut() {
             window.alarms = after.alarms - before.alarms;
@@ -131,7 +131,7 @@ impl Steering {
     }
 
     /// Applies the controller's orders to the switches; returns `true` if their routes have changed.
-    fn carry_out(&mut self, now: Instant) -> bool {
+    fn apply_orders(&mut self, now: Instant) -> bool {
         let mut is_changed = false;
         while let Some(action) = self.controller.poll_action() {
             match &action {

@@ -12,7 +12,7 @@ use weft_units::{Duration, Rng, Seed};
 use self::dre::Estimators;
 use self::tables::Tables;
 use super::flow::{Flow, FlowTable};
-use super::{Decision, Fate, Forward, ForwardingConfig, Label, Labels, Order, Place, ecmp};
+use super::{Command, Decision, Fate, Forward, ForwardingConfig, Label, Labels, Place, ecmp};
 use crate::time::SimSpan;
 
 mod dre;
@@ -137,8 +137,8 @@ impl Forwarding {
 
     /// Returns the uplink of the packet's flowlet.
     fn flowlet(&mut self, decision: &Decision<'_>, leaf: u32) -> LinkId {
-        let &Decision { now, switch, hop, candidates, parcels, .. } = decision;
-        let (idle, known) = self.flowlets[switch].pass(Flow::of(hop, parcels), now);
+        let &Decision { now, switch, hop, candidates, packets, .. } = decision;
+        let (idle, known) = self.flowlets[switch].pass(Flow::of(hop, packets), now);
         let old = known.filter(|link| candidates.contains(link));
         if let Some(link) = old
             && idle <= self.flowlet_timeout
@@ -201,7 +201,7 @@ impl Forward for Forwarding {
         &mut self,
         decision: &Decision<'_>,
         labels: &mut Labels,
-        _: &mut Vec<Order>,
+        _: &mut Vec<Command>,
     ) -> Fate {
         Fate::Forward(match decision.place() {
             Place::SourceLeaf => self.set_out(decision, labels),

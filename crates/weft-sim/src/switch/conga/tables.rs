@@ -9,13 +9,13 @@ use crate::time::{SimSpan, SimTime};
 #[derive(Debug, Default)]
 pub(super) struct Tables {
     /// Congestion of the path there, by leaf and own uplink: Congestion-To-Leaf.
-    to: BTreeMap<(u32, u16), Heard>,
+    to: BTreeMap<(u32, u16), Reported>,
     /// Congestion of the paths from there, by leaf: Congestion-From-Leaf.
     from: BTreeMap<u32, From>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Heard {
+struct Reported {
     congestion: u8,
     at: SimTime,
 }
@@ -39,14 +39,15 @@ struct Seen {
 impl Tables {
     /// Returns the congestion of the path to `leaf` by `uplink`; zero if no feedback arrived within `aging`.
     pub(super) fn congestion_to(&self, leaf: u32, uplink: u16, now: SimTime, aging: SimSpan) -> u8 {
-        let heard = self.to.get(&(leaf, uplink)).filter(|heard| now.since(heard.at) <= aging);
-        heard.map_or(0, |heard| heard.congestion)
+        let reported =
+            self.to.get(&(leaf, uplink)).filter(|reported| now.since(reported.at) <= aging);
+        reported.map_or(0, |reported| reported.congestion)
     }
 
     /// Stores feedback from `leaf` about a path to it.
     pub(super) fn on_feedback(&mut self, leaf: u32, metric: Metric, now: SimTime) {
         let Metric { uplink, congestion } = metric;
-        self.to.insert((leaf, uplink), Heard { congestion, at: now });
+        self.to.insert((leaf, uplink), Reported { congestion, at: now });
     }
 
     /// Stores the metric that a packet from `leaf` measured on its path.

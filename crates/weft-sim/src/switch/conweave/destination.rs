@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{Config, Header, Mark, Tag};
 use crate::packet::{Ecn, Hop};
 use crate::switch::flow::{Flow, FlowTable};
-use crate::switch::{Decision, Label, Order};
+use crate::switch::{Command, Decision, Label};
 use crate::time::{SimSpan, SimTime};
 
 /// The state of one leaf for the packets that it receives.
@@ -48,18 +48,18 @@ impl Destination {
         }
     }
 
-    /// Handles a data packet: orders it to be forwarded, or holds it.
+    /// Handles a data packet: forwards or holds it.
     pub(super) fn arrive(
         &mut self,
         decision: &Decision<'_>,
         header: &Header,
-        orders: &mut Vec<Order>,
+        commands: &mut Vec<Command>,
     ) {
-        let &Decision { now, hop, parcels, .. } = decision;
-        let flow = Flow::of(hop, parcels);
+        let &Decision { now, hop, packets, .. } = decision;
+        let flow = Flow::of(hop, packets);
         let (_, receiving) = self.flows.pass(flow, now);
         if header.epoch < receiving.epoch {
-            return orders.push(Order::Send(hop));
+            return commands.push(Command::Send(hop));
         }
         let is_new_epoch = header.epoch > receiving.epoch;
         if is_new_epoch {
@@ -71,17 +71,17 @@ impl Destination {
         receiving.is_cleared |= header.mark == Mark::Tail;
         if is_new_epoch {
             // Packets held in an earlier epoch are released first.
-            self.release(flow, orders);
+            self.release(flow, commands);
         }
-        answer(decision, header, orders);
+        answer(decision, header, commands);
         if overtook {
-            return self.hold(flow, decision, flush_at, orders);
+            return self.hold(flow, decision, flush_at, commands);
         }
-        orders.push(Order::Send(hop));
+        commands.push(Command::Send(hop));
         if header.mark == Mark::Tail {
-            self.release(flow, orders);
+            self.release(flow, commands);
         } else if let Some(held) = self.held.get_mut(&flow) {
-            held.let_go_at(flush_at, flow, now, orders);
+            held.let_go_at(flush_at, flow, now, commands);
         }
     }
 
@@ -90,37 +90,37 @@ impl Destination {
         flow: Flow,
         decision: &Decision<'_>,
         flush_at: SimTime,
-        orders: &mut Vec<Order>,
+        commands: &mut Vec<Command>,
     ) {
         let never = SimTime::FAR_FUTURE;
         let new = || Held { packets: Vec::new(), flush_at: never, wake_at: never };
         let held = self.held.entry(flow).or_insert_with(new);
         held.packets.push(decision.hop);
         if held.packets.len() == 1 {
-            held.let_go_at(flush_at, flow, decision.now, orders);
+            held.let_go_at(flush_at, flow, decision.now, commands);
         }
     }
 
-    fn release(&mut self, flow: Flow, orders: &mut Vec<Order>) {
+    fn release(&mut self, flow: Flow, commands: &mut Vec<Command>) {
         if let Some(held) = self.held.remove(&flow) {
-            orders.extend(held.packets.into_iter().map(Order::Send));
+            commands.extend(held.packets.into_iter().map(Command::Send));
         }
     }
 
-    pub(super) fn timer(&mut self, now: SimTime, flow: Flow, orders: &mut Vec<Order>) {
+    pub(super) fn timer(&mut self, now: SimTime, flow: Flow, commands: &mut Vec<Command>) {
         let Some(held) = self.held.get_mut(&flow) else { return };
         if now < held.wake_at {
-            return; // An earlier queue of this flow asked for it.
+            return; // An earlier queue of this flow requested it.
         }
         held.wake_at = SimTime::FAR_FUTURE;
         if now < held.flush_at {
             let flush_at = held.flush_at;
-            return held.let_go_at(flush_at, flow, now, orders);
+            return held.let_go_at(flush_at, flow, now, commands);
         }
         if let Some(receiving) = self.flows.recall(flow) {
             receiving.is_cleared = true;
         }
-        self.release(flow, orders);
+        self.release(flow, commands);
     }
 }
 
@@ -146,21 +146,21 @@ impl Receiving {
 
 impl Held {
     /// Sets the release time of the held packets, and requests a timer if none is early enough.
-    fn let_go_at(&mut self, at: SimTime, flow: Flow, now: SimTime, orders: &mut Vec<Order>) {
+    fn let_go_at(&mut self, at: SimTime, flow: Flow, now: SimTime, commands: &mut Vec<Command>) {
         self.flush_at = at;
         if at < self.wake_at {
             self.wake_at = at.max(now);
-            orders.push(Order::Wake { at: self.wake_at, token: flow.token() });
+            commands.push(Command::Wake { at: self.wake_at, token: flow.token() });
         }
     }
 }
 
 /// Orders the reply or notification that this packet requires to its first leaf.
-fn answer(decision: &Decision<'_>, header: &Header, orders: &mut Vec<Order>) {
+fn answer(decision: &Decision<'_>, header: &Header, commands: &mut Vec<Command>) {
     let hop = decision.hop;
-    let slot = decision.parcels.get(hop.packet());
+    let slot = decision.packets.get(hop.packet());
     let mut notify = |tag| {
-        orders.push(Order::Emit {
+        commands.push(Command::Emit {
             source: hop.destination(),
             destination: slot.source,
             port: slot.source_port,

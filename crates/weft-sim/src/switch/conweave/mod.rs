@@ -16,7 +16,7 @@ use weft_units::{Duration, Seed};
 use self::destination::Destination;
 use self::source::Source;
 use super::flow::Flow;
-use super::{Decision, Fate, Forward, ForwardingConfig, Label, Labels, Order, Place, ecmp};
+use super::{Command, Decision, Fate, Forward, ForwardingConfig, Label, Labels, Place, ecmp};
 use crate::time::SimTime;
 
 mod destination;
@@ -136,12 +136,12 @@ impl Forwarding {
         &mut self,
         decision: &Decision<'_>,
         labels: &Labels,
-        orders: &mut Vec<Order>,
+        commands: &mut Vec<Command>,
     ) -> Fate {
         let (hop, switch) = (decision.hop, decision.switch);
         match labels.get(hop.packet()) {
             Label::ConWeave(Tag::Data(header)) => {
-                self.destinations[switch].arrive(decision, &header, orders);
+                self.destinations[switch].arrive(decision, &header, commands);
                 Fate::Hold
             }
             Label::ConWeave(tag) => {
@@ -166,7 +166,7 @@ impl Forward for Forwarding {
         &mut self,
         decision: &Decision<'_>,
         labels: &mut Labels,
-        orders: &mut Vec<Order>,
+        commands: &mut Vec<Command>,
     ) -> Fate {
         let packet = decision.hop.packet();
         match decision.place() {
@@ -175,7 +175,7 @@ impl Forward for Forwarding {
                 labels.set(packet, Label::ConWeave(Tag::Data(header)));
                 Fate::Forward(header.uplink)
             }
-            Place::DestinationLeaf => self.arrive(decision, labels, orders),
+            Place::DestinationLeaf => self.arrive(decision, labels, commands),
             Place::SourceLeaf => {
                 labels.set(packet, Label::Blank);
                 Fate::Forward(self.hash.choose(decision))
@@ -184,8 +184,8 @@ impl Forward for Forwarding {
         }
     }
 
-    fn timer(&mut self, now: SimTime, switch: usize, token: u64, orders: &mut Vec<Order>) {
-        self.destinations[switch].timer(now, Flow::from_token(token), orders);
+    fn timer(&mut self, now: SimTime, switch: usize, token: u64, commands: &mut Vec<Command>) {
+        self.destinations[switch].timer(now, Flow::from_token(token), commands);
     }
 }
 

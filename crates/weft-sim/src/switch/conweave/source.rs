@@ -64,8 +64,8 @@ impl Source {
 
     /// Returns the header of a host's data packet.
     pub(super) fn send(&mut self, decision: &Decision<'_>) -> Header {
-        let &Decision { now, hop, candidates, parcels, .. } = decision;
-        let (idle, flow) = self.flows.pass(Flow::of(hop, parcels), now);
+        let &Decision { now, hop, candidates, packets, .. } = decision;
+        let (idle, flow) = self.flows.pass(Flow::of(hop, packets), now);
         let known = flow.uplink.filter(|link| candidates.contains(link));
         let begins_anew = idle > self.expiry || known.is_none();
         let is_late = flow.answer_by < now;
@@ -97,8 +97,8 @@ impl Source {
 
     /// Handles a reply or notification from another leaf about a flow of this one.
     pub(super) fn on_label(&mut self, decision: &Decision<'_>, tag: Tag) {
-        let &Decision { now, hop, parcels, .. } = decision;
-        let slot = parcels.get(hop.packet());
+        let &Decision { now, hop, packets, .. } = decision;
+        let slot = packets.get(hop.packet());
         if slot.integrity != Integrity::Sound {
             return;
         }

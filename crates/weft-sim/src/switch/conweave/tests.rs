@@ -40,46 +40,46 @@ impl Conversation {
         self.header(hop).mark
     }
 
-    /// Delivers it to the last leaf; returns that leaf's orders.
-    fn arrive(&mut self, at: u64, hop: Hop) -> Vec<Order> {
+    /// Delivers it to the last leaf; returns that leaf's commands.
+    fn arrive(&mut self, at: u64, hop: Hop) -> Vec<Command> {
         assert_eq!(self.bench.service(micros(at), hop), Fate::Hold);
-        self.bench.orders.drain(..).collect()
+        self.bench.commands.drain(..).collect()
     }
 
     /// Delivers a packet that the last leaf emitted to the first leaf.
-    fn on_label(&mut self, at: u64, order: Order) {
-        let hop = self.bench.emitted(order);
+    fn on_label(&mut self, at: u64, command: Command) {
+        let hop = self.bench.emitted(command);
         assert_eq!(self.bench.service(micros(at), hop), Fate::Take);
     }
 
     /// Delivers the last leaf's notification of ECN marks on the path by this uplink.
     fn notify(&mut self, at: u64, uplink: LinkId) {
         let label = Label::ConWeave(Tag::Notify { uplink });
-        self.on_label(at, Order::Emit { source: TO, destination: NodeId(0), port: 7, label });
+        self.on_label(at, Command::Emit { source: TO, destination: NodeId(0), port: 7, label });
     }
 
-    fn timer(&mut self, at: u64, order: Order) -> Vec<Order> {
-        let Order::Wake { at: due, token } = order else { panic!("{order:?} is no timer") };
+    fn timer(&mut self, at: u64, command: Command) -> Vec<Command> {
+        let Command::Wake { at: due, token } = command else { panic!("{command:?} is no timer") };
         assert_eq!(due, micros(at));
         let leaf = self.bench.leaf_of(TO.0);
         self.bench.timer(due, leaf, token);
-        self.bench.orders.drain(..).collect()
+        self.bench.commands.drain(..).collect()
     }
 }
 
-fn is_reply(order: Order, clear: bool) -> bool {
-    matches!(order, Order::Emit { label: Label::ConWeave(Tag::Reply { is_clear, .. }), .. } if is_clear == clear)
+fn is_reply(command: Command, clear: bool) -> bool {
+    matches!(command, Command::Emit { label: Label::ConWeave(Tag::Reply { is_clear, .. }), .. } if is_clear == clear)
 }
 
 #[test]
 fn an_answer_in_time_begins_the_next_epoch_on_the_same_path() {
     let mut flow = Conversation::new();
     let first = flow.send(0);
-    let orders = flow.arrive(2, first);
-    assert!(is_reply(orders[0], false), "{orders:?}");
-    assert_eq!(orders[1..], [Order::Send(first)]);
+    let commands = flow.arrive(2, first);
+    assert!(is_reply(commands[0], false), "{commands:?}");
+    assert_eq!(commands[1..], [Command::Send(first)]);
     let second = flow.send(1);
-    flow.on_label(4, orders[0]);
+    flow.on_label(4, commands[0]);
     let third = flow.send(5);
     let headers = [first, second, third].map(|hop| flow.header(hop));
     assert_eq!(headers.map(|header| header.mark), [Mark::Request, Mark::None, Mark::Request]);
@@ -107,13 +107,13 @@ fn what_overtakes_the_tail_waits_for_it() {
     let [first, tail, rerouted] = reroute(&mut flow);
     flow.arrive(2, first);
     let another = flow.send(11);
-    assert!(matches!(flow.arrive(12, rerouted)[..], [Order::Wake { .. }]));
+    assert!(matches!(flow.arrive(12, rerouted)[..], [Command::Wake { .. }]));
     assert_eq!(flow.arrive(13, another), []);
-    let orders = flow.arrive(14, tail);
-    assert!(is_reply(orders[0], true), "{orders:?}");
-    assert_eq!(orders[1..], [tail, rerouted, another].map(Order::Send));
+    let commands = flow.arrive(14, tail);
+    assert!(is_reply(commands[0], true), "{commands:?}");
+    assert_eq!(commands[1..], [tail, rerouted, another].map(Command::Send));
     // CLEAR ends the reroute: the flow stays on its new path.
-    flow.on_label(16, orders[0]);
+    flow.on_label(16, commands[0]);
     let next = flow.send(17);
     assert_eq!(flow.header(next).mark, Mark::Request);
     assert_eq!(flow.header(next).uplink, flow.header(rerouted).uplink);
@@ -124,27 +124,27 @@ fn a_tail_that_does_not_come_is_waited_for_as_long_as_it_should_take() {
     let mut flow = Conversation::new();
     let [first, _, rerouted] = reroute(&mut flow);
     flow.arrive(2, first);
-    let orders = flow.arrive(12, rerouted);
+    let commands = flow.arrive(12, rerouted);
     // It was sent 9 us after the packet that arrived at 2 us; 16 us are added.
-    assert_eq!(flow.timer(27, orders[0]), [Order::Send(rerouted)]);
+    assert_eq!(flow.timer(27, commands[0]), [Command::Send(rerouted)]);
     let later = flow.send(28);
-    assert_eq!(flow.arrive(30, later), [Order::Send(later)]);
+    assert_eq!(flow.arrive(30, later), [Command::Send(later)]);
 }
 
 #[test]
 fn packets_of_the_old_path_put_the_end_of_the_wait_off() {
     let mut flow = Conversation::new();
     let [first, _, rerouted] = reroute(&mut flow);
-    let orders = flow.arrive(12, rerouted);
-    assert_eq!(orders, [Order::Wake { at: micros(12 + 200 + 16), token: token(&orders) }]);
+    let commands = flow.arrive(12, rerouted);
+    assert_eq!(commands, [Command::Wake { at: micros(12 + 200 + 16), token: token(&commands) }]);
     // The packet took 18 us; the TAIL of 9 us is expected to take as long.
-    let orders = flow.arrive(18, first);
-    let wake = *orders.last().unwrap();
-    assert_eq!(flow.timer(18 + 9 + 16, wake), [Order::Send(rerouted)]);
+    let commands = flow.arrive(18, first);
+    let wake = *commands.last().unwrap();
+    assert_eq!(flow.timer(18 + 9 + 16, wake), [Command::Send(rerouted)]);
 }
 
-fn token(orders: &[Order]) -> u64 {
-    let [Order::Wake { token, .. }] = orders else { panic!("{orders:?}") };
+fn token(commands: &[Command]) -> u64 {
+    let [Command::Wake { token, .. }] = commands else { panic!("{commands:?}") };
     *token
 }
 
@@ -156,20 +156,22 @@ fn nothing_overtakes_into_the_next_epoch() {
     // The first leaf ends the epoch of an idle flow while the last leaf holds its last packet.
     let next = flow.send(311);
     assert_eq!(flow.header(next).mark, Mark::Request);
-    let orders = flow.arrive(313, next);
-    assert_eq!(orders[0], Order::Send(rerouted));
-    assert_eq!(orders.last(), Some(&Order::Send(next)));
+    let commands = flow.arrive(313, next);
+    assert_eq!(commands[0], Command::Send(rerouted));
+    assert_eq!(commands.last(), Some(&Command::Send(next)));
 }
 
 #[test]
 fn marked_packets_have_nothing_moved_to_their_path_for_16_us() {
     let mut flow = Conversation::new();
     let hop = flow.send(0);
-    let orders = flow.arrive(2, hop.marked());
+    let commands = flow.arrive(2, hop.marked());
     let uplink = flow.header(hop).uplink;
     let notify = Tag::Notify { uplink };
-    assert!(matches!(orders[0], Order::Emit { label: Label::ConWeave(tag), .. } if tag == notify));
-    flow.on_label(4, orders[0]);
+    assert!(
+        matches!(commands[0], Command::Emit { label: Label::ConWeave(tag), .. } if tag == notify)
+    );
+    flow.on_label(4, commands[0]);
     let uses = |flow: &mut Conversation, at, first: u16| {
         let uplinks = (first..first + 800).map(|port| flow.bench.send(micros(at), 1, 17, port));
         uplinks.filter(|&chosen| chosen == uplink).count()
@@ -183,9 +185,9 @@ fn marked_packets_have_nothing_moved_to_their_path_for_16_us() {
 fn a_late_answer_and_one_of_another_epoch_change_nothing() {
     let mut flow = Conversation::new();
     let first = flow.send(0);
-    let orders = flow.arrive(2, first);
-    flow.on_label(8, orders[0]);
+    let commands = flow.arrive(2, first);
+    flow.on_label(8, commands[0]);
     assert_eq!(flow.mark(9), Mark::Tail, "due before 8 us");
-    flow.on_label(10, orders[0]);
+    flow.on_label(10, commands[0]);
     assert_eq!(flow.mark(11), Mark::None);
 }

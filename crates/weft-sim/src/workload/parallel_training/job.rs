@@ -13,7 +13,7 @@ use super::exchange::{Parallelism, Phase, With};
 use super::program::{LANES, Op, Plan};
 use super::rank::{BACKWARD, Cursor, FORWARD, Inlet, Rank};
 use crate::time::{SimSpan, SimTime};
-use crate::traffic::{ChannelId, Notice, Order, Side};
+use crate::traffic::{ChannelId, Notice, SendRequest, Side};
 use crate::workload::{Iteration, Workload};
 use crate::world::Session;
 
@@ -279,7 +279,13 @@ impl Job {
         let channel = pairs[usize::from(inlet.slice) % pairs.len()];
         self.sent += 1;
         self.bytes += u64::from(bytes);
-        session.send(Order { channel, from: Side::Opener, length: bytes, tag, recorded: false });
+        session.send(SendRequest {
+            channel,
+            from: Side::Opener,
+            length: bytes,
+            tag,
+            recorded: false,
+        });
     }
 
     /// Sends to a GPU of the same server, after the messages already on that link.
@@ -351,7 +357,7 @@ impl Workload for Job {
             Notice::Woken { token } => {
                 self.computed(u32::try_from(token).expect("a rank"), session);
             }
-            Notice::Delivered { order } => self.received(order.tag, session),
+            Notice::Delivered { request } => self.received(request.tag, session),
             Notice::Acknowledged { .. } => self.acknowledged += 1,
             Notice::Closed { .. } => self.broken = true,
         }

@@ -10,7 +10,7 @@ use super::*;
 use crate::report::Report;
 use crate::scenario::Scenario;
 use crate::time::{SimSpan, SimTime};
-use crate::traffic::{ChannelId, Notice, Order};
+use crate::traffic::{ChannelId, Notice, SendRequest};
 use crate::workload::Iteration;
 use crate::world::{Session, Stage};
 
@@ -68,17 +68,17 @@ impl Stage for Ideal {
         ChannelId(u32::try_from(self.channels.len()).unwrap() - 1)
     }
 
-    fn send(&mut self, _workload: u32, order: Order) {
-        let from = self.channels[order.channel.0 as usize];
+    fn send(&mut self, _workload: u32, request: SendRequest) {
+        let from = self.channels[request.channel.0 as usize];
         let picos = |rate: BitRate| {
-            u128::from(order.length) * 8_000_000_000_000 / u128::from(rate.as_bps())
+            u128::from(request.length) * 8_000_000_000_000 / u128::from(rate.as_bps())
         };
         let span = SimSpan::from_picos(self.rate.map_or(0, picos).try_into().unwrap());
         let free = self.free.entry(from).or_default();
         *free = self.now.max(*free) + span;
         let at = *free + self.latency;
-        self.happen(at, Notice::Delivered { order });
-        self.happen(at, Notice::Acknowledged { order });
+        self.happen(at, Notice::Delivered { request });
+        self.happen(at, Notice::Acknowledged { request });
     }
 
     fn close(&mut self, _channel: ChannelId) {}
