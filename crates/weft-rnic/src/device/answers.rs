@@ -4,17 +4,15 @@ use weft_transport::Message;
 use weft_units::Instant;
 use weft_wire::{AtomicOperation, RdmaOpcode, RdmaRemote, RdmaService, U24};
 
-use super::Device;
-use super::receiver::Receiver;
-use crate::QueuePairNumber;
+use super::active::ActiveQp;
 use crate::memory::{Access, Memory, Right};
-use crate::queue_pair::{ATOMIC, Answer, QueuePair, Refusal, Role, Syndrome, Token};
+use crate::queue_pair::{ATOMIC, Answer, Flow, QueuePair, Refusal, Role, Syndrome, Token};
 
 /// Largest number of responses in flight on one queue pair. The limit that the requester observes is lower, but cannot be
 /// enforced exactly: a response that it has received may still be unacknowledged here.
 const MAX_ANSWERS: usize = 1024;
 
-impl Receiver<'_> {
+impl ActiveQp<'_> {
     pub(super) fn answer_read(
         &mut self,
         now: Instant,
@@ -74,52 +72,43 @@ impl Receiver<'_> {
         let message = Message { token, opcode: opcode as u8, tag: 0, length };
         self.carriers.submit(now, connection, message).map_err(|_| Refusal::InvalidRequest)
     }
-}
 
-impl Device {
     /// Sends an acknowledgement. The transport acknowledges the packet `withheld` only after the acknowledgement has arrived, so
     /// that the peer first gets the reason of a refusal.
     pub(super) fn acknowledge(
         &mut self,
         now: Instant,
-        qp: QueuePairNumber,
         psn: u32,
         syndrome: Syndrome,
         withheld: Option<u32>,
     ) {
-        let Some(pair) = self.qps.get_mut(qp.0) else { return };
-        let Some(flow) = pair.responder.flow.as_ref() else { return };
-        let connection = flow.connection;
-        let token = Token::Acknowledge { qp, psn, syndrome }.pack();
+        let responder = &mut self.pair.responder;
+        let Some(Flow { connection, .. }) = responder.flow else { return };
+        let token = Token::Acknowledge { qp: self.qp, psn, syndrome }.pack();
         let opcode = RdmaOpcode::RcAcknowledge as u8;
         let message = Message { token, opcode, tag: 0, length: 0 };
         if self.carriers.submit(now, connection, message).is_ok() {
-            pair.responder.acknowledgements.push_back(withheld);
+            responder.acknowledgements.push_back(withheld);
         }
     }
 
-    /// Handles the arrival of a response or an acknowledgement at the peer.
-    pub(super) fn on_answer_sent(&mut self, now: Instant, token: Token) {
-        match token {
-            Token::Answer { qp, .. } => {
-                let Some(pair) = self.qps.get_mut(qp.0) else { return };
-                pair.responder.answers.pop_front();
-                pair.responder.first_answer = pair.responder.first_answer.wrapping_add(1);
-            }
-            Token::Acknowledge { qp, .. } => {
-                let Some(pair) = self.qps.get_mut(qp.0) else { return };
-                let Some(flow) = pair.responder.flow.as_ref() else { return };
-                let connection = flow.connection;
-                let withheld = pair.responder.acknowledgements.pop_front().flatten();
-                let over = pair.responder.closing && pair.responder.acknowledgements.is_empty();
-                if over {
-                    return self.end_flow(now, qp, Role::Responder);
-                }
-                if let Some(psn) = withheld.filter(|_| !pair.responder.closing) {
-                    let _ = self.carriers.placed(now, connection, psn);
-                }
-            }
-            Token::Request { .. } => {}
+    /// Handles the arrival of the first response at the peer.
+    pub(super) fn on_answer_sent(&mut self) {
+        let responder = &mut self.pair.responder;
+        responder.answers.pop_front();
+        responder.first_answer = responder.first_answer.wrapping_add(1);
+    }
+
+    /// Handles the arrival of the first acknowledgement at the peer.
+    pub(super) fn on_acknowledgement_sent(&mut self, now: Instant) {
+        let responder = &mut self.pair.responder;
+        let Some(Flow { connection, .. }) = responder.flow else { return };
+        let withheld = responder.acknowledgements.pop_front().flatten();
+        if responder.closing && responder.acknowledgements.is_empty() {
+            return self.end_flow(now, Role::Responder);
+        }
+        if let Some(psn) = withheld.filter(|_| !responder.closing) {
+            let _ = self.carriers.placed(now, connection, psn);
         }
     }
 }

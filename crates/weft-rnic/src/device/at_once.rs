@@ -3,24 +3,25 @@
 
 use weft_units::Instant;
 
+use super::active::ActiveQp;
 use super::requester::scatter;
-use super::{Device, Source, Transmit};
-use crate::memory::{Accessor, Right};
+use super::{Source, Transmit};
+use crate::Operation;
+use crate::memory::Right;
 use crate::queue_pair::{QueuePair, State, Token, Wqe};
-use crate::{Operation, QueuePairNumber};
 
-impl Device {
+impl ActiveQp<'_> {
     /// Starts the only waiting request and passes its packet to `send`, if it can be sent now as one packet over a link. Returns
     /// `false` otherwise; the caller then uses [`Self::pump`].
     #[inline]
     pub(super) fn begin_at_once(
         &mut self,
         now: Instant,
-        qp: QueuePairNumber,
         send: impl FnOnce(&Transmit, Source<'_>),
     ) -> bool {
-        let Some(pair) = self.qps.get_mut(qp.0) else { return false };
-        let QueuePair { context, request, state, attributes, send: queue, requester, .. } = pair;
+        let (qp, who) = (self.qp, self.accessor());
+        let QueuePair { context, request, state, attributes, send: queue, requester, .. } =
+            &mut *self.pair;
         let connection = requester.flow.as_ref().map(|flow| flow.connection);
         let Some(connection) = connection else { return false };
         if *state != State::ReadyToSend || !requester.can_send() {
@@ -43,10 +44,9 @@ impl Device {
         if !pushes || uses_lease || wqe.fence || wqe.length > self.limits.message_bytes.into() {
             return false;
         }
-        let who = Accessor { domain: request.domain, qp: qp.0 };
         let piece = (0, u32::try_from(wqe.length).expect("compared just now"));
-        let (places, right) = (&mut self.places, Right::LocalRead);
-        if scatter(&self.emtt, who, &wqe.sges, piece, right, places).is_err() {
+        let (places, right) = (&mut *self.places, Right::LocalRead);
+        if scatter(self.emtt, who, &wqe.sges, piece, right, places).is_err() {
             return false;
         }
         let token = Token::Request { qp, round: requester.round, number };
@@ -60,7 +60,7 @@ impl Device {
         transmit.rdma = Some(wqe.header(attributes.dest_qp.unwrap_or_default()));
         match wqe.inline.as_deref() {
             Some(bytes) => send(&transmit, Source::Inline(bytes)),
-            None => send(&transmit, Source::Memory(&self.places)),
+            None => send(&transmit, Source::Memory(self.places)),
         }
         queue.advance();
         true

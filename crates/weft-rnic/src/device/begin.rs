@@ -3,7 +3,7 @@
 use weft_units::Instant;
 
 use super::Device;
-use super::carriers::Carriers;
+use super::active::ActiveQp;
 use crate::memory::{Accessor, Emtt, Right};
 use crate::queue_pair::{ATOMIC, QueuePair, Requester, Service, State, Token, Wqe};
 use crate::{Operation, QueuePairNumber, Status};
@@ -25,99 +25,105 @@ enum Next {
 }
 
 impl Device {
-    /// Starts the requests that can start, and completes those that are done.
+    /// Starts the requests of a queue pair that can start, and completes those that are done.
     pub(super) fn pump(&mut self, now: Instant, qp: QueuePairNumber) {
-        let Some(pair) = self.qps.get_mut(qp.0) else { return };
-        if pair.request.service == Service::UnreliableDatagram {
-            self.pump_datagrams(now, qp);
-        } else {
-            let most = self.limits.message_bytes;
-            let (emtt, carriers) = (&mut self.emtt, &mut self.carriers);
-            let stopped_by = loop {
-                match begin(now, qp, pair, emtt, carriers, most) {
-                    Next::Go => {}
-                    other => break other,
-                }
-            };
-            let held = matches!(stopped_by, Next::Hold);
-            match stopped_by {
-                Next::Connect => self.connect(now, qp),
-                Next::PeerExited => self.fail_peer_exited(now, qp),
-                Next::Reach if self.reaching.contains(&qp) => {}
-                Next::Reach => self.reaching.push_back(qp),
-                Next::Wait | Next::Hold | Next::Go => {}
-            }
-            if held {
-                self.retire(now, qp);
-                if self.qps.get(qp.0).is_some_and(|pair| !pair.send.is_in_flight()) {
-                    return self.pump(now, qp);
-                }
-            }
+        if let Some(mut active) = self.active(qp) {
+            active.pump(now);
         }
-        self.retire(now, qp);
     }
 }
 
-/// Starts the next request, if it can start.
-#[inline]
-fn begin(
-    now: Instant,
-    qp: QueuePairNumber,
-    pair: &mut QueuePair,
-    emtt: &mut Emtt,
-    carriers: &mut Carriers,
-    most: u32,
-) -> Next {
-    let requester = &mut pair.requester;
-    let idle = pair.state != State::ReadyToSend || requester.broken;
-    if idle || requester.wait_until.is_some() {
-        return Next::Wait;
-    }
-    let who = Accessor { domain: pair.request.domain, qp: qp.0 };
-    let (reads, at_most) = (pair.send.reads, pair.attributes.max_rd_atomic.unwrap_or(0));
-    let latest = pair.send.latest().map(Wqe::is_leasable);
-    let Some((number, wqe)) = pair.send.upcoming() else { return Next::Wait };
-    if let Some(next) = held_back(requester, wqe, reads, at_most) {
-        return next;
-    }
-    if let Some(outcome) = wqe.outcome {
-        // It failed before an RNR NAK, and the requests before it were retransmitted.
-        pair.send.advance();
-        requester.broken = outcome != Status::Success;
-        return Next::Go;
-    }
-    let travels = wqe.operation.travels();
-    let failure = if let Some(status) = execute_locally(emtt, who, &wqe.operation) {
-        wqe.outcome = Some(status);
-        (status != Status::Success).then_some(status)
-    } else if wqe.operation.is_answered() && at_most == 0 {
-        Some(Status::LocalQpOperation)
-    } else {
-        check_memory(emtt, who, wqe, most)
-    };
-    if let Some(status) = failure {
-        wqe.outcome = Some(status);
-        pair.send.advance();
-        requester.broken = true;
-        return Next::Wait;
-    }
-    if requester.uses_lease(now, wqe, latest) {
-        match latest {
-            None => return Next::Reach,
-            // It waits for the requests in flight, since later ones can then use leases too. After a SEND it follows immediately.
-            Some(true) => return Next::Hold,
-            Some(false) => {}
+impl ActiveQp<'_> {
+    /// Starts the requests that can start, and completes those that are done.
+    pub(super) fn pump(&mut self, now: Instant) {
+        if self.pair.request.service == Service::UnreliableDatagram {
+            self.pump_datagrams(now);
+            return self.retire(now);
         }
+        loop {
+            match self.begin(now) {
+                Next::Go => {}
+                Next::Wait => break,
+                Next::Hold => {
+                    self.retire(now);
+                    if self.pair.send.is_in_flight() {
+                        break;
+                    }
+                }
+                Next::Connect => {
+                    self.connect(now);
+                    break;
+                }
+                Next::PeerExited => {
+                    self.fail_peer_exited(now);
+                    break;
+                }
+                Next::Reach => {
+                    if !self.reaching.contains(&self.qp) {
+                        self.reaching.push_back(self.qp);
+                    }
+                    break;
+                }
+            }
+        }
+        self.retire(now);
     }
-    if let Some(flow) = requester.flow.as_ref().filter(|_| travels) {
-        let token = Token::Request { qp, round: requester.round, number };
-        let message = wqe.message(token, pair.request.service);
-        if carriers.submit(now, flow.connection, message).is_err() {
+
+    /// Starts the next request, if it can start.
+    #[inline]
+    fn begin(&mut self, now: Instant) -> Next {
+        let (qp, who, most) = (self.qp, self.accessor(), self.limits.message_bytes);
+        let QueuePair { request, state, attributes, send, requester, .. } = &mut *self.pair;
+        let idle = *state != State::ReadyToSend || requester.broken;
+        if idle || requester.wait_until.is_some() {
             return Next::Wait;
         }
+        let (reads, at_most) = (send.reads, attributes.max_rd_atomic.unwrap_or(0));
+        let latest = send.latest().map(Wqe::is_leasable);
+        let Some((number, wqe)) = send.upcoming() else { return Next::Wait };
+        if let Some(next) = held_back(requester, wqe, reads, at_most) {
+            return next;
+        }
+        if let Some(outcome) = wqe.outcome {
+            // It failed before an RNR NAK, and the requests before it were retransmitted.
+            send.advance();
+            requester.broken = outcome != Status::Success;
+            return Next::Go;
+        }
+        let travels = wqe.operation.travels();
+        let failure = if let Some(status) = execute_locally(self.emtt, who, &wqe.operation) {
+            wqe.outcome = Some(status);
+            (status != Status::Success).then_some(status)
+        } else if wqe.operation.is_answered() && at_most == 0 {
+            Some(Status::LocalQpOperation)
+        } else {
+            check_memory(self.emtt, who, wqe, most)
+        };
+        if let Some(status) = failure {
+            wqe.outcome = Some(status);
+            send.advance();
+            requester.broken = true;
+            return Next::Wait;
+        }
+        if requester.uses_lease(now, wqe, latest) {
+            match latest {
+                None => return Next::Reach,
+                // It waits for the requests in flight, since later ones can then use leases too. After a SEND it follows
+                // immediately.
+                Some(true) => return Next::Hold,
+                Some(false) => {}
+            }
+        }
+        if let Some(flow) = requester.flow.as_ref().filter(|_| travels) {
+            let token = Token::Request { qp, round: requester.round, number };
+            let message = wqe.message(token, request.service);
+            if self.carriers.submit(now, flow.connection, message).is_err() {
+                return Next::Wait;
+            }
+        }
+        send.advance();
+        Next::Go
     }
-    pair.send.advance();
-    Next::Go
 }
 
 /// Returns the step that must precede a request, given the number of READs and atomics without a response.

@@ -3,8 +3,8 @@
 use weft_units::Instant;
 use weft_wire::{MissingOperands, RdmaOperation, SendExtension};
 
+use super::active::ActiveQp;
 use super::intake::Destination;
-use super::receiver::Receiver;
 use super::responder::Outcome;
 use crate::Event;
 use crate::completion::{Completion, Extra, Status, WorkKind};
@@ -12,7 +12,7 @@ use crate::memory::Memory;
 use crate::queue_pair::{Incoming, Intake, Refusal};
 use crate::receive_queue::Receive;
 
-impl Receiver<'_> {
+impl ActiveQp<'_> {
     /// Executes a request, if its PSN is the expected one.
     pub(super) fn execute_in_order(
         &mut self,

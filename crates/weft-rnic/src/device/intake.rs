@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use weft_transport::{ConnectionId, Placement};
 use weft_wire::{MissingOperands, RdmaHeader, RdmaOpcode, RdmaOperation, RdmaRemote, U24};
 
-use super::receiver::Receiver;
+use super::active::ActiveQp;
 use super::requester::{expects, is_request, locate_answer, scatter};
 use crate::Event;
 use crate::memory::{Access, Memory, Place, Right};
@@ -85,7 +85,7 @@ pub(super) struct Piece<'a> {
     pub(super) len: u16,
 }
 
-impl Receiver<'_> {
+impl ActiveQp<'_> {
     /// Returns the role of the queue pair on this connection; `None` if it has no such connection.
     #[inline]
     pub(super) fn role(&self, connection: ConnectionId) -> Option<Role> {

@@ -9,11 +9,11 @@
 use weft_transport::{ConnectionId, LinkId};
 use weft_units::Instant;
 
-use super::receiver::Receiver;
+use super::active::ActiveQp;
 use super::requester::scatter;
 use super::{Device, Source};
 use crate::QueuePairNumber;
-use crate::memory::{Access, Accessor, Owner, RegionRequest, Right};
+use crate::memory::{Access, Owner, RegionRequest, Right};
 use crate::queue_pair::{Borrowed, QueuePair, Reachable, Role, State};
 
 /// A region that a peer may access directly.
@@ -79,7 +79,7 @@ pub struct Reach<'a> {
     pub local: Source<'a>,
 }
 
-impl Receiver<'_> {
+impl ActiveQp<'_> {
     /// Grants a lease of the region to which an access was authorised, if the peer has none.
     pub(super) fn lend(&mut self, key: u32) {
         let who = self.accessor();
@@ -108,6 +108,46 @@ impl Receiver<'_> {
         *self.has_lent = true;
         self.leasing.push_back(Leasing::Granted { link, owner, connection, lease });
     }
+
+    /// Recalls the leases of the queue pair's connection.
+    pub(super) fn recall_leases(&mut self) {
+        if let Some(flow) = &mut self.pair.responder.flow
+            && flow.lent.take().is_some()
+        {
+            self.leasing.push_back(Leasing::ConnectionRecalled(flow.connection));
+        }
+    }
+
+    fn execute_by_lease(
+        &mut self,
+        now: Instant,
+        reach: impl FnOnce(&Reach<'_>) -> Option<Instant>,
+    ) {
+        let who = self.accessor();
+        let QueuePair { state, send, requester, .. } = &mut *self.pair;
+        if *state != State::ReadyToSend || !requester.can_send() || send.is_in_flight() {
+            return;
+        }
+        let Some((_, wqe)) = send.upcoming() else { return };
+        let Some(Reachable { id, key, address, writes, .. }) = requester.reachable(wqe) else {
+            return;
+        };
+        let length = u32::try_from(wqe.length).expect("leases are for shorter ones");
+        let right = if writes { Right::LocalRead } else { Right::LocalWrite };
+        if scatter(self.emtt, who, &wqe.sges, (0, length), right, self.places).is_err() {
+            return;
+        }
+        let local = match wqe.inline.as_deref() {
+            Some(bytes) => Source::Inline(bytes),
+            None => Source::Memory(self.places),
+        };
+        if let Some(done) = reach(&Reach { lease: id, address, length, writes, local }) {
+            requester.burst.record(now, done);
+            send.complete_leased();
+        } else {
+            requester.leases.remove(&key);
+        }
+    }
 }
 
 impl Device {
@@ -124,24 +164,13 @@ impl Device {
         }
     }
 
-    /// Recalls the leases of a queue pair's connection.
-    pub(super) fn recall_from(&mut self, qp: QueuePairNumber) {
-        let flow = self.qps.get_mut(qp.0).and_then(|pair| pair.responder.flow.as_mut());
-        if let Some(flow) = flow
-            && flow.lent.take().is_some()
-        {
-            self.leasing.push_back(Leasing::ConnectionRecalled(flow.connection));
-        }
-    }
-
     /// Handles a lease that the process at the other end of a link granted.
     pub fn borrow(&mut self, lease: Lease, id: LeaseId) {
         let Some(&(qp, Role::Requester)) = self.connections.get(&lease.connection) else { return };
-        let goes = self.carriers.borrower(lease.connection);
-        if goes.is_some_and(|(link, _)| link == id.link)
-            && let Some(pair) = self.qps.get_mut(qp.0)
-        {
-            pair.requester.leases.insert(lease.key, Borrowed { id, lease });
+        let Some(active) = self.active(qp) else { return };
+        let borrower = active.carriers.borrower(lease.connection);
+        if borrower.is_some_and(|(link, _)| link == id.link) {
+            active.pair.requester.leases.insert(lease.key, Borrowed { id, lease });
         }
     }
 
@@ -164,43 +193,12 @@ impl Device {
         };
         let Some(next) = self.reaching.iter().position(has_room) else { return false };
         let qp = self.reaching.remove(next).expect("found just now");
-        self.execute_by_lease(now, qp, reach);
-        self.retire(now, qp);
-        self.pump(now, qp);
+        if let Some(mut active) = self.active(qp) {
+            active.execute_by_lease(now, reach);
+            active.retire(now);
+            active.pump(now);
+        }
         self.handle_transport_events(now);
         true
-    }
-
-    fn execute_by_lease(
-        &mut self,
-        now: Instant,
-        qp: QueuePairNumber,
-        reach: impl FnOnce(&Reach<'_>) -> Option<Instant>,
-    ) {
-        let Some(pair) = self.qps.get_mut(qp.0) else { return };
-        let QueuePair { request, state, send, requester, .. } = pair;
-        if *state != State::ReadyToSend || !requester.can_send() || send.is_in_flight() {
-            return;
-        }
-        let Some((_, wqe)) = send.upcoming() else { return };
-        let Some(Reachable { id, key, address, writes, .. }) = requester.reachable(wqe) else {
-            return;
-        };
-        let who = Accessor { domain: request.domain, qp: qp.0 };
-        let length = u32::try_from(wqe.length).expect("leases are for shorter ones");
-        let right = if writes { Right::LocalRead } else { Right::LocalWrite };
-        if scatter(&self.emtt, who, &wqe.sges, (0, length), right, &mut self.places).is_err() {
-            return;
-        }
-        let local = match wqe.inline.as_deref() {
-            Some(bytes) => Source::Inline(bytes),
-            None => Source::Memory(&self.places),
-        };
-        if let Some(done) = reach(&Reach { lease: id, address, length, writes, local }) {
-            requester.burst.record(now, done);
-            send.complete_leased();
-        } else {
-            requester.leases.remove(&key);
-        }
     }
 }

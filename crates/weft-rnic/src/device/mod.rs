@@ -17,8 +17,9 @@ use crate::numbers::Numbers;
 use crate::queue_pair::{Part, QueuePair, Role};
 use crate::receive_queue::Srq;
 use crate::table::Table;
-use crate::{Completion, CompletionQueue, Event, Limits, Place, QueuePairNumber};
+use crate::{CompletionQueue, Event, Limits, Place, QueuePairNumber};
 
+mod active;
 mod answers;
 mod at_once;
 mod begin;
@@ -28,13 +29,14 @@ mod execute;
 mod holding;
 mod intake;
 mod leases;
+mod load;
 mod objects;
 mod queue_pairs;
-mod receiver;
 mod reclaim;
 mod requester;
 mod responder;
 mod sealing;
+mod teardown;
 mod transport;
 mod virtual_devices;
 mod waiting;
@@ -43,7 +45,6 @@ use carriers::Carriers;
 use datagrams::Datagrams;
 use holding::Holding;
 pub use leases::{Lease, LeaseId, Leasing, Reach};
-use receiver::Completing;
 pub use transport::{FromLink, Source, Transmit};
 use virtual_devices::Tenant;
 pub use virtual_devices::{Handle, VirtualDevice};
@@ -227,12 +228,6 @@ impl Device {
     /// Returns the next event.
     pub fn poll_event(&mut self) -> Option<Event> {
         self.events.pop_front()
-    }
-
-    /// Adds a completion; returns `false` if the completion queue is full. The caller then puts the queue pair in error.
-    fn complete(&mut self, cq: CompletionQueue, completion: Completion) -> bool {
-        let Self { cqs, ready, events, .. } = self;
-        Completing { cqs, ready, events }.complete(cq, completion)
     }
 }
 

@@ -1,18 +1,12 @@
-//! Commands for queue pairs: creation, state transitions, posting of work requests, flushing, destruction.
-
-use alloc::vec::Vec;
+//! Commands for queue pairs: creation, state transitions, posting of work requests, destruction.
 
 use weft_units::Instant;
 
+use super::active::ActiveQp;
 use super::{Device, Source, Transmit};
-use crate::completion::{Completion, Status, WorkKind};
 use crate::error::Object;
-use crate::queue_pair::{
-    Attributes, QueuePair, QueuePairRequest, Requester, Responder, Role, Service, State, transition,
-};
-use crate::{
-    CompletionQueue, Event, Limits, QueuePairNumber, ReceiveRequest, SendRequest, VerbsError,
-};
+use crate::queue_pair::{Attributes, QueuePair, QueuePairRequest, Service, State, transition};
+use crate::{CompletionQueue, Limits, QueuePairNumber, ReceiveRequest, SendRequest, VerbsError};
 
 impl Device {
     /// Creates a queue pair (`ibv_create_qp`).
@@ -71,10 +65,6 @@ impl Device {
         }
     }
 
-    pub(super) fn qp(&mut self, qp: QueuePairNumber) -> Result<&mut QueuePair, VerbsError> {
-        self.qps.get_mut(qp.0).ok_or(VerbsError::Unknown(Object::QueuePair))
-    }
-
     /// Returns the state and attributes of a queue pair (`ibv_query_qp`).
     ///
     /// # Errors
@@ -104,29 +94,7 @@ impl Device {
         qp: QueuePairNumber,
         attributes: &Attributes,
     ) -> Result<(), VerbsError> {
-        let reads = self.limits.reads;
-        let pair = self.qp(qp)?;
-        let to = transition(pair.request.service, pair.state, attributes)?;
-        for got in [attributes.max_rd_atomic, attributes.max_dest_rd_atomic].into_iter().flatten() {
-            if got > reads {
-                let (got, limit) = (got.into(), reads.into());
-                return Err(VerbsError::OverLimit { field: "max_rd_atomic", got, limit });
-            }
-        }
-        pair.set_attributes(attributes);
-        if attributes.access.is_some() {
-            self.recall_from(qp);
-        }
-        match to {
-            State::Reset => self.reset_qp(now, qp),
-            State::Error => self.fail_qp(now, qp),
-            to => {
-                let pair = self.qp(qp)?;
-                pair.state = to;
-                pair.requester.draining = to == State::SendQueueDrained;
-            }
-        }
-        self.pump(now, qp);
+        self.qp(qp)?.modify(now, attributes)?;
         self.handle_transport_events(now);
         Ok(())
     }
@@ -136,9 +104,9 @@ impl Device {
     /// # Errors
     /// The queue pair does not exist.
     pub fn destroy_qp(&mut self, now: Instant, qp: QueuePairNumber) -> Result<(), VerbsError> {
-        self.qp(qp)?;
-        self.detach_flow(qp);
-        self.reset_qp(now, qp);
+        let mut active = self.qp(qp)?;
+        active.detach_flow();
+        active.reset(now);
         let pair = self.qps.remove(qp.0).expect("found just now");
         self.count_user(&pair.request, -1);
         self.handle_transport_events(now);
@@ -168,8 +136,9 @@ impl Device {
         qp: QueuePairNumber,
         requests: &[SendRequest<'_>],
     ) -> Result<(), VerbsError> {
-        self.enqueue(qp, requests)?;
-        self.pump(now, qp);
+        let mut active = self.qp(qp)?;
+        active.enqueue(requests)?;
+        active.pump(now);
         self.handle_transport_events(now);
         Ok(())
     }
@@ -186,31 +155,11 @@ impl Device {
         request: &SendRequest<'_>,
         send: impl FnOnce(&Transmit, Source<'_>),
     ) -> Result<(), VerbsError> {
-        self.enqueue(qp, core::slice::from_ref(request))?;
-        if !self.begin_at_once(now, qp, send) {
-            self.pump(now, qp);
+        let mut active = self.qp(qp)?;
+        active.enqueue(core::slice::from_ref(request))?;
+        if !active.begin_at_once(now, send) {
+            active.pump(now);
             self.handle_transport_events(now);
-        }
-        Ok(())
-    }
-
-    fn enqueue(
-        &mut self,
-        qp: QueuePairNumber,
-        requests: &[SendRequest<'_>],
-    ) -> Result<(), VerbsError> {
-        let pair = self.qp(qp)?;
-        QueuePairRequest::sends_in(pair.state)?;
-        pair.send.check_room(requests.len())?;
-        for request in requests {
-            pair.request.check_send(request)?;
-        }
-        for request in requests {
-            let signaled = request.signaled || pair.request.signal_all;
-            pair.send.post(&SendRequest { signaled, ..*request })?;
-        }
-        if matches!(pair.state, State::Error | State::SendQueueError) {
-            self.flush_sends(qp);
         }
         Ok(())
     }
@@ -224,155 +173,56 @@ impl Device {
         qp: QueuePairNumber,
         request: &ReceiveRequest<'_>,
     ) -> Result<(), VerbsError> {
-        let pair = self.qp(qp)?;
-        pair.request.check_receive(pair.state, request)?;
-        pair.receive.post(request)?;
-        if pair.state == State::Error {
-            self.flush_receives(qp);
+        let mut active = self.qp(qp)?;
+        active.pair.request.check_receive(active.pair.state, request)?;
+        active.pair.receive.post(request)?;
+        if active.pair.state == State::Error {
+            active.flush_receives();
         }
         Ok(())
     }
-
-    /// Puts a queue pair in error, and flushes its requests.
-    pub(super) fn fail_qp(&mut self, now: Instant, qp: QueuePairNumber) {
-        let Some(pair) = self.qps.get_mut(qp.0).filter(|pair| pair.state != State::Error) else {
-            return;
-        };
-        pair.state = State::Error;
-        self.recall_from(qp);
-        let pair = self.qps.get_mut(qp.0).expect("found just now");
-        let acknowledges = !pair.responder.acknowledgements.is_empty();
-        let srq = pair.request.srq.is_some();
-        self.end_flow(now, qp, Role::Requester);
-        if acknowledges {
-            // The reason of the failure is in flight to the peer; the connection closes when it has arrived.
-            let pair = self.qps.get_mut(qp.0).expect("found just now");
-            pair.responder.closing = true;
-        } else {
-            self.end_flow(now, qp, Role::Responder);
-        }
-        self.stop_waiting(qp);
-        self.flush_sends(qp);
-        self.flush_receives(qp);
-        if srq {
-            self.events.push_back(Event::LastWqeReached { qp });
-        }
-    }
-
-    pub(super) fn flush_sends(&mut self, qp: QueuePairNumber) {
-        while let Some(pair) = self.qps.get_mut(qp.0)
-            && let Some(done) = pair.send.pop()
-        {
-            let cq = pair.request.send_cq;
-            let failure = done.outcome.filter(|&status| status != Status::Success);
-            let (status, kind) = (failure.unwrap_or(Status::WrFlush), done.kind);
-            self.complete(cq, failed(qp, done.wr_id, status, kind));
-        }
-    }
-
-    fn flush_receives(&mut self, qp: QueuePairNumber) {
-        while let Some(pair) = self.qps.get_mut(qp.0)
-            && let Some(receive) = pair.receive.take()
-        {
-            let cq = pair.request.receive_cq;
-            let flushed = failed(qp, receive.wr_id, Status::WrFlush, WorkKind::Receive);
-            self.complete(cq, flushed);
-        }
-    }
-
-    /// Resets a queue pair: removes its requests, completions, connections and attributes.
-    fn reset_qp(&mut self, now: Instant, qp: QueuePairNumber) {
-        self.end_flow(now, qp, Role::Requester);
-        self.end_flow(now, qp, Role::Responder);
-        self.stop_waiting(qp);
-        let Some(pair) = self.qps.get_mut(qp.0) else { return };
-        pair.state = State::Reset;
-        pair.attributes = Attributes::default();
-        pair.send.reset();
-        pair.receive.reset();
-        let round = pair.requester.round.wrapping_add(1);
-        pair.requester = Requester { round, ..Requester::default() };
-        pair.responder = Responder::default();
-        let cqs = [pair.request.send_cq, pair.request.receive_cq];
-        for cq in cqs {
-            let queue = self.cqs.get_mut(cq.0).expect("queue pairs keep their completion queues");
-            queue.completions.forget(qp);
-        }
-    }
-
-    /// Closes a connection of a queue pair, and drops the messages that are arriving on it.
-    pub(super) fn end_flow(&mut self, now: Instant, qp: QueuePairNumber, role: Role) {
-        if role == Role::Responder {
-            self.recall_from(qp);
-        }
-        let Some(pair) = self.qps.get_mut(qp.0) else { return };
-        let flow = match role {
-            Role::Requester => pair.requester.flow.take(),
-            Role::Responder => pair.responder.flow.take(),
-        };
-        let Some(mut flow) = flow else { return };
-        let (srq, receive_cq) = (pair.request.srq, pair.request.receive_cq);
-        if role == Role::Requester {
-            pair.requester.ready = false;
-            pair.requester.leases.clear();
-        } else {
-            pair.responder.acknowledgements.clear();
-            pair.responder.answers.clear();
-        }
-        let is_error = pair.state == State::Error;
-        let mut held = false;
-        let mut taken = Vec::new();
-        for incoming in flow.inbox.drain() {
-            held |= !incoming.held.is_empty();
-            incoming.held.iter().for_each(|part| self.holding.let_go(part));
-            taken.extend(incoming.receive.filter(|_| srq.is_some()));
-        }
-        // Incomplete messages may have consumed requests of a shared queue. In error these are flushed; if only the peer
-        // closed the connection, they return to the queue, since hardware would not detect that.
-        for receive in taken.into_iter().rev() {
-            match srq.and_then(|srq| self.srqs.get_mut(srq.0)).filter(|_| !is_error) {
-                Some(srq) => srq.queue.put_back(receive),
-                None => {
-                    let flushed = failed(qp, receive.wr_id, Status::WrFlush, WorkKind::Receive);
-                    self.complete(receive_cq, flushed);
-                }
-            }
-        }
-        let connection = flow.connection;
-        if held {
-            self.events.push_back(Event::ReleaseHeld { connection });
-        }
-        self.connections.remove(&connection);
-        self.carriers.close(now, connection);
-    }
-
-    /// Detaches the responder's connection without closing it, if all its messages were executed: the transport then retransmits
-    /// a lost acknowledgement as long as the peer has the connection. Any further message closes it.
-    fn detach_flow(&mut self, qp: QueuePairNumber) {
-        self.recall_from(qp);
-        let Some(pair) = self.qps.get_mut(qp.0) else { return };
-        let responder = &mut pair.responder;
-        let idle = responder.answers.is_empty() && responder.acknowledgements.is_empty();
-        if let Some(flow) = responder.flow.take_if(|flow| idle && flow.inbox.is_empty()) {
-            self.connections.remove(&flow.connection);
-        }
-    }
-
-    /// Cancels the wait of a queue pair.
-    pub(super) fn stop_waiting(&mut self, qp: QueuePairNumber) {
-        let Some(pair) = self.qps.get_mut(qp.0) else { return };
-        if let Some(until) = pair.requester.wait_until.take() {
-            self.waits.remove(&(until, qp));
-        }
-    }
 }
 
-/// Creates the completion of a request that failed.
-pub(super) fn failed(
-    qp: QueuePairNumber,
-    wr_id: u64,
-    status: Status,
-    kind: WorkKind,
-) -> Completion {
-    Completion { wr_id, status, kind, length: 0, extra: None, qp, source: None, solicited: false }
+impl ActiveQp<'_> {
+    fn modify(&mut self, now: Instant, attributes: &Attributes) -> Result<(), VerbsError> {
+        let to = transition(self.pair.request.service, self.pair.state, attributes)?;
+        let reads = self.limits.reads;
+        for got in [attributes.max_rd_atomic, attributes.max_dest_rd_atomic].into_iter().flatten() {
+            if got > reads {
+                let (got, limit) = (got.into(), reads.into());
+                return Err(VerbsError::OverLimit { field: "max_rd_atomic", got, limit });
+            }
+        }
+        self.pair.set_attributes(attributes);
+        if attributes.access.is_some() {
+            self.recall_leases();
+        }
+        match to {
+            State::Reset => self.reset(now),
+            State::Error => self.fail(now),
+            to => {
+                self.pair.state = to;
+                self.pair.requester.draining = to == State::SendQueueDrained;
+            }
+        }
+        self.pump(now);
+        Ok(())
+    }
+
+    fn enqueue(&mut self, requests: &[SendRequest<'_>]) -> Result<(), VerbsError> {
+        let pair = &mut *self.pair;
+        QueuePairRequest::sends_in(pair.state)?;
+        pair.send.check_room(requests.len())?;
+        for request in requests {
+            pair.request.check_send(request)?;
+        }
+        for request in requests {
+            let signaled = request.signaled || pair.request.signal_all;
+            pair.send.post(&SendRequest { signaled, ..*request })?;
+        }
+        if matches!(pair.state, State::Error | State::SendQueueError) {
+            self.flush_sends();
+        }
+        Ok(())
+    }
 }

@@ -7,126 +7,116 @@ use weft_transport::CloseReason;
 use weft_units::{Duration, Instant};
 use weft_wire::{MissingOperands, RdmaOpcode, RdmaOperation};
 
-use super::Device;
-use super::queue_pairs::failed;
+use super::active::ActiveQp;
+use super::teardown::failed;
 use crate::completion::{Completion, Status, WorkKind};
 use crate::memory::{Accessor, Emtt, Memory, Place, Right};
 use crate::queue_pair::{
-    ATOMIC, Done, Flow, Incoming, Intake, MAX_RETRY_TIMEOUT, QueuePair, Refusal, Role, SendQueue,
-    Service, State, Syndrome, Token, rnr_delay,
+    ATOMIC, Done, Flow, Incoming, Intake, MAX_RETRY_TIMEOUT, QueuePair, ROUNDS, Refusal, Role,
+    SendQueue, Service, State, Syndrome, rnr_delay,
 };
 use crate::work::parts;
 use crate::{Event, QueuePairNumber, Sge};
 
-impl Device {
+impl ActiveQp<'_> {
     /// Fails the requests of a queue pair whose peer's process has exited, after the retry timeout.
-    pub(super) fn fail_peer_exited(&mut self, now: Instant, qp: QueuePairNumber) {
-        let Some(pair) = self.qps.get_mut(qp.0) else { return };
-        if pair.is_reliable() {
-            pair.requester.lost = true;
-            let retry_timeout = pair.retry_timeout();
-            self.wait(now, qp, retry_timeout);
+    pub(super) fn fail_peer_exited(&mut self, now: Instant) {
+        if self.pair.is_reliable() {
+            self.pair.requester.lost = true;
+            self.wait(now, self.pair.retry_timeout());
         } else {
             // An unreliable service reports success: the messages count as lost in the network.
-            while pair.send.finish_first(Status::Success) {}
+            while self.pair.send.finish_first(Status::Success) {}
         }
     }
 
     /// Opens a connection to the peer.
-    pub(super) fn connect(&mut self, now: Instant, qp: QueuePairNumber) {
-        let Some(pair) = self.qps.get_mut(qp.0) else { return };
-        let Some(peer) = pair.peer() else { return };
-        pair.requester.connecting_since.get_or_insert(now);
-        match self.carriers.connect(now, peer, pair.dest_qp()) {
+    pub(super) fn connect(&mut self, now: Instant) {
+        let Some(peer) = self.pair.peer() else { return };
+        self.pair.requester.connecting_since.get_or_insert(now);
+        match self.carriers.connect(now, peer, self.pair.dest_qp()) {
             Ok(connection) => {
-                pair.requester.flow = Some(Flow::new(connection));
-                self.connections.insert(connection, (qp, Role::Requester));
-                self.wait(now, qp, MAX_RETRY_TIMEOUT);
+                self.pair.requester.flow = Some(Flow::new(connection));
+                self.connections.insert(connection, (self.qp, Role::Requester));
+                self.wait(now, MAX_RETRY_TIMEOUT);
             }
             // The limit of connections is reached: another may have ended by the retry.
-            Err(_) => self.retry_connection(now, qp),
+            Err(_) => self.retry_connection(now),
         }
     }
 
     /// Finishes a request whose packets the peer has acknowledged, which accepts it.
-    pub(super) fn on_request_sent(&mut self, now: Instant, token: Token) {
-        let Token::Request { qp, round, number } = token else { return };
-        let Some(pair) = self.qps.get_mut(qp.0) else { return };
-        if round == pair.requester.round % crate::queue_pair::ROUNDS
+    pub(super) fn on_request_sent(&mut self, now: Instant, round: u8, number: u32) {
+        let pair = &mut *self.pair;
+        if round == pair.requester.round % ROUNDS
             && let Some(wqe) = pair.send.numbered(number)
             && !wqe.operation.is_answered()
         {
             pair.send.finish_number(number, Status::Success);
         }
-        self.pump(now, qp);
+        self.pump(now);
     }
 
     /// Completes the requests at the head of the send queue that have a status.
-    pub(super) fn retire(&mut self, now: Instant, qp: QueuePairNumber) {
-        while let Some(pair) = self.qps.get_mut(qp.0) {
-            let Some((done, status)) = pair.send.pop_finished() else {
-                if pair.has_drained() {
-                    self.events.push_back(Event::SendQueueDrained { qp });
-                }
-                return;
-            };
-            let cq = pair.request.send_cq;
+    pub(super) fn retire(&mut self, now: Instant) {
+        while let Some((done, status)) = self.pair.send.pop_finished() {
+            let cq = self.pair.request.send_cq;
             if status == Status::Success {
-                (pair.requester.rnr_tries, pair.requester.tries) = (0, 0);
-                if done.signaled && !self.complete(cq, succeeded(qp, &done)) {
-                    self.events.push_back(Event::QpFatal { qp });
-                    self.fail_qp(now, qp);
+                let requester = &mut self.pair.requester;
+                (requester.rnr_tries, requester.tries) = (0, 0);
+                let succeeded = succeeded(self.qp, &done);
+                if done.signaled && !self.completing.complete(cq, succeeded) {
+                    self.fail_overrun(now);
                 }
                 continue;
             }
-            let reliable = pair.is_reliable();
-            self.complete(cq, failed(qp, done.wr_id, status, done.kind));
-            if reliable {
-                self.fail_qp(now, qp);
+            self.completing.complete(cq, failed(self.qp, done.wr_id, status, done.kind));
+            if self.pair.is_reliable() {
+                self.fail(now);
             } else {
-                self.fail_send_queue(qp);
+                self.fail_send_queue();
             }
+        }
+        if self.pair.has_drained() {
+            self.completing.events.push_back(Event::SendQueueDrained { qp: self.qp });
         }
     }
 
     /// Puts the send queue of an unreliable queue pair in error; it continues to receive.
-    fn fail_send_queue(&mut self, qp: QueuePairNumber) {
-        let Some(pair) = self.qps.get_mut(qp.0) else { return };
-        pair.state = State::SendQueueError;
-        pair.requester.broken = false;
-        self.flush_sends(qp);
+    fn fail_send_queue(&mut self) {
+        self.pair.state = State::SendQueueError;
+        self.pair.requester.broken = false;
+        self.flush_sends();
     }
 
     /// Handles the end of the requester's connection, which fails the requests in flight. If the peer closed it, they fail only
     /// after the retry timeout, as on hardware, which would retry: by then programs have often finished.
-    pub(super) fn on_peer_lost(&mut self, now: Instant, qp: QueuePairNumber, reason: CloseReason) {
+    pub(super) fn on_peer_lost(&mut self, now: Instant, reason: CloseReason) {
         use CloseReason::{LinkDown, Peer, Reset};
         let by_peer = matches!(reason, Peer | Reset | LinkDown);
-        let Some(pair) = self.qps.get_mut(qp.0) else { return };
-        let ready = pair.requester.ready;
-        self.end_flow(now, qp, Role::Requester);
-        let Some(pair) = self.qps.get_mut(qp.0) else { return };
+        let ready = self.pair.requester.ready;
+        self.end_flow(now, Role::Requester);
         if !ready {
-            return self.retry_connection(now, qp);
+            return self.retry_connection(now);
         }
+        let pair = &mut *self.pair;
         if !pair.is_reliable() {
             pair.send.finish_in_flight();
         } else if pair.send.is_in_flight() && by_peer {
             pair.requester.lost = true;
-            let retry_timeout = pair.retry_timeout();
-            return self.wait(now, qp, retry_timeout);
+            return self.wait(now, self.pair.retry_timeout());
         } else if pair.send.is_in_flight() {
             pair.send.finish_first(Status::RetryExceeded);
         }
-        self.pump(now, qp);
+        self.pump(now);
     }
 
     /// Schedules the next connection attempt, or fails the first request after the last one.
-    fn retry_connection(&mut self, now: Instant, qp: QueuePairNumber) {
-        let Some(pair) = self.qps.get_mut(qp.0) else { return };
+    fn retry_connection(&mut self, now: Instant) {
+        let pair = &mut *self.pair;
         pair.requester.tries = pair.requester.tries.saturating_add(1);
-        let elapsed =
-            pair.requester.connecting_since.map_or(Duration::ZERO, |since| now.since(since));
+        let since = pair.requester.connecting_since;
+        let elapsed = since.map_or(Duration::ZERO, |since| now.since(since));
         let over = pair.requester.tries > pair.attributes.retry_count.unwrap_or(7);
         if over || elapsed >= MAX_RETRY_TIMEOUT {
             if pair.is_reliable() {
@@ -136,43 +126,39 @@ impl Device {
                 while pair.send.finish_first(Status::Success) {}
                 (pair.requester.tries, pair.requester.connecting_since) = (0, None);
             }
-            return self.retire(now, qp);
+            return self.retire(now);
         }
-        let delay = pair.ack_timeout();
-        self.wait(now, qp, delay);
+        self.wait(now, self.pair.ack_timeout());
     }
 
-    /// Handles the end of a queue pair's wait.
-    pub(super) fn on_wait_expired(&mut self, now: Instant, qp: QueuePairNumber) {
-        let Some(pair) = self.qps.get_mut(qp.0) else { return };
-        pair.requester.wait_until = None;
-        if core::mem::take(&mut pair.requester.lost) {
-            pair.send.finish_first(Status::RetryExceeded);
-        } else if pair.requester.flow.is_some() && !pair.requester.ready {
+    /// Handles the end of the queue pair's wait.
+    pub(super) fn on_wait_expired(&mut self, now: Instant) {
+        let requester = &mut self.pair.requester;
+        requester.wait_until = None;
+        if core::mem::take(&mut requester.lost) {
+            self.pair.send.finish_first(Status::RetryExceeded);
+        } else if requester.flow.is_some() && !requester.ready {
             // The peer accepted the connection, and never acknowledged that it is ready.
-            self.end_flow(now, qp, Role::Requester);
-            self.retry_connection(now, qp);
+            self.end_flow(now, Role::Requester);
+            self.retry_connection(now);
         }
-        self.pump(now, qp);
+        self.pump(now);
     }
 
-    fn wait(&mut self, now: Instant, qp: QueuePairNumber, delay: Duration) {
-        self.stop_waiting(qp);
-        let Some(pair) = self.qps.get_mut(qp.0) else { return };
+    fn wait(&mut self, now: Instant, delay: Duration) {
+        self.stop_waiting();
         let until = now + delay;
-        pair.requester.wait_until = Some(until);
-        self.waits.insert((until, qp));
+        self.pair.requester.wait_until = Some(until);
+        self.waits.insert((until, self.qp));
     }
 
     /// Handles a response in order.
     pub(super) fn handle_answer(
         &mut self,
         now: Instant,
-        qp: QueuePairNumber,
         answer: &Incoming,
         memory: &mut impl Memory,
     ) {
-        let Some(pair) = self.qps.get_mut(qp.0) else { return };
         let psn = answer.header.psn.get();
         let status = match answer.intake {
             Intake::Refuse(Refusal::LocalProtection) => Status::LocalProtection,
@@ -180,16 +166,16 @@ impl Device {
             Intake::Place => Status::Success,
         };
         if status != Status::Success {
-            pair.send.finish_first(status);
-            return self.pump(now, qp);
+            self.pair.send.finish_first(status);
+            return self.pump(now);
         }
         let status = match answer.operation {
             Ok(RdmaOperation::Acknowledge { syndrome }) => {
-                return self.on_acknowledge(now, qp, psn, Syndrome::from_byte(syndrome));
+                return self.on_acknowledge(now, psn, Syndrome::from_byte(syndrome));
             }
             Ok(RdmaOperation::ReadResponse) => Status::Success,
             Ok(RdmaOperation::AtomicAcknowledge { value }) => {
-                if store(&self.emtt, qp, pair, (psn, value), &mut self.places, memory) {
+                if self.store(psn, value, memory) {
                     Status::Success
                 } else {
                     Status::LocalProtection
@@ -204,40 +190,53 @@ impl Device {
             )
             | Err(MissingOperands) => Status::BadResponse,
         };
-        pair.send.finish_psn(psn, status);
-        self.pump(now, qp);
+        self.pair.send.finish_psn(psn, status);
+        self.pump(now);
     }
 
-    fn on_acknowledge(&mut self, now: Instant, qp: QueuePairNumber, psn: u32, syndrome: Syndrome) {
-        let Some(pair) = self.qps.get_mut(qp.0) else { return };
+    /// Stores the value of an atomic's response; returns `false` if the request's local memory is not accessible.
+    fn store(&mut self, psn: u32, value: u64, memory: &mut impl Memory) -> bool {
+        let (who, send, places) = (self.accessor(), &mut self.pair.send, &mut *self.places);
+        if locate_answer(self.emtt, who, send, psn, (0, ATOMIC), places).is_err() {
+            return false;
+        }
+        write_parts(places, &value.to_ne_bytes(), memory);
+        true
+    }
+
+    fn on_acknowledge(&mut self, now: Instant, psn: u32, syndrome: Syndrome) {
         match syndrome {
             Syndrome::Ready => {
-                (pair.requester.ready, pair.requester.connecting_since) = (true, None);
-                self.stop_waiting(qp);
+                let requester = &mut self.pair.requester;
+                (requester.ready, requester.connecting_since) = (true, None);
+                self.stop_waiting();
             }
             Syndrome::Refused(nak) => {
-                pair.send.acknowledge_before(psn);
-                pair.send.finish_psn(psn, nak.status());
-                self.retire(now, qp);
+                self.pair.send.acknowledge_before(psn);
+                self.pair.send.finish_psn(psn, nak.status());
+                self.retire(now);
             }
-            Syndrome::NotReady { timer } => {
-                pair.send.acknowledge_before(psn);
-                let limit = pair.attributes.rnr_retry.unwrap_or(0);
-                self.retire(now, qp);
-                let Some(pair) = self.qps.get_mut(qp.0) else { return };
-                if limit != 7 && pair.requester.rnr_tries >= limit {
-                    pair.send.finish_psn(psn, Status::RnrRetryExceeded);
-                } else {
-                    pair.requester.rnr_tries = pair.requester.rnr_tries.saturating_add(1);
-                    pair.requester.round = pair.requester.round.wrapping_add(1);
-                    // A local failure is behind the requests that are retransmitted.
-                    pair.requester.broken = false;
-                    pair.send.rewind(psn);
-                    self.wait(now, qp, rnr_delay(timer));
-                }
-            }
+            Syndrome::NotReady { timer } => self.on_not_ready(now, psn, timer),
         }
-        self.pump(now, qp);
+        self.pump(now);
+    }
+
+    /// Handles an RNR NAK: retransmits the request with this PSN and those behind it after the timer, or fails it.
+    fn on_not_ready(&mut self, now: Instant, psn: u32, timer: u8) {
+        self.pair.send.acknowledge_before(psn);
+        let limit = self.pair.attributes.rnr_retry.unwrap_or(0);
+        self.retire(now);
+        let QueuePair { send, requester, .. } = &mut *self.pair;
+        if limit != 7 && requester.rnr_tries >= limit {
+            send.finish_psn(psn, Status::RnrRetryExceeded);
+            return;
+        }
+        requester.rnr_tries = requester.rnr_tries.saturating_add(1);
+        requester.round = requester.round.wrapping_add(1);
+        // A local failure is behind the requests that are retransmitted.
+        requester.broken = false;
+        send.rewind(psn);
+        self.wait(now, rnr_delay(timer));
     }
 }
 
@@ -277,23 +276,6 @@ pub(super) fn locate_answer(
     let wqe = send.with_psn(psn).ok_or(Refusal::InvalidRequest)?;
     scatter(emtt, who, &wqe.sges, piece, Right::LocalWrite, places)
         .map_err(|_| Refusal::LocalProtection)
-}
-
-/// Stores the value of an atomic's response; returns `false` if the request's local memory is not accessible.
-fn store(
-    emtt: &Emtt,
-    qp: QueuePairNumber,
-    pair: &mut QueuePair,
-    (psn, value): (u32, u64),
-    places: &mut Vec<Place>,
-    memory: &mut impl Memory,
-) -> bool {
-    let who = Accessor { domain: pair.request.domain, qp: qp.0 };
-    if locate_answer(emtt, who, &mut pair.send, psn, (0, ATOMIC), places).is_err() {
-        return false;
-    }
-    write_parts(places, &value.to_ne_bytes(), memory);
-    true
 }
 
 /// Writes bytes to places with the same total length.

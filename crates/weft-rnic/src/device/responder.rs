@@ -5,9 +5,9 @@ use weft_units::Instant;
 use weft_wire::RdmaHeader;
 
 use super::Device;
+use super::active::ActiveQp;
 use super::intake::{Destination, Put};
-use super::queue_pairs::failed;
-use super::receiver::Receiver;
+use super::teardown::failed;
 use crate::completion::{Status, WorkKind};
 use crate::memory::Memory;
 use crate::queue_pair::{Incoming, Intake, QueuePair, Refusal, Role, State, Syndrome, after};
@@ -18,10 +18,6 @@ use crate::{Event, QueuePairNumber};
 enum Received {
     /// Messages of the inbox may be next.
     Next,
-    /// Its message was executed, and the inbox has none.
-    Executed,
-    /// Its message was handled, with an outcome other than `Done`.
-    Ended(Incoming, Outcome),
     /// Other packets must arrive first.
     Waits,
     /// The limit of held bytes is reached: the packet is to be retransmitted.
@@ -56,23 +52,23 @@ impl Device {
         if self.carries_datagrams(connection) {
             return self.handle_datagram_packet(now, placement, header, memory);
         }
-        let qp = QueuePairNumber(header.destination_qp.get());
-        let receiver = self.receiver(qp);
-        let found = receiver.and_then(|receiver| Some((receiver.role(connection)?, receiver)));
-        let Some((role, mut receiver)) = found else {
+        let active = self.active(QueuePairNumber(header.destination_qp.get()));
+        let found = active.and_then(|active| Some((active.role(connection)?, active)));
+        let Some((role, mut active)) = found else {
             return self.carriers.close(now, connection);
         };
-        if receiver.is_over(role) {
+        if active.is_over(role) {
             return;
         }
         let mut gate = Some(psn);
-        match receiver.handle_packet(now, role, placement, header, memory) {
-            Some(Received::Executed | Received::Waits) => {}
-            Some(Received::Next) => self.handle_messages(now, qp, role, &mut gate, memory),
-            Some(Received::Ended(mut incoming, outcome)) => {
-                self.handle_outcome(now, qp, &mut incoming, outcome, &mut gate);
-                self.handle_messages(now, qp, role, &mut gate, memory);
-            }
+        let received = if active.is_whole_and_next(role, placement) {
+            active.handle_whole(now, placement, header, &mut gate, memory)
+        } else {
+            active.handle_part(role, placement, header, memory)
+        };
+        match received {
+            Some(Received::Next) => active.handle_messages(now, role, &mut gate, memory),
+            Some(Received::Waits) => {}
             Some(Received::Declined) => return self.carriers.decline(connection, psn),
             None => return self.carriers.close(now, connection),
         }
@@ -80,27 +76,27 @@ impl Device {
             let _ = self.carriers.placed(now, connection, psn);
         }
     }
+}
 
+impl ActiveQp<'_> {
     /// Handles the messages of the inbox whose turn has come. The packet that completed the first of them is the `gate`: the
     /// peer considers none of them accepted before that packet is acknowledged, so its acknowledgement is withheld if one is
     /// refused.
     fn handle_messages(
         &mut self,
         now: Instant,
-        qp: QueuePairNumber,
         role: Role,
         gate: &mut Option<u32>,
         memory: &mut impl Memory,
     ) {
-        while let Some(mut receiver) = self.receiver(qp)
-            && !receiver.is_over(role)
-            && let Some(mut incoming) = receiver.next_whole(role)
+        while !self.is_over(role)
+            && let Some(mut incoming) = self.next_whole(role)
         {
             match role {
-                Role::Requester => self.handle_answer(now, qp, &incoming, memory),
-                Role::Responder => match receiver.handle_request(now, &mut incoming, memory) {
+                Role::Requester => self.handle_answer(now, &incoming, memory),
+                Role::Responder => match self.handle_request(now, &mut incoming, memory) {
                     Outcome::Done => {}
-                    outcome => self.handle_outcome(now, qp, &mut incoming, outcome, gate),
+                    outcome => self.handle_outcome(now, &mut incoming, outcome, gate),
                 },
             }
         }
@@ -110,71 +106,34 @@ impl Device {
     fn handle_outcome(
         &mut self,
         now: Instant,
-        qp: QueuePairNumber,
         incoming: &mut Incoming,
         outcome: Outcome,
         gate: &mut Option<u32>,
     ) {
         match outcome {
             Outcome::Done => {}
-            Outcome::Overran => self.fail_overrun(now, qp),
-            Outcome::Stale => self.put_back(qp, incoming),
-            Outcome::Refused(refusal) => self.refuse(now, qp, incoming, refusal, gate.take()),
-            Outcome::Dropped(refusal) => self.drop_message(now, qp, incoming, refusal),
+            Outcome::Overran => self.fail_overrun(now),
+            Outcome::Stale => self.put_back(incoming),
+            Outcome::Refused(refusal) => self.refuse(now, incoming, refusal, gate.take()),
+            Outcome::Dropped(refusal) => self.drop_message(now, incoming, refusal),
             Outcome::WrongPsn => {
                 // The request is not acknowledged, so the peer's retries run out.
                 *gate = None;
-                self.put_back(qp, incoming);
-                self.end_flow(now, qp, Role::Responder);
+                self.put_back(incoming);
+                self.end_flow(now, Role::Responder);
             }
         }
     }
 
     /// Drops a message of a service without acknowledgements (UC).
-    fn drop_message(
-        &mut self,
-        now: Instant,
-        qp: QueuePairNumber,
-        incoming: &mut Incoming,
-        refusal: Refusal,
-    ) {
+    fn drop_message(&mut self, now: Instant, incoming: &mut Incoming, refusal: Refusal) {
         match refusal {
             Refusal::TooLong | Refusal::LocalProtection => {
-                self.fail_responder(now, qp, incoming, refusal);
+                self.fail_responder(now, incoming, refusal);
             }
             Refusal::NotReady | Refusal::InvalidRequest | Refusal::Access => {
-                self.put_back(qp, incoming);
+                self.put_back(incoming);
             }
-        }
-    }
-
-    /// Puts a queue pair whose completion was lost in error.
-    pub(super) fn fail_overrun(&mut self, now: Instant, qp: QueuePairNumber) {
-        self.events.push_back(Event::QpFatal { qp });
-        self.fail_qp(now, qp);
-    }
-
-    /// Puts a queue pair in error if a completion of a receive request was lost.
-    pub(super) fn fail_if_overrun(&mut self, now: Instant, qp: QueuePairNumber) {
-        if self.receiver(qp).is_some_and(|receiver| receiver.overran()) {
-            self.fail_overrun(now, qp);
-        }
-    }
-
-    /// Returns a receive request that a message took from a shared queue to it.
-    fn put_back(&mut self, qp: QueuePairNumber, incoming: &mut Incoming) {
-        if let Some(mut receiver) = self.receiver(qp) {
-            receiver.put_back(incoming);
-        }
-    }
-
-    /// Undoes [`take_receive`](Self::take_receive).
-    pub(super) fn put_receive_back(&mut self, qp: QueuePairNumber, receive: Receive) {
-        let Some(pair) = self.qps.get_mut(qp.0) else { return };
-        match pair.request.srq.map(|srq| self.srqs.get_mut(srq.0)) {
-            None => pair.receive.put_back(receive),
-            Some(Some(srq)) => srq.queue.put_back(receive),
-            Some(None) => {}
         }
     }
 
@@ -182,69 +141,62 @@ impl Device {
     fn refuse(
         &mut self,
         now: Instant,
-        qp: QueuePairNumber,
         incoming: &mut Incoming,
         refusal: Refusal,
         gate: Option<u32>,
     ) {
-        let Some(pair) = self.qps.get_mut(qp.0) else { return };
-        let timer = pair.attributes.min_rnr_timer.unwrap_or(0);
+        let timer = self.pair.attributes.min_rnr_timer.unwrap_or(0);
         let (psn, syndrome) = (incoming.header.psn.get(), Syndrome::of(refusal, timer));
-        pair.responder.rewinds = refusal == Refusal::NotReady;
-        self.acknowledge(now, qp, psn, syndrome, gate);
+        self.pair.responder.rewinds = refusal == Refusal::NotReady;
+        self.acknowledge(now, psn, syndrome, gate);
         if refusal == Refusal::NotReady {
-            return self.put_back(qp, incoming);
+            return self.put_back(incoming);
         }
-        self.fail_responder(now, qp, incoming, refusal);
+        self.fail_responder(now, incoming, refusal);
     }
 
-    /// Puts a queue pair in error because of a peer's message.
-    fn fail_responder(
-        &mut self,
-        now: Instant,
-        qp: QueuePairNumber,
-        incoming: &mut Incoming,
-        refusal: Refusal,
-    ) {
+    /// Puts the queue pair in error because of a peer's message.
+    fn fail_responder(&mut self, now: Instant, incoming: &mut Incoming, refusal: Refusal) {
         if Destination::of(&incoming.operation).is_receive() {
-            self.fail_receive(qp, incoming, refusal);
+            self.fail_receive(incoming, refusal);
         }
-        self.put_back(qp, incoming);
-        let access = refusal == Refusal::Access;
+        self.put_back(incoming);
+        let (access, qp) = (refusal == Refusal::Access, self.qp);
         let event = if access { Event::QpAccessError { qp } } else { Event::QpRequestError { qp } };
-        self.events.push_back(event);
-        self.fail_qp(now, qp);
+        self.completing.events.push_back(event);
+        self.fail(now);
     }
 
     /// Completes the receive request of a failed SEND with the matching status.
-    fn fail_receive(&mut self, qp: QueuePairNumber, incoming: &mut Incoming, refusal: Refusal) {
+    fn fail_receive(&mut self, incoming: &mut Incoming, refusal: Refusal) {
         let status = match refusal {
             Refusal::TooLong => Status::LocalLength,
             Refusal::LocalProtection => Status::LocalProtection,
             _ => return,
         };
-        let pair = self.qps.get_mut(qp.0).expect("the caller found it");
-        let cq = pair.request.receive_cq;
-        if let Some(receive) = incoming.receive.take().or_else(|| pair.receive.take()) {
-            self.complete(cq, failed(qp, receive.wr_id, status, WorkKind::Receive));
+        let cq = self.pair.request.receive_cq;
+        if let Some(receive) = incoming.receive.take().or_else(|| self.pair.receive.take()) {
+            let failed = failed(self.qp, receive.wr_id, status, WorkKind::Receive);
+            self.completing.complete(cq, failed);
         }
     }
-}
 
-impl Receiver<'_> {
-    /// Handles a packet of a message. Returns `None` if the packet violates the protocol, or its payload is lost.
-    #[inline]
-    fn handle_packet(
+    /// Puts the queue pair in error if a completion of a receive request was lost.
+    pub(super) fn fail_if_overrun(&mut self, now: Instant) {
+        if self.overran() {
+            self.fail_overrun(now);
+        }
+    }
+
+    /// Handles a packet of a message that has others, or that is not the next. Returns `None` if the packet violates the
+    /// protocol, or its payload is lost.
+    fn handle_part(
         &mut self,
-        now: Instant,
         role: Role,
         placement: &Placement,
         header: &RdmaHeader,
         memory: &mut impl Memory,
     ) -> Option<Received> {
-        if self.is_whole_and_next(role, placement) {
-            return self.handle_whole(now, placement, header, memory);
-        }
         let destination = self.begin_message(role, placement, header)?;
         Some(match self.put_payload(role, placement, destination, memory)? {
             Put::Next => Received::Next,
@@ -254,13 +206,14 @@ impl Receiver<'_> {
     }
 
     /// Handles a request of one packet that is the next message: no part of it waits, so it gets no entry in the inbox. Returns
-    /// `None` as [`handle_packet`](Self::handle_packet) does.
+    /// `None` as [`handle_part`](Self::handle_part) does.
     #[inline]
     fn handle_whole(
         &mut self,
         now: Instant,
         placement: &Placement,
         header: &RdmaHeader,
+        gate: &mut Option<u32>,
         memory: &mut impl Memory,
     ) -> Option<Received> {
         let mut incoming = self.begin_request(placement, header)?;
@@ -273,11 +226,11 @@ impl Receiver<'_> {
         let inbox = &mut self.pair.responder.flow.as_mut()?.inbox;
         inbox.pass_first();
         let others = inbox.has_begun();
-        Some(match self.handle_request(now, &mut incoming, memory) {
-            Outcome::Done if others => Received::Next,
-            Outcome::Done => Received::Executed,
-            outcome => Received::Ended(incoming, outcome),
-        })
+        match self.handle_request(now, &mut incoming, memory) {
+            Outcome::Done => {}
+            outcome => self.handle_outcome(now, &mut incoming, outcome, gate),
+        }
+        Some(if others { Received::Next } else { Received::Waits })
     }
 
     /// Takes the first message of the inbox, if it is complete.
@@ -314,13 +267,20 @@ impl Receiver<'_> {
         cq.is_some_and(|cq| cq.completions.overran())
     }
 
-    /// Returns a receive request that a message took from a shared queue to it.
+    /// Returns a receive request that a message consumed to the shared queue.
     fn put_back(&mut self, incoming: &mut Incoming) {
-        if let Some(srq) = self.pair.request.srq
+        if self.pair.request.srq.is_some()
             && let Some(receive) = incoming.receive.take()
-            && let Some(queue) = self.srqs.get_mut(srq.0)
         {
-            queue.queue.put_back(receive);
+            self.put_receive_back(receive);
+        }
+    }
+
+    /// Undoes [`take_receive`](Self::take_receive).
+    pub(super) fn put_receive_back(&mut self, receive: Receive) {
+        let Some(srq) = self.pair.request.srq else { return self.pair.receive.put_back(receive) };
+        if let Some(srq) = self.srqs.get_mut(srq.0) {
+            srq.queue.put_back(receive);
         }
     }
 }

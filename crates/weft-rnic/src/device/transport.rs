@@ -1,21 +1,22 @@
 //! Packets, time and transport events: the interface between queue pairs and the network.
 
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+
 use weft_transport::path::PathId;
 use weft_transport::{
     Acknowledgement, Arrival, CloseReason, ConnectionId, Departure, Event as TransportEvent,
     LinkId, Payload, Verdict,
 };
 use weft_units::Instant;
-use weft_wire::{Packet, RdmaHeader, RdmaOperation, U24};
-
-use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+use weft_wire::{Packet, RdmaHeader};
 
 use super::Device;
-use super::datagrams::{SERVICE, datagram_header};
-use super::requester::scatter;
-use crate::memory::{Accessor, Memory, Right};
-use crate::queue_pair::{Answer, Flow, QueuePair, Role, Syndrome, Token};
-use crate::{Context, Place, QueuePairNumber};
+use super::active::ActiveQp;
+use super::datagrams::SERVICE;
+use super::load::{Load, load};
+use crate::memory::Memory;
+use crate::queue_pair::{Flow, Role, Syndrome, Token};
+use crate::{Context, Event, Place, QueuePairNumber, Status};
 
 /// A packet to send: the transport's headers, the RDMA header, and the length of the payload.
 #[derive(Clone, Copy, Debug)]
@@ -100,30 +101,6 @@ pub enum Source<'a> {
     Anything,
 }
 
-/// The RDMA header of a packet, and the source of its payload.
-enum Load {
-    Memory(RdmaHeader),
-    Inline(RdmaHeader, QueuePairNumber, u32),
-    /// The peer has received the message: its response arrived before the transport's acknowledgement.
-    Known,
-    /// The memory is no longer accessible: the connection fails.
-    Gone(QueuePairNumber, Role),
-}
-
-impl Load {
-    /// Returns `true` if the payload can be arbitrary bytes. Programs may deregister memory once the peer has notified them
-    /// that its READ is done, possibly before the transport's acknowledgement: the peer's transport discards the
-    /// retransmission. A peer that still waits for the packet finds a header without a queue pair, and closes the connection.
-    const fn is_discarded(&self, packet: &Packet) -> bool {
-        let retransmitted = matches!(packet, Packet::Data(header, _) if header.retransmitted);
-        match self {
-            Self::Known => true,
-            Self::Gone(_, Role::Responder) => retransmitted,
-            _ => false,
-        }
-    }
-}
-
 impl Device {
     /// Handles a packet from the network: the transport's headers, the RDMA header if they announce one, and the length of the
     /// payload. The payload is placed or held through `memory` before this returns.
@@ -136,7 +113,8 @@ impl Device {
         payload_len: u16,
         memory: &mut impl Memory,
     ) {
-        self.handle(now, None, arrival, packet, rdma, payload_len, memory);
+        let verdict = self.carriers.handle_packet(now, None, arrival, packet, payload_len);
+        self.handle_verdict(now, verdict, rdma, memory);
     }
 
     /// Handles a packet from a link. `from` is the address that the peer claims; it must be the one reachable over this link. Its
@@ -155,21 +133,18 @@ impl Device {
             self.carriers.handle_acknowledged(now, link, from, acknowledged);
             self.handle_transport_events(now);
         }
-        self.handle(now, Some(link), &arrival, packet, rdma, payload_len, memory);
+        let verdict = self.carriers.handle_packet(now, Some(link), &arrival, packet, payload_len);
+        self.handle_verdict(now, verdict, rdma, memory);
     }
 
-    #[expect(clippy::too_many_arguments, reason = "what a packet is, and where it came from")]
-    fn handle(
+    /// Passes a packet's payload, if it has any, to its queue pair.
+    fn handle_verdict(
         &mut self,
         now: Instant,
-        link: Option<LinkId>,
-        arrival: &Arrival,
-        packet: &Packet,
+        verdict: Verdict,
         rdma: Option<&RdmaHeader>,
-        payload_len: u16,
         memory: &mut impl Memory,
     ) {
-        let verdict = self.carriers.handle_packet(now, link, arrival, packet, payload_len);
         if let Verdict::Place(placement) = verdict {
             match rdma {
                 Some(header) => self.ingest(now, &placement, header, memory),
@@ -226,7 +201,9 @@ impl Device {
         self.carriers.handle_timeout(now);
         while let Some(&(until, qp)) = self.waits.first().filter(|(until, _)| *until <= now) {
             self.waits.remove(&(until, qp));
-            self.on_wait_expired(now, qp);
+            if let Some(mut active) = self.active(qp) {
+                active.on_wait_expired(now);
+            }
         }
         self.handle_transport_events(now);
     }
@@ -250,29 +227,24 @@ impl Device {
         // Headers are written in place: a packet is large, and copies are expensive.
         let mut transmit = Transmit::default();
         while let Some(payload) = self.carriers.poll_transmit_into(now, &mut transmit) {
-            let qp = payload.and_then(|payload| self.qps.get(Token::unpack(payload.token).qp().0));
-            transmit.context = qp.map(|pair| pair.context).or_else(|| self.sender(&transmit));
             let Some(payload) = payload else {
+                transmit.context = self.sender(&transmit);
                 let padded = transmit.payload_len > 0;
                 send(&transmit, if padded { Source::Anything } else { Source::Memory(&[]) });
                 return true;
             };
+            let token = Token::unpack(payload.token);
+            let pair = self.qps.get_mut(token.qp().0);
+            transmit.context = match &pair {
+                Some(pair) => Some(pair.context),
+                None => transmit.connection.and_then(|id| self.datagrams.sender(id)),
+            };
             transmit.packet.set_rdma();
             transmit.payload_len = payload.len;
-            match self.load(&payload) {
-                Load::Memory(header) => {
+            match load(pair, token, &payload, &self.emtt, &mut self.places) {
+                Load::Ready(header, source) => {
                     transmit.rdma = Some(header);
-                    send(&transmit, Source::Memory(&self.places));
-                    return true;
-                }
-                Load::Inline(header, qp, number) => {
-                    transmit.rdma = Some(header);
-                    let pair = self.qps.get_mut(qp.0).expect("it was found");
-                    let wqe = pair.send.numbered(number).expect("it was found");
-                    let bytes = wqe.inline.as_deref().expect("it was found");
-                    let from = payload.offset as usize;
-                    let piece = &bytes[from..from + usize::from(payload.len)];
-                    send(&transmit, Source::Inline(piece));
+                    send(&transmit, source);
                     return true;
                 }
                 load if load.is_discarded(&transmit.packet) => {
@@ -281,7 +253,7 @@ impl Device {
                     return true;
                 }
                 Load::Known => unreachable!("it is discarded"),
-                Load::Gone(qp, role) => self.on_memory_gone(now, qp, role, &payload),
+                Load::Gone(role) => self.on_memory_gone(now, token, role),
             }
         }
         false
@@ -294,88 +266,13 @@ impl Device {
         pair.map(|pair| pair.context).or_else(|| self.datagrams.sender(connection))
     }
 
-    /// Finds the RDMA header and the payload of a packet; places are in `self.places`.
-    fn load(&mut self, payload: &Payload) -> Load {
-        self.places.clear();
-        match Token::unpack(payload.token) {
-            Token::Request { qp, number, .. } => self.load_request(qp, number, payload),
-            Token::Answer { qp, number } => self.load_answer(qp, number, payload),
-            Token::Acknowledge { qp, psn, syndrome } => {
-                let acknowledge = RdmaOperation::Acknowledge { syndrome: syndrome.to_byte() };
-                let pair = self.qps.get(qp.0);
-                let Some(pair) = pair else { return Load::Gone(qp, Role::Responder) };
-                Load::Memory(RdmaHeader {
-                    destination_qp: U24::truncate(pair.dest_qp()),
-                    psn: U24::truncate(psn),
-                    ..acknowledge.header()
-                })
-            }
-        }
-    }
-
-    fn load_request(&mut self, qp: QueuePairNumber, number: u32, payload: &Payload) -> Load {
-        let gone = Load::Gone(qp, Role::Requester);
-        // Only datagrams outlive their queue pair, since they share a connection.
-        let Some(pair) = self.qps.get_mut(qp.0) else { return Load::Known };
-        let (dest_qp, domain) = (pair.dest_qp(), pair.request.domain);
-        let own_qkey = pair.attributes.qkey.unwrap_or_default();
-        let Some(wqe) = pair.send.numbered(number) else { return Load::Known };
-        let is_datagram = wqe.datagram.is_some();
-        let header =
-            if is_datagram { datagram_header(wqe, qp, own_qkey) } else { wqe.header(dest_qp) };
-        if wqe.inline.is_some() {
-            return Load::Inline(header, qp, number);
-        }
-        let who = Accessor { domain, qp: qp.0 };
-        let piece = (payload.offset, u32::from(payload.len));
-        match scatter(&self.emtt, who, &wqe.sges, piece, Right::LocalRead, &mut self.places) {
-            Ok(()) => Load::Memory(header),
-            Err(_) if is_datagram => {
-                // The connection is shared, so it continues: the datagram is sent without a destination.
-                pair.send.finish_number(number, crate::Status::LocalProtection);
-                Load::Known
-            }
-            Err(_) => gone,
-        }
-    }
-
-    fn load_answer(&mut self, qp: QueuePairNumber, number: u32, payload: &Payload) -> Load {
-        let gone = Load::Gone(qp, Role::Responder);
-        let Some(pair) = self.qps.get_mut(qp.0) else { return gone };
-        let index = number.wrapping_sub(pair.responder.first_answer) as usize;
-        let Some(&answer) = pair.responder.answers.get(index) else { return gone };
-        let destination_qp = U24::truncate(pair.dest_qp());
-        let common = RdmaHeader { destination_qp, ..answer.wire().header() };
-        match answer {
-            Answer::Atomic { psn, .. } => {
-                Load::Memory(RdmaHeader { psn: U24::truncate(psn), ..common })
-            }
-            Answer::Read { psn, key, address } => {
-                let who = Accessor { domain: pair.request.domain, qp: qp.0 };
-                let (at, len) = (address.wrapping_add(payload.offset.into()), payload.len.into());
-                if len > 0 {
-                    match self.emtt.translate(who, key, at, len, Right::RemoteRead) {
-                        Ok(place) => self.places.push(place),
-                        Err(_) => return gone,
-                    }
-                }
-                Load::Memory(RdmaHeader { psn: U24::truncate(psn), ..common })
-            }
-        }
-    }
-
     /// Fails a queue pair whose message in flight needs memory that is no longer accessible.
-    fn on_memory_gone(&mut self, now: Instant, qp: QueuePairNumber, role: Role, payload: &Payload) {
-        if let (Role::Requester, Token::Request { number, .. }) =
-            (role, Token::unpack(payload.token))
-            && let Some(pair) = self.qps.get_mut(qp.0)
-        {
-            pair.send.fail_number(number, crate::Status::LocalProtection);
-        } else {
-            self.events.push_back(crate::Event::QpAccessError { qp });
+    fn on_memory_gone(&mut self, now: Instant, token: Token, role: Role) {
+        let qp = token.qp();
+        match self.active(qp) {
+            Some(mut active) => active.on_memory_gone(now, token, role),
+            None => self.events.push_back(Event::QpAccessError { qp }),
         }
-        self.retire(now, qp);
-        self.fail_qp(now, qp);
         self.handle_transport_events(now);
     }
 
@@ -386,10 +283,7 @@ impl Device {
                 TransportEvent::Connected { connection } => self.on_connected(now, connection),
                 TransportEvent::Acked { connection, .. }
                     if self.on_datagram_sent(now, connection) => {}
-                TransportEvent::Acked { token, .. } => match Token::unpack(token) {
-                    token @ Token::Request { .. } => self.on_request_sent(now, token),
-                    token => self.on_answer_sent(now, token),
-                },
+                TransportEvent::Acked { token, .. } => self.on_acked(now, Token::unpack(token)),
                 TransportEvent::Accepted { connection, service: SERVICE } => {
                     self.accept_datagrams(now, connection);
                 }
@@ -405,30 +299,55 @@ impl Device {
         }
     }
 
+    /// Handles the arrival of a queue pair's message at the peer.
+    fn on_acked(&mut self, now: Instant, token: Token) {
+        let Some(mut active) = self.active(token.qp()) else { return };
+        match token {
+            Token::Request { round, number, .. } => active.on_request_sent(now, round, number),
+            Token::Answer { .. } => active.on_answer_sent(),
+            Token::Acknowledge { .. } => active.on_acknowledgement_sent(now),
+        }
+    }
+
     /// Handles a connection on which a peer's queue pair sends requests.
     fn on_accepted(&mut self, now: Instant, connection: ConnectionId, qp: QueuePairNumber) {
         let from = self.carriers.peer(connection).map(|peer| peer.address);
-        let meant = |pair: &QueuePair| pair.receives() && pair.peer() == from;
-        if !self.qps.get(qp.0).is_some_and(meant) {
-            return self.carriers.close(now, connection);
+        let active = self.active(qp);
+        let meant = active.filter(|active| active.pair.receives() && active.pair.peer() == from);
+        match meant {
+            Some(mut active) => active.on_accepted(now, connection),
+            None => self.carriers.close(now, connection),
         }
-        // A peer that connects again has abandoned its previous connection.
-        self.end_flow(now, qp, Role::Responder);
-        let Some(pair) = self.qps.get_mut(qp.0) else { return };
-        pair.responder.flow = Some(Flow::new(connection));
-        let expected = pair.responder.expected;
-        self.connections.insert(connection, (qp, Role::Responder));
-        self.acknowledge(now, qp, expected, Syndrome::Ready, None);
     }
 
     fn on_closed(&mut self, now: Instant, connection: ConnectionId, reason: CloseReason) {
         let Some((qp, role)) = self.connections.remove(&connection) else { return };
-        if let Some(pair) = self.qps.get_mut(qp.0) {
-            pair.requester.peer_exited |= reason == CloseReason::LinkDown;
-        }
+        let Some(mut active) = self.active(qp) else { return };
+        active.pair.requester.peer_exited |= reason == CloseReason::LinkDown;
         match role {
-            Role::Requester => self.on_peer_lost(now, qp, reason),
-            Role::Responder => self.end_flow(now, qp, Role::Responder),
+            Role::Requester => active.on_peer_lost(now, reason),
+            Role::Responder => active.end_flow(now, Role::Responder),
         }
+    }
+}
+
+impl ActiveQp<'_> {
+    fn on_memory_gone(&mut self, now: Instant, token: Token, role: Role) {
+        match (role, token) {
+            (Role::Requester, Token::Request { number, .. }) => {
+                self.pair.send.fail_number(number, Status::LocalProtection);
+            }
+            _ => self.completing.events.push_back(Event::QpAccessError { qp: self.qp }),
+        }
+        self.retire(now);
+        self.fail(now);
+    }
+
+    fn on_accepted(&mut self, now: Instant, connection: ConnectionId) {
+        // A peer that connects again has abandoned its previous connection.
+        self.end_flow(now, Role::Responder);
+        self.pair.responder.flow = Some(Flow::new(connection));
+        self.connections.insert(connection, (self.qp, Role::Responder));
+        self.acknowledge(now, self.pair.responder.expected, Syndrome::Ready, None);
     }
 }

@@ -6,14 +6,14 @@ use alloc::vec::Vec;
 use weft_transport::Placement;
 use weft_wire::RdmaHeader;
 
+use super::active::ActiveQp;
 use super::holding::NotHeld;
 use super::intake::{Destination, Piece, Put};
-use super::receiver::Receiver;
 use crate::memory::Memory;
 use crate::queue_pair::{HeldPart, Intake, Refusal, Role};
 use crate::receive_queue::Receive;
 
-impl Receiver<'_> {
+impl ActiveQp<'_> {
     /// Holds a packet's payload until its message's turn; `comes` is `true` if the packet completes the next message. At the
     /// limit, a packet of a reliable queue pair is declined, and an unreliable message is dropped.
     pub(super) fn put_aside(

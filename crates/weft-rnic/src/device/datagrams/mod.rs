@@ -10,9 +10,9 @@ use weft_units::Instant;
 use weft_wire::{RdmaHeader, U24};
 
 use super::Device;
+use super::active::ActiveQp;
 use super::begin::check_memory;
-use crate::memory::Accessor;
-use crate::queue_pair::{State, Token, Wqe};
+use crate::queue_pair::{QueuePair, State, Token, Wqe};
 use crate::{Context, QueuePairNumber, Service, Status};
 
 mod receive;
@@ -76,30 +76,28 @@ impl Datagrams {
     }
 }
 
-impl Device {
+impl ActiveQp<'_> {
     /// Sends the datagrams that can be sent.
-    pub(super) fn pump_datagrams(&mut self, now: Instant, qp: QueuePairNumber) {
-        while let Some(pair) = self.qps.get_mut(qp.0)
-            && pair.state == State::ReadyToSend
-            && !pair.requester.broken
-            && self.begin_datagram(now, qp)
+    pub(super) fn pump_datagrams(&mut self, now: Instant) {
+        while self.pair.state == State::ReadyToSend
+            && !self.pair.requester.broken
+            && self.begin_datagram(now)
         {}
     }
 
     /// Sends the next datagram; returns `false` if it has to wait.
-    fn begin_datagram(&mut self, now: Instant, qp: QueuePairNumber) -> bool {
-        let most = self.limits.datagram_bytes;
-        let Some(pair) = self.qps.get_mut(qp.0) else { return false };
-        let who = Accessor { domain: pair.request.domain, qp: qp.0 };
-        let Some((number, wqe)) = pair.send.upcoming() else { return false };
+    fn begin_datagram(&mut self, now: Instant) -> bool {
+        let (qp, who, most) = (self.qp, self.accessor(), self.limits.datagram_bytes);
+        let QueuePair { context, send, requester, .. } = &mut *self.pair;
+        let Some((number, wqe)) = send.upcoming() else { return false };
         let Some(datagram) = wqe.datagram.filter(|_| wqe.outcome.is_none()) else {
-            pair.send.advance();
+            send.advance();
             return true;
         };
-        if let Some(status) = check_memory(&self.emtt, who, wqe, most) {
+        if let Some(status) = check_memory(self.emtt, who, wqe, most) {
             wqe.outcome = Some(status);
-            pair.send.advance();
-            pair.requester.broken = true;
+            send.advance();
+            requester.broken = true;
             return false;
         }
         let opcode = wqe.operation.opcode(Service::UnreliableDatagram);
@@ -109,9 +107,9 @@ impl Device {
             tag: 0,
             length: u32::try_from(wqe.length).expect("checked just now"),
         };
-        let to = (pair.context, datagram.address);
+        let to = (*context, datagram.address);
         let Some(host) = self.datagrams.outbound.get_mut(&to) else {
-            return self.connect_to_host(now, qp, to);
+            return self.connect_to_host(now, to);
         };
         if !host.ready || self.carriers.submit(now, host.connection, message).is_err() {
             if !host.waiting.contains(&qp) {
@@ -120,17 +118,17 @@ impl Device {
             return false;
         }
         host.in_flight.push_back((qp, number));
-        pair.send.advance();
+        send.advance();
         true
     }
 
     /// Opens a connection to a host. Returns `true` if the queue pair can continue with the next datagram.
-    fn connect_to_host(&mut self, now: Instant, qp: QueuePairNumber, to: Host) -> bool {
+    fn connect_to_host(&mut self, now: Instant, to: Host) -> bool {
         let Ok(connection) = self.carriers.connect(now, to.1, SERVICE) else {
-            self.lose_upcoming(qp, to.1);
+            self.lose_upcoming(to.1);
             return true;
         };
-        let (in_flight, waiting) = (VecDeque::new(), alloc::vec![qp]);
+        let (in_flight, waiting) = (VecDeque::new(), alloc::vec![self.qp]);
         let host = Outbound { connection, ready: false, in_flight, waiting };
         self.datagrams.outbound.insert(to, host);
         self.datagrams.hosts.insert(connection, to);
@@ -138,16 +136,17 @@ impl Device {
     }
 
     /// Completes the next datagram as lost, if it goes to this host, which cannot be reached.
-    fn lose_upcoming(&mut self, qp: QueuePairNumber, address: SocketAddr) {
-        let Some(pair) = self.qps.get_mut(qp.0) else { return };
-        if let Some((_, wqe)) = pair.send.upcoming()
+    fn lose_upcoming(&mut self, address: SocketAddr) {
+        if let Some((_, wqe)) = self.pair.send.upcoming()
             && wqe.datagram.is_some_and(|datagram| datagram.address == address)
         {
             wqe.outcome = Some(Status::Success);
-            pair.send.advance();
+            self.pair.send.advance();
         }
     }
+}
 
+impl Device {
     /// Continues the queue pairs that wait for a connection, which is now ready.
     pub(super) fn on_connected(&mut self, now: Instant, connection: ConnectionId) {
         let Some(to) = self.datagrams.hosts.get(&connection) else { return };
@@ -167,19 +166,16 @@ impl Device {
         if host.is_idle() && waiting.is_empty() && self.contexts.get(to.0.0).is_none() {
             self.carriers.close(now, connection);
         }
-        if let Some((qp, number)) = sent {
-            self.finish_datagram(qp, number);
+        if let Some((qp, number)) = sent
+            && let Some(mut active) = self.active(qp)
+        {
+            active.pair.send.finish_number(number, Status::Success);
+            active.pump(now);
         }
-        for qp in sent.map(|(qp, _)| qp).into_iter().chain(waiting) {
+        for qp in waiting {
             self.pump(now, qp);
         }
         true
-    }
-
-    fn finish_datagram(&mut self, qp: QueuePairNumber, number: u32) {
-        if let Some(pair) = self.qps.get_mut(qp.0) {
-            pair.send.finish_number(number, Status::Success);
-        }
     }
 
     /// Handles the end of a connection that carried datagrams: those in flight are lost.
@@ -188,10 +184,14 @@ impl Device {
         let Some(to) = self.datagrams.hosts.remove(&connection) else { return };
         let Some(host) = self.datagrams.outbound.remove(&to) else { return };
         for &(qp, number) in &host.in_flight {
-            self.finish_datagram(qp, number);
+            if let Some(active) = self.active(qp) {
+                active.pair.send.finish_number(number, Status::Success);
+            }
         }
         for &qp in &host.waiting {
-            self.lose_upcoming(qp, to.1);
+            if let Some(mut active) = self.active(qp) {
+                active.lose_upcoming(to.1);
+            }
         }
         for qp in host.in_flight.into_iter().map(|(qp, _)| qp).chain(host.waiting) {
             self.pump(now, qp);

@@ -10,9 +10,10 @@ use weft_wire::{MissingOperands, RdmaHeader, RdmaOpcode, RdmaOperation};
 
 use crate::completion::{Completion, Extra, Source, Status, WorkKind};
 use crate::device::Device;
+use crate::device::active::ActiveQp;
 use crate::device::holding::NotHeld;
 use crate::device::requester::{is_request, scatter, write_parts};
-use crate::memory::{Accessor, Memory, Right};
+use crate::memory::{Memory, Right};
 use crate::queue_pair::{HeldPart, Inbox, Incoming, Intake, Refusal};
 use crate::receive_queue::Receive;
 use crate::{Event, PayloadLost, QueuePairNumber, Service};
@@ -69,7 +70,7 @@ impl Device {
         header: &RdmaHeader,
         memory: &mut impl Memory,
     ) {
-        let Placement { connection, psn, opcode, message, offset, len, length, .. } = *placement;
+        let Placement { connection, psn, opcode, message, len, length, .. } = *placement;
         let Some(inbound) = self.datagrams.inbound.get_mut(&connection) else { return };
         let is_next = u32::from(len) == length && inbound.inbox.is_next(message);
         let entered = if is_next {
@@ -86,10 +87,8 @@ impl Device {
             (Entered::Declined, _) => return self.carriers.decline(connection, psn),
             (Entered::Broken, _) | (Entered::Next, None) => Err(PayloadLost),
             (Entered::Next, Some(operation)) => {
-                let from = self.carriers.peer(connection).map(|peer| peer.address);
                 let alone = Incoming::new(*header, operation, length);
-                let first = is_next.then_some(alone);
-                self.receive_datagrams(now, connection, first, (offset, len), from, memory)
+                self.receive_datagrams(now, placement, is_next.then_some(alone), memory)
             }
         };
         match taken {
@@ -103,13 +102,13 @@ impl Device {
     fn receive_datagrams(
         &mut self,
         now: Instant,
-        connection: ConnectionId,
+        placement: &Placement,
         mut first: Option<Incoming>,
-        at_hand: (u32, u16),
-        from: Option<SocketAddr>,
         memory: &mut impl Memory,
     ) -> Result<(), PayloadLost> {
-        let mut at_hand = Some(at_hand);
+        let Placement { connection, offset, len, .. } = *placement;
+        let from = self.carriers.peer(connection).map(|peer| peer.address);
+        let mut at_hand = Some((offset, len));
         while let Some(incoming) = first.take().or_else(|| self.next_datagram(connection)) {
             self.receive_datagram(now, incoming, at_hand.take(), from, memory)?;
         }
@@ -169,10 +168,9 @@ impl Device {
             Some(Err(_)) | None => return Entered::Broken,
         }
         let Some(operation) = request(opcode) else { return Entered::Broken };
-        let intake = match self.find_receive(header, length) {
-            Some(_) => Intake::Place,
-            None => Intake::Refuse(Refusal::NotReady),
-        };
+        let active = self.active(QueuePairNumber(header.destination_qp.get()));
+        let accepted = active.is_some_and(|active| active.find_receive(header, length).is_some());
+        let intake = if accepted { Intake::Place } else { Intake::Refuse(Refusal::NotReady) };
         let Some(Inbound { peer, inbox }) = self.datagrams.inbound.get_mut(&connection) else {
             return Entered::Broken;
         };
@@ -207,118 +205,29 @@ impl Device {
         }
     }
 
-    /// Finds the receive request that a datagram would consume now, if its queue pair, Q_Key and length are acceptable.
-    fn find_receive(&self, header: &RdmaHeader, length: u32) -> Option<&Receive> {
-        let pair = self.qps.get(header.destination_qp.get())?;
-        let meant = length <= self.limits.datagram_bytes
-            && pair.request.service == Service::UnreliableDatagram
-            && pair.receives()
-            && pair.attributes.qkey == Some(header.key);
-        if !meant {
-            return None;
-        }
-        let next = match pair.request.srq {
-            Some(srq) => self.srqs.get(srq.0)?.queue.first(),
-            None => pair.receive.first(),
-        };
-        next.filter(|next| next.room() >= u64::from(length + ROUTE_HEADER))
-    }
-
-    /// Takes the receive request of a datagram, if it is acceptable.
-    fn admit_datagram(&mut self, header: &RdmaHeader, length: u32) -> Option<Receive> {
-        self.find_receive(header, length)?;
-        self.receiver(QueuePairNumber(header.destination_qp.get()))?.take_receive()
-    }
-
     /// Receives a complete datagram, of which `at_hand` is the part in the packet that is being handled. A datagram that no queue
     /// pair accepts is dropped.
     fn receive_datagram(
         &mut self,
         now: Instant,
         incoming: Incoming,
-        at_hand: Option<(u32, u16)>,
+        at_hand: Option<PacketPart>,
         from: Option<SocketAddr>,
         memory: &mut impl Memory,
     ) -> Result<(), PayloadLost> {
-        let Incoming { header, opcode, length, held, .. } = incoming;
-        let admitted = match incoming.intake {
-            Intake::Place => decode(opcode, &header).zip(self.admit_datagram(&header, length)),
-            Intake::Refuse(_) => None,
-        };
-        let Some((DatagramHeader { source_qp, immediate }, receive)) = admitted else {
-            held.into_iter().for_each(|part| self.holding.release(part, memory));
-            return Ok(());
-        };
+        let Incoming { header, opcode, length, intake, held, .. } = incoming;
+        let fields = decode(opcode, &header).filter(|_| intake == Intake::Place);
         let qp = QueuePairNumber(header.destination_qp.get());
-        let placed = self.place_datagram(qp, &receive, &held, at_hand, memory);
-        held.into_iter().for_each(|part| self.holding.release(part, memory));
-        let Ok(placed) = placed else {
-            self.put_receive_back(qp, receive);
-            return Err(PayloadLost);
-        };
-        if let Some(from) = from.filter(|_| placed)
-            && self.locate_datagram(qp, &receive, (0, ROUTE_HEADER))
+        let mut received = Ok(());
+        if let Some(fields) = fields
+            && let Some(mut active) = self.active(qp)
+            && let Some(receive) = active.admit_datagram(&header, length)
         {
-            write_parts(&self.places, &memory.route_header(from, length), memory);
+            let datagram = ReceivedDatagram { header, fields, length, from, held: &held, at_hand };
+            received = active.receive_datagram(now, &datagram, receive, memory);
         }
-        let cq = self.qps.get(qp.0).expect("it took a receive request").request.receive_cq;
-        let completion = Completion {
-            wr_id: receive.wr_id,
-            status: if placed { Status::Success } else { Status::LocalProtection },
-            kind: WorkKind::Receive,
-            length: length + ROUTE_HEADER,
-            extra: immediate.map(Extra::Immediate),
-            qp,
-            source: from.map(|address| Source { qp: source_qp, address }),
-            solicited: header.solicited,
-        };
-        self.complete(cq, completion);
-        if placed {
-            self.fail_if_overrun(now, qp);
-        } else {
-            self.events.push_back(Event::QpRequestError { qp });
-            self.fail_qp(now, qp);
-        }
-        Ok(())
-    }
-
-    /// Places the held parts and the part at hand; returns `false` if the receive request's memory is not accessible.
-    fn place_datagram(
-        &mut self,
-        qp: QueuePairNumber,
-        receive: &Receive,
-        held: &[HeldPart],
-        at_hand: Option<(u32, u16)>,
-        memory: &mut impl Memory,
-    ) -> Result<bool, PayloadLost> {
-        let held = held.iter().map(|part| (part.offset, part.len, Some(part.packet)));
-        let at_hand = at_hand.map(|(offset, len)| (offset, len, None));
-        for (offset, len, packet) in held.chain(at_hand) {
-            if !self.locate_datagram(qp, receive, (ROUTE_HEADER + offset, len.into())) {
-                return Ok(false);
-            }
-            let mut from = 0;
-            for &place in &self.places {
-                match packet {
-                    Some(packet) => memory.place_held(packet, place, from),
-                    None => memory.place(place, from)?,
-                }
-                from += u16::try_from(place.len).expect("a part of a packet");
-            }
-        }
-        Ok(true)
-    }
-
-    /// Finds the places of a part of a receive request, and stores them in `self.places`; returns `false` if it is not writable.
-    fn locate_datagram(
-        &mut self,
-        qp: QueuePairNumber,
-        receive: &Receive,
-        piece: (u32, u32),
-    ) -> bool {
-        let Some(pair) = self.qps.get(qp.0) else { return false };
-        let who = Accessor { domain: pair.request.domain, qp: qp.0 };
-        scatter(&self.emtt, who, &receive.sges, piece, Right::LocalWrite, &mut self.places).is_ok()
+        held.into_iter().for_each(|part| self.holding.release(part, memory));
+        received
     }
 
     /// Drops the incomplete datagrams of a connection that has ended.
@@ -336,6 +245,104 @@ impl Device {
     }
 }
 
+impl ActiveQp<'_> {
+    /// Finds the receive request that a datagram would consume now, if its queue pair, Q_Key and length are acceptable.
+    fn find_receive(&self, header: &RdmaHeader, length: u32) -> Option<&Receive> {
+        let pair = &*self.pair;
+        let meant = length <= self.limits.datagram_bytes
+            && pair.request.service == Service::UnreliableDatagram
+            && pair.receives()
+            && pair.attributes.qkey == Some(header.key);
+        if !meant {
+            return None;
+        }
+        let next = match pair.request.srq {
+            Some(srq) => self.srqs.get(srq.0)?.queue.first(),
+            None => pair.receive.first(),
+        };
+        next.filter(|next| next.room() >= u64::from(length + ROUTE_HEADER))
+    }
+
+    /// Takes the receive request of a datagram, if it is acceptable.
+    fn admit_datagram(&mut self, header: &RdmaHeader, length: u32) -> Option<Receive> {
+        self.find_receive(header, length)?;
+        self.take_receive()
+    }
+
+    /// Places a datagram in the memory of a receive request, and completes it.
+    fn receive_datagram(
+        &mut self,
+        now: Instant,
+        datagram: &ReceivedDatagram<'_>,
+        receive: Receive,
+        memory: &mut impl Memory,
+    ) -> Result<(), PayloadLost> {
+        let ReceivedDatagram { header, fields, length, from, .. } = datagram;
+        let (qp, length) = (self.qp, *length);
+        let placed = match self.place_datagram(&receive, datagram, memory) {
+            Ok(placed) => placed,
+            Err(lost) => {
+                self.put_receive_back(receive);
+                return Err(lost);
+            }
+        };
+        if let Some(from) = from.filter(|_| placed)
+            && self.locate_datagram(&receive, (0, ROUTE_HEADER))
+        {
+            write_parts(self.places, &memory.route_header(from, length), memory);
+        }
+        let completion = Completion {
+            wr_id: receive.wr_id,
+            status: if placed { Status::Success } else { Status::LocalProtection },
+            kind: WorkKind::Receive,
+            length: length + ROUTE_HEADER,
+            extra: fields.immediate.map(Extra::Immediate),
+            qp,
+            source: from.map(|address| Source { qp: fields.source_qp, address }),
+            solicited: header.solicited,
+        };
+        self.completing.complete(self.pair.request.receive_cq, completion);
+        if placed {
+            self.fail_if_overrun(now);
+        } else {
+            self.completing.events.push_back(Event::QpRequestError { qp });
+            self.fail(now);
+        }
+        Ok(())
+    }
+
+    /// Places the held parts and the part at hand; returns `false` if the receive request's memory is not accessible.
+    fn place_datagram(
+        &mut self,
+        receive: &Receive,
+        datagram: &ReceivedDatagram<'_>,
+        memory: &mut impl Memory,
+    ) -> Result<bool, PayloadLost> {
+        let held = datagram.held.iter().map(|part| (part.offset, part.len, Some(part.packet)));
+        let at_hand = datagram.at_hand.map(|(offset, len)| (offset, len, None));
+        for (offset, len, packet) in held.chain(at_hand) {
+            if !self.locate_datagram(receive, (ROUTE_HEADER + offset, len.into())) {
+                return Ok(false);
+            }
+            let mut from = 0;
+            for &place in &*self.places {
+                match packet {
+                    Some(packet) => memory.place_held(packet, place, from),
+                    None => memory.place(place, from)?,
+                }
+                from += u16::try_from(place.len).expect("a part of a packet");
+            }
+        }
+        Ok(true)
+    }
+
+    /// Finds the places of a part of a receive request, and stores them in `self.places`; returns `false` if it is not writable.
+    fn locate_datagram(&mut self, receive: &Receive, piece: (u32, u32)) -> bool {
+        let who = self.accessor();
+        scatter(self.emtt, who, &receive.sges, piece, Right::LocalWrite, self.places).is_ok()
+    }
+}
+
 /// Returns the opcode with this number, if datagrams have it.
 fn request(opcode: u8) -> Option<RdmaOpcode> {
     RdmaOpcode::from_number(opcode)
@@ -345,6 +352,21 @@ fn request(opcode: u8) -> Option<RdmaOpcode> {
 /// Returns the bytes of `count` entries of an inbox.
 const fn entries(count: usize) -> u64 {
     (count * Inbox::ENTRY) as u64
+}
+
+/// The offset and length of the part of a message in a packet.
+type PacketPart = (u32, u16);
+
+/// A complete datagram.
+struct ReceivedDatagram<'a> {
+    header: RdmaHeader,
+    fields: DatagramHeader,
+    length: u32,
+    /// The sender's host.
+    from: Option<SocketAddr>,
+    held: &'a [HeldPart],
+    /// The part in the packet that is being handled.
+    at_hand: Option<PacketPart>,
 }
 
 /// The fields of a datagram's header that its completion reports.

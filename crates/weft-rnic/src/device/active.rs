@@ -1,28 +1,36 @@
-//! One queue pair with the parts of its device that incoming messages need. A packet's queue pair is looked up once; only
-//! events that end connections or queue pairs return to the device.
+//! One queue pair with the parts of its device that its events need. An event looks its queue pair up once and is handled
+//! here; the device handles what concerns several queue pairs.
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
+
+use weft_transport::ConnectionId;
+use weft_units::Instant;
 
 use super::Device;
 use super::carriers::Carriers;
+use super::datagrams::Datagrams;
 use super::holding::Holding;
 use super::leases::Leasing;
 use crate::completion::{Completion, Cq, Pushed};
+use crate::error::Object;
 use crate::memory::{Accessor, Emtt};
-use crate::queue_pair::{Part, QueuePair};
+use crate::queue_pair::{Part, QueuePair, Role};
 use crate::receive_queue::Srq;
 use crate::table::Table;
-use crate::{CompletionQueue, Event, Limits, Place, QueuePairNumber};
+use crate::{CompletionQueue, Event, Limits, Place, QueuePairNumber, VerbsError};
 
-/// A queue pair that handles an incoming message.
-pub(super) struct Receiver<'a> {
+/// A queue pair that handles an event.
+pub(super) struct ActiveQp<'a> {
     pub(super) qp: QueuePairNumber,
     pub(super) pair: &'a mut QueuePair,
     pub(super) limits: &'a Limits,
     pub(super) carriers: &'a mut Carriers,
     pub(super) emtt: &'a mut Emtt,
     pub(super) srqs: &'a mut Table<Srq>,
+    pub(super) connections: &'a mut BTreeMap<ConnectionId, (QueuePairNumber, Role)>,
+    pub(super) waits: &'a mut BTreeSet<(Instant, QueuePairNumber)>,
+    pub(super) datagrams: &'a mut Datagrams,
     pub(super) holding: &'a mut Holding,
     pub(super) completing: Completing<'a>,
     /// The places of the payload that is being handled.
@@ -30,6 +38,7 @@ pub(super) struct Receiver<'a> {
     pub(super) parts: &'a mut Vec<Part>,
     pub(super) has_lent: &'a mut bool,
     pub(super) leasing: &'a mut VecDeque<Leasing>,
+    pub(super) reaching: &'a mut VecDeque<QueuePairNumber>,
 }
 
 /// The completion queues, and the notifications of their completions.
@@ -40,16 +49,19 @@ pub(super) struct Completing<'a> {
 }
 
 impl Device {
-    /// Looks a queue pair up for an incoming message.
+    /// Looks a queue pair up for an event.
     #[inline]
-    pub(super) fn receiver(&mut self, qp: QueuePairNumber) -> Option<Receiver<'_>> {
-        Some(Receiver {
+    pub(super) fn active(&mut self, qp: QueuePairNumber) -> Option<ActiveQp<'_>> {
+        Some(ActiveQp {
             qp,
             pair: self.qps.get_mut(qp.0)?,
             limits: &self.limits,
             carriers: &mut self.carriers,
             emtt: &mut self.emtt,
             srqs: &mut self.srqs,
+            connections: &mut self.connections,
+            waits: &mut self.waits,
+            datagrams: &mut self.datagrams,
             holding: &mut self.holding,
             completing: Completing {
                 cqs: &mut self.cqs,
@@ -60,11 +72,21 @@ impl Device {
             parts: &mut self.parts,
             has_lent: &mut self.has_lent,
             leasing: &mut self.leasing,
+            reaching: &mut self.reaching,
         })
+    }
+
+    /// Looks a queue pair up for a command.
+    ///
+    /// # Errors
+    /// The queue pair does not exist.
+    #[inline]
+    pub(super) fn qp(&mut self, qp: QueuePairNumber) -> Result<ActiveQp<'_>, VerbsError> {
+        self.active(qp).ok_or(VerbsError::Unknown(Object::QueuePair))
     }
 }
 
-impl Receiver<'_> {
+impl ActiveQp<'_> {
     /// Returns the queue pair as the initiator of a memory access.
     #[inline]
     pub(super) const fn accessor(&self) -> Accessor {
