@@ -29,7 +29,7 @@ impl ActiveQp<'_> {
             return Err(Refusal::Access);
         }
         if length > 0 {
-            self.lend(key);
+            self.grant_lease(key);
         }
         self.answer(now, Answer::Read { psn: psn.get(), key, address }, length)
     }

@@ -51,11 +51,11 @@ impl Holding {
     }
 
     /// Reserves `bytes` for a peer; returns `false`, and reserves nothing, if that exceeds a limit.
-    pub(super) fn take(&mut self, peer: IpAddr, bytes: u64) -> bool {
+    pub(super) fn reserve(&mut self, peer: IpAddr, bytes: u64) -> bool {
         let of_peer = self.by_peer.get(&peer).copied().unwrap_or(0);
         let fits = self.bytes + bytes <= self.limit && of_peer + bytes <= self.limit_per_peer;
         if fits {
-            self.add(peer, bytes);
+            self.reserve_over_limit(peer, bytes);
         } else {
             self.refused += 1;
         }
@@ -63,7 +63,7 @@ impl Holding {
     }
 
     /// Reserves `bytes` for a peer, regardless of limits.
-    pub(super) fn add(&mut self, peer: IpAddr, bytes: u64) {
+    pub(super) fn reserve_over_limit(&mut self, peer: IpAddr, bytes: u64) {
         if bytes > 0 {
             self.bytes += bytes;
             *self.by_peer.entry(peer).or_default() += bytes;
@@ -71,7 +71,7 @@ impl Holding {
     }
 
     /// Releases `bytes` of a peer.
-    pub(super) fn give_back(&mut self, peer: IpAddr, bytes: u64) {
+    pub(super) fn free(&mut self, peer: IpAddr, bytes: u64) {
         if bytes == 0 {
             return;
         }
@@ -92,12 +92,12 @@ impl Holding {
     ) -> Result<HeldPart, NotHeld> {
         let Placement { connection, psn, offset, len, .. } = *placement;
         let peer = carriers.peer(connection).ok_or(NotHeld::Lost)?.address.ip();
-        if !self.take(peer, cost(len)) {
+        if !self.reserve(peer, cost(len)) {
             return Err(NotHeld::NoRoom);
         }
         let part = HeldPart { packet: Held { connection, psn }, offset, len, peer };
         memory.hold(part.packet).map(|()| part).map_err(|_| {
-            self.let_go(&part);
+            self.free_packet(&part);
             NotHeld::Lost
         })
     }
@@ -105,12 +105,12 @@ impl Holding {
     /// Has the owner drop held payload.
     pub(super) fn release(&mut self, part: HeldPart, memory: &mut impl Memory) {
         memory.release(part.packet);
-        self.let_go(&part);
+        self.free_packet(&part);
     }
 
     /// Releases the bytes of a held packet.
-    pub(super) fn let_go(&mut self, part: &HeldPart) {
-        self.give_back(part.peer, cost(part.len));
+    pub(super) fn free_packet(&mut self, part: &HeldPart) {
+        self.free(part.peer, cost(part.len));
     }
 }
 
@@ -151,13 +151,17 @@ mod tests {
     fn no_peer_holds_more_than_its_part_and_none_more_than_is_left_of_all() {
         let limits = Limits { held_bytes: 25, held_bytes_per_peer: 10, ..Limits::default() };
         let mut holding = Holding::new(&limits);
-        assert!(holding.take(peer(1), 10) && !holding.take(peer(1), 1));
-        assert!(holding.take(peer(2), 10) && !holding.take(peer(3), 6) && holding.take(peer(3), 5));
+        assert!(holding.reserve(peer(1), 10) && !holding.reserve(peer(1), 1));
+        assert!(
+            holding.reserve(peer(2), 10)
+                && !holding.reserve(peer(3), 6)
+                && holding.reserve(peer(3), 5)
+        );
         assert_eq!((holding.bytes, holding.refused), (25, 2));
-        holding.give_back(peer(1), 4);
-        assert!(holding.take(peer(3), 4));
+        holding.free(peer(1), 4);
+        assert!(holding.reserve(peer(3), 4));
         for (number, bytes) in [(1, 6), (2, 10), (3, 9)] {
-            holding.give_back(peer(number), bytes);
+            holding.free(peer(number), bytes);
         }
         assert_eq!((holding.bytes, holding.by_peer.len()), (0, 0));
     }
@@ -166,9 +170,9 @@ mod tests {
     fn what_must_be_counted_is_counted_over_the_limit_too() {
         let limits = Limits { held_bytes: 5, held_bytes_per_peer: 5, ..Limits::default() };
         let mut holding = Holding::new(&limits);
-        holding.add(peer(1), 8);
-        assert!(!holding.take(peer(1), 0) && !holding.take(peer(2), 1));
-        holding.give_back(peer(1), 8);
-        assert!(holding.take(peer(2), 1));
+        holding.reserve_over_limit(peer(1), 8);
+        assert!(!holding.reserve(peer(1), 0) && !holding.reserve(peer(2), 1));
+        holding.free(peer(1), 8);
+        assert!(holding.reserve(peer(2), 1));
     }
 }

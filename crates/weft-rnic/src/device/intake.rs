@@ -224,7 +224,7 @@ impl ActiveQp<'_> {
             let allowed =
                 self.pair.allows(Access::REMOTE_WRITE) && (length == 0 || target.is_some());
             if allowed && length > 0 {
-                self.lend(key);
+                self.grant_lease(key);
             }
             (!allowed).then_some(Refusal::Access)
         } else {

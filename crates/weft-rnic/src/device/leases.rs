@@ -81,7 +81,7 @@ pub struct Reach<'a> {
 
 impl ActiveQp<'_> {
     /// Grants a lease of the region to which an access was authorised, if the peer has none.
-    pub(super) fn lend(&mut self, key: u32) {
+    pub(super) fn grant_lease(&mut self, key: u32) {
         let who = self.accessor();
         let pair = &mut *self.pair;
         let rights = [Access::REMOTE_WRITE, Access::REMOTE_READ].map(|right| pair.allows(right));
@@ -151,8 +151,8 @@ impl ActiveQp<'_> {
 }
 
 impl Device {
-    /// Returns the next notification for borrowers. A recalled lease is usable until its borrower is notified, so the owner drains
-    /// the notifications after each call, before its caller continues.
+    /// Returns the next notification for borrowers. A recalled lease is usable until its borrower is notified, so the owner
+    /// drains the notifications after each call, before its caller continues.
     pub fn poll_leasing(&mut self) -> Option<Leasing> {
         self.leasing.pop_front()
     }

@@ -106,7 +106,7 @@ impl ActiveQp<'_> {
         let (mut held, mut taken) = (false, Vec::new());
         for incoming in inbox.drain() {
             held |= !incoming.held.is_empty();
-            incoming.held.iter().for_each(|part| self.holding.let_go(part));
+            incoming.held.iter().for_each(|part| self.holding.free_packet(part));
             taken.extend(incoming.receive);
         }
         self.return_receives(taken);

@@ -77,7 +77,7 @@ impl Device {
             let before = inbound.inbox.entries();
             inbound.inbox.pass_first();
             let gone = before - inbound.inbox.entries();
-            self.holding.give_back(inbound.peer, entries(gone));
+            self.holding.free(inbound.peer, entries(gone));
             Entered::Next
         } else {
             self.enter_datagram(placement, header, memory)
@@ -97,8 +97,8 @@ impl Device {
         }
     }
 
-    /// Receives the datagrams whose turn has come: `first`, or the first in the inbox, with the payload of the packet that is being
-    /// handled, and then those behind it.
+    /// Receives the datagrams whose turn has come: `first`, or the first in the inbox, with the payload of the packet that is
+    /// being handled, and then those behind it.
     fn receive_datagrams(
         &mut self,
         now: Instant,
@@ -119,7 +119,7 @@ impl Device {
     fn next_datagram(&mut self, connection: ConnectionId) -> Option<Incoming> {
         let Inbound { peer, inbox } = self.datagrams.inbound.get_mut(&connection)?;
         let incoming = inbox.pop_whole()?;
-        self.holding.give_back(*peer, entries(1));
+        self.holding.free(*peer, entries(1));
         Some(incoming)
     }
 
@@ -177,8 +177,8 @@ impl Device {
         let bytes = entries(inbox.entries_to(message));
         if inbox.ahead_of(message) == 0 {
             // The first datagram is always accepted, since the connection would stall without it.
-            self.holding.add(*peer, bytes);
-        } else if !self.holding.take(*peer, bytes) {
+            self.holding.reserve_over_limit(*peer, bytes);
+        } else if !self.holding.reserve(*peer, bytes) {
             return Entered::Declined;
         }
         let mut incoming = Incoming::new(*header, operation, length);
@@ -233,10 +233,10 @@ impl Device {
     /// Drops the incomplete datagrams of a connection that has ended.
     pub(super) fn end_inbound(&mut self, connection: ConnectionId) {
         let Some(mut inbound) = self.datagrams.inbound.remove(&connection) else { return };
-        self.holding.give_back(inbound.peer, inbound.entry_bytes());
+        self.holding.free(inbound.peer, inbound.entry_bytes());
         let mut held = false;
         for part in inbound.inbox.drain().flat_map(|incoming| incoming.held) {
-            self.holding.let_go(&part);
+            self.holding.free_packet(&part);
             held = true;
         }
         if held {
