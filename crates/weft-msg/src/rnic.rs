@@ -8,8 +8,8 @@ use core::net::{Ipv6Addr, SocketAddr};
 use weft_rnic::{
     Access, Arrival, Attributes, CompletionQueue, Data, Device, Event, Extra, Held, Memory,
     Operation, Owner, PayloadLost, Place, ProtectionDomain, QueuePairNumber, QueuePairRequest,
-    ReceiveRequest, RegionRequest, Remote, SendRequest, Service, Sge, SharedReceiveQueue, Source,
-    State, Status, Transmit, VerbsError,
+    ReceiveRequest, ReceivedPacket, RegionRequest, Remote, SendRequest, Service, Sge,
+    SharedReceiveQueue, Source, State, Status, Transmit, VerbsError,
 };
 use weft_units::Instant;
 use weft_wire::{AtomicOperation, ChannelOffer, Packet, RdmaHeader};
@@ -66,8 +66,9 @@ impl Rnic {
     ) {
         self.memory.payload.clear();
         self.memory.payload.extend_from_slice(payload);
-        let len = u16::try_from(payload.len()).expect("no longer than a packet");
-        self.device.handle_packet(now, arrival, packet, rdma, len, &mut self.memory);
+        let payload_len = u16::try_from(payload.len()).expect("no longer than a packet");
+        let received = ReceivedPacket { packet, rdma, payload_len, acknowledged: None };
+        self.device.handle_packet(now, arrival, received, &mut self.memory);
         self.drain_events();
     }
 

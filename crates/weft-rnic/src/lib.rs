@@ -146,7 +146,9 @@
 //!             let Transmit { packet, rdma, payload_len, .. } = transmit;
 //!             let to = &mut hosts[1 - from];
 //!             to.1 = payload;
-//!             devices[1 - from].handle_packet(now, &arrival, &packet, rdma.as_ref(), payload_len, to);
+//!             let (packet, rdma, acknowledged) = (&packet, rdma.as_ref(), None);
+//!             let received = ReceivedPacket { packet, rdma, payload_len, acknowledged };
+//!             devices[1 - from].handle_packet(now, &arrival, received, to);
 //!         }
 //!         devices[from].handle_timeout(now);
 //!     }
@@ -186,8 +188,8 @@ pub use completion::{
     WorkKind,
 };
 pub use device::{
-    Connection, Context, Device, FromLink, Handle, Lease, LeaseId, Leasing, ProtectionDomain,
-    Reach, Source, Transmit, VirtualDevice,
+    Connection, Context, Device, Handle, Lease, LeaseId, Leasing, ProtectionDomain, Reach,
+    ReceivedPacket, Source, Transmit, VirtualDevice,
 };
 pub use error::{Object, VerbsError};
 pub use event::Event;

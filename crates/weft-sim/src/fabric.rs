@@ -78,6 +78,15 @@ pub struct FabricConfig {
 /// Next hops of single hosts, by switch and destination.
 pub type Steered = BTreeMap<(NodeId, NodeId), Vec<LinkId>>;
 
+/// The delay of a packet on a link.
+#[derive(Clone, Copy)]
+struct LinkDelay {
+    /// The time in which the link's transmitter sends the packet.
+    serialisation: SimSpan,
+    /// The time from the departure of the packet's last bit to its arrival.
+    propagation: SimSpan,
+}
+
 /// The network: every link and switch.
 #[derive(Debug)]
 pub struct Fabric {
@@ -299,7 +308,8 @@ impl Fabric {
         if admission == Admission::Mark {
             hop = self.mark(link, hop);
         }
-        self.send(now, link, serialisation, propagation, hop.past_switch(), events);
+        let delay = LinkDelay { serialisation, propagation };
+        self.send(now, link, delay, hop.past_switch(), events);
     }
 
     /// Puts a host's packet on one of the host's links, if ports hold no queues. `jitter` is added to its delay and
@@ -319,26 +329,28 @@ impl Fabric {
             return self.lose(hop.packet(), Loss::LinkDown);
         }
         let class = &self.classes[usize::from(state.class)];
-        let serialisation = class.pace.serialisation(hop.size());
-        self.send(now, link, serialisation, class.propagation + jitter, hop, events);
+        let delay = LinkDelay {
+            serialisation: class.pace.serialisation(hop.size()),
+            propagation: class.propagation + jitter,
+        };
+        self.send(now, link, delay, hop, events);
     }
 
-    /// Puts a packet on a link; it arrives `after` its last bit has left.
+    /// Puts a packet on a link.
     #[inline(always)]
     fn send(
         &mut self,
         now: SimTime,
         link: LinkId,
-        serialisation: SimSpan,
-        after: SimSpan,
+        delay: LinkDelay,
         hop: Hop,
         events: &mut Events,
     ) {
         self.hops += 1;
         let state = &mut self.links[link.index()];
-        let departure = state.accept(now, serialisation, hop.size());
+        let departure = state.accept(now, delay.serialisation, hop.size());
         let hop = hop.on(link, NodeId(state.to), state.epoch);
-        let arrival = departure + after;
+        let arrival = departure + delay.propagation;
         if state.condition == Condition::Impaired {
             return self.send_impaired(arrival, hop, events);
         }

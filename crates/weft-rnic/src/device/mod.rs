@@ -45,7 +45,7 @@ use carriers::Carriers;
 use datagrams::Datagrams;
 use holding::Holding;
 pub use leases::{Lease, LeaseId, Leasing, Reach};
-pub use transport::{FromLink, Source, Transmit};
+pub use transport::{ReceivedPacket, Source, Transmit};
 use virtual_devices::Tenant;
 pub use virtual_devices::{Handle, VirtualDevice};
 

@@ -42,16 +42,16 @@ pub struct Transmit {
     pub acknowledged: Option<Acknowledgement>,
 }
 
-/// A packet received over a link.
+/// A received packet: the transport's headers, the RDMA header, and the length of the payload.
 #[derive(Clone, Copy, Debug)]
-pub struct FromLink<'a> {
+pub struct ReceivedPacket<'a> {
     /// The transport's headers.
     pub packet: &'a Packet,
     /// The RDMA header, if the transport's headers announce one.
     pub rdma: Option<&'a RdmaHeader>,
     /// Bytes of payload after the headers.
     pub payload_len: u16,
-    /// An acknowledgement that the packet carries.
+    /// An acknowledgement that a packet over a link carries; ignored for packets from the network.
     pub acknowledged: Option<Acknowledgement>,
 }
 
@@ -102,17 +102,15 @@ pub enum Source<'a> {
 }
 
 impl Device {
-    /// Handles a packet from the network: the transport's headers, the RDMA header if they announce one, and the length of the
-    /// payload. The payload is placed or held through `memory` before this returns.
+    /// Handles a packet from the network. Its payload is placed or held through `memory` before this returns.
     pub fn handle_packet(
         &mut self,
         now: Instant,
         arrival: &Arrival,
-        packet: &Packet,
-        rdma: Option<&RdmaHeader>,
-        payload_len: u16,
+        received: ReceivedPacket<'_>,
         memory: &mut impl Memory,
     ) {
+        let ReceivedPacket { packet, rdma, payload_len, .. } = received;
         let verdict = self.carriers.handle_packet(now, None, arrival, packet, payload_len);
         self.handle_verdict(now, verdict, rdma, memory);
     }
@@ -124,11 +122,11 @@ impl Device {
         now: Instant,
         link: LinkId,
         from: SocketAddr,
-        came: FromLink<'_>,
+        received: ReceivedPacket<'_>,
         memory: &mut impl Memory,
     ) {
         let arrival = Arrival { from, received_at: now, congestion_experienced: false, hops: 0 };
-        let FromLink { packet, rdma, payload_len, acknowledged } = came;
+        let ReceivedPacket { packet, rdma, payload_len, acknowledged } = received;
         if let Some(acknowledged) = acknowledged {
             self.carriers.handle_acknowledged(now, link, from, acknowledged);
             self.handle_transport_events(now);

@@ -240,8 +240,8 @@ impl Network {
             memory.payload = payload.to_vec();
             let (packet, rdma) = (&packet, rdma.as_ref());
             let payload_len = u16::try_from(payload.len()).unwrap();
-            let came = FromLink { packet, rdma, payload_len, acknowledged };
-            return device.handle_link_packet(self.now, link, arrival.from, came, memory);
+            let received = ReceivedPacket { packet, rdma, payload_len, acknowledged };
+            return device.handle_link_packet(self.now, link, arrival.from, received, memory);
         }
         self.inject(to, &arrival, &packet, rdma.as_ref(), payload);
     }
@@ -257,8 +257,9 @@ impl Network {
     ) {
         let Host { device, memory, .. } = &mut self.hosts[to];
         memory.payload = payload.to_vec();
-        let len = u16::try_from(payload.len()).unwrap();
-        device.handle_packet(self.now, arrival, packet, rdma, len, memory);
+        let payload_len = u16::try_from(payload.len()).unwrap();
+        let received = ReceivedPacket { packet, rdma, payload_len, acknowledged: None };
+        device.handle_packet(self.now, arrival, received, memory);
     }
 
     /// Advances to the next event, unless it is after `until`; returns `true` if there was one.

@@ -1,6 +1,6 @@
 //! Reception: from neighbours through shared memory, from other hosts through sockets.
 
-use weft_rnic::{Device, FromLink};
+use weft_rnic::{Device, ReceivedPacket};
 use weft_seal::{OpenError, Seals};
 use weft_transport::Arrival;
 use weft_udp::sockets::Received;
@@ -33,7 +33,7 @@ impl Host {
                 let record = arrived.record;
                 let (payload, local) = (record.payload, record.to);
                 let mut memory = ProcessMemory { payload, held, faults, local };
-                let came = FromLink {
+                let came = ReceivedPacket {
                     packet: &record.packet,
                     rdma: record.rdma.as_ref(),
                     payload_len: record.payload_len,
@@ -148,7 +148,9 @@ fn ingest<'a>(
         (None, *rest)
     };
     // A payload past 64 KiB cannot come out of a UDP datagram.
-    let len = u16::try_from(payload.len()).unwrap_or(u16::MAX);
+    let payload_len = u16::try_from(payload.len()).unwrap_or(u16::MAX);
     memory.payload = Payload::of(payload);
-    device.handle_packet(now, arrival, packet, rdma.as_ref(), len, memory);
+    let rdma = rdma.as_ref();
+    let received = ReceivedPacket { packet, rdma, payload_len, acknowledged: None };
+    device.handle_packet(now, arrival, received, memory);
 }
