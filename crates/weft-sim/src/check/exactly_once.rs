@@ -33,6 +33,14 @@ struct Message {
     placed: u64,
 }
 
+/// A message was delivered before its payload was placed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("was delivered with {placed} of {length} bytes placed")]
+struct Incomplete {
+    placed: u64,
+    length: u32,
+}
+
 impl Received {
     fn ask(&mut self, placement: &Placement) -> Result<(), &'static str> {
         let Placement { psn, message, offset, len, length, .. } = *placement;
@@ -69,13 +77,13 @@ impl Received {
         }
     }
 
-    fn deliver(&mut self, message: u32, length: u32) -> Result<(), String> {
+    fn deliver(&mut self, message: u32, length: u32) -> Result<(), Incomplete> {
         let known = self.messages.remove(&message).unwrap_or_default();
         self.delivered = message.wrapping_add(1);
         if known.placed == u64::from(length) && known.length == length {
             return Ok(());
         }
-        Err(format!("was delivered with {} of {length} bytes placed", known.placed))
+        Err(Incomplete { placed: known.placed, length })
     }
 }
 
@@ -149,7 +157,7 @@ mod tests {
         received.ask(&piece(1, 60, 40)).unwrap();
         received.place(0);
         let got = received.deliver(0, 100).unwrap_err();
-        assert_eq!(got, "was delivered with 60 of 100 bytes placed");
+        assert_eq!(got.to_string(), "was delivered with 60 of 100 bytes placed");
         let got = received.ask(&piece(2, 0, 1));
         assert_eq!(got, Err("belongs to a message that was delivered"));
     }

@@ -166,13 +166,36 @@ impl Claim {
     }
 }
 
+/// The row or measure that a claim names and that does not exist.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoNumber {
+    /// No run has these values.
+    #[error("a run with {at}")]
+    Run {
+        /// The values by axis.
+        at: String,
+    },
+    /// The rows lack the measure.
+    #[error("a measure {measure:?}")]
+    Measure {
+        /// The measure.
+        measure: String,
+    },
+    /// Not one row has these values.
+    #[error("one number with these values but {count}; `of` says what to take of several")]
+    Several {
+        /// Number of rows.
+        count: usize,
+    },
+}
+
 impl Measured {
     /// Returns the number, or an error that names the rows or measure not found.
-    fn number(&self, rows: &[Row]) -> Result<f64, String> {
+    fn number(&self, rows: &[Row]) -> Result<f64, NoNumber> {
         for (axis, values) in &self.at {
             let known = |value: &&String| rows.iter().any(|row| row.at.get(axis) == Some(value));
             if let Some(value) = values.as_slice().iter().find(|value| !known(value)) {
-                return Err(format!("a run with {axis} = {value}"));
+                return Err(NoNumber::Run { at: format!("{axis} = {value}") });
             }
         }
         let fits = |row: &&Row| {
@@ -189,21 +212,20 @@ impl Measured {
         }
         match found.as_slice() {
             [only] => Ok(*only),
-            several => self.of.and_then(|reduce| reduce.of(several)).ok_or_else(|| {
-                let count = several.len();
-                format!(
-                    "one number with these values but {count}; `of` says what to take of several"
-                )
-            }),
+            several => self
+                .of
+                .and_then(|reduce| reduce.of(several))
+                .ok_or(NoNumber::Several { count: several.len() }),
         }
     }
 }
 
 impl Measured {
     /// Returns a measure of a row, divided by that of its reference row.
-    fn value(&self, row: &Row, measure: &str, rows: &[Row]) -> Result<f64, String> {
+    fn value(&self, row: &Row, measure: &str, rows: &[Row]) -> Result<f64, NoNumber> {
         let of = |row: &Row| {
-            row.measured.get(measure).copied().ok_or_else(|| format!("a measure {measure:?}"))
+            let value = row.measured.get(measure).copied();
+            value.ok_or_else(|| NoNumber::Measure { measure: measure.to_owned() })
         };
         if self.over.is_empty() {
             return of(row);
@@ -211,7 +233,7 @@ impl Measured {
         let mut at = row.at.clone();
         at.extend(self.over.clone());
         let reference = rows.iter().find(|row| row.at == at);
-        Ok(of(row)? / of(reference.ok_or_else(|| format!("a run with {}", place(&at)))?)?)
+        Ok(of(row)? / of(reference.ok_or_else(|| NoNumber::Run { at: place(&at) })?)?)
     }
 }
 

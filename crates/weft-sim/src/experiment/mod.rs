@@ -20,7 +20,7 @@ mod summary;
 mod verdict;
 
 pub use axis::Axis;
-pub use claim::{Claim, Comparison, Measured, Operand, Outcome};
+pub use claim::{Claim, Comparison, Measured, NoNumber, Operand, Outcome};
 pub use in_tests::InTests;
 pub use reduce::Reduce;
 pub use source::{Bench, Missing, PaperValue, Source};
@@ -227,7 +227,7 @@ pub enum ExperimentError {
         /// The claim's text.
         claim: String,
         /// The row or measure that does not exist.
-        what: String,
+        what: NoNumber,
     },
 }
 

@@ -25,7 +25,7 @@ mod switch_down;
 pub use impairment::Chance;
 pub use place::Place;
 pub(crate) use place::busiest;
-pub use selector::LinkSelector;
+pub use selector::{LinkSelector, ParseLinksError};
 
 /// The error of a fault that cannot be scheduled.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]

@@ -86,10 +86,18 @@ impl fmt::Display for LinkSelector {
     }
 }
 
-impl FromStr for LinkSelector {
-    type Err = String;
+/// A text names no selection of links.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no links {text:?}, expected {}", EXPECTED)]
+pub struct ParseLinksError {
+    /// The text.
+    pub text: String,
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for LinkSelector {
+    type Err = ParseLinksError;
+
+    fn from_str(text: &str) -> Result<Self, ParseLinksError> {
         let pair = |separator| {
             let (a, b) = text.split_once(separator)?;
             Some((a.trim().parse().ok()?, b.trim().parse().ok()?))
@@ -104,7 +112,7 @@ impl FromStr for LinkSelector {
                 let between = pair('-').map(|(a, b)| Self::Between(a, b));
                 between
                     .or_else(|| pair('>').map(|(a, b)| Self::FromTo(a, b)))
-                    .ok_or_else(|| format!("no links {text:?}, expected {EXPECTED}"))
+                    .ok_or_else(|| ParseLinksError { text: text.to_owned() })
             }
         }
     }
@@ -153,6 +161,7 @@ mod tests {
         let topology = LeafSpine::default().build().unwrap();
         let error = LinkSelector::Between(0, 1).select(&topology, &mut Seed(1).rng()).unwrap_err();
         assert_eq!(error.to_string(), "links \"0-1\" match no link of this topology");
-        assert!("sideways".parse::<LinkSelector>().unwrap_err().contains("expected all"));
+        let error = "sideways".parse::<LinkSelector>().unwrap_err();
+        assert!(error.to_string().contains("expected all"));
     }
 }

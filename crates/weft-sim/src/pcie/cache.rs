@@ -36,14 +36,10 @@ impl CacheConfig {
         Self { entries, ways, replacement: Replacement::Lru }
     }
 
-    pub(super) fn check(&self, name: &str) -> Result<(), String> {
+    /// Returns `true` if the entries form whole sets.
+    pub(super) const fn has_whole_sets(&self) -> bool {
         let Self { entries, ways, .. } = *self;
-        if ways == 0 || entries == 0 || entries % ways != 0 {
-            return Err(format!(
-                "{name} has {entries} entries in sets of {ways}, expected whole sets"
-            ));
-        }
-        Ok(())
+        ways != 0 && entries != 0 && entries.is_multiple_of(ways)
     }
 }
 

@@ -161,26 +161,69 @@ impl Default for RootComplexConfig {
     }
 }
 
+/// A value of the bus is out of its range. The message begins with the key.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PcieError {
+    /// The page size is not one that an MMU has.
+    #[error("page is {0}, expected a power of two from 4KiB on")]
+    Page(ByteCount),
+    /// An entry of the IOTLB does not cover whole pages.
+    #[error("iotlb_page is {iotlb_page}, expected a multiple of page, {page}")]
+    IotlbPage {
+        /// Bytes that an entry covers.
+        iotlb_page: ByteCount,
+        /// Bytes of a page.
+        page: ByteCount,
+    },
+    /// Packets of the bus carry nothing.
+    #[error("max_payload is 0, expected at least one byte")]
+    NoPayload,
+    /// The entries of a cache do not form whole sets.
+    #[error("{cache} has {entries} entries in sets of {ways}, expected whole sets")]
+    PartialSet {
+        /// The key of the cache.
+        cache: &'static str,
+        /// Its entries.
+        entries: u32,
+        /// The entries of a set.
+        ways: u32,
+    },
+    /// A number is zero.
+    #[error("{0} is 0, expected at least 1")]
+    Zero(&'static str),
+    /// The ports are not first in, first out.
+    #[error("translation takes time, which only ports that are \"fifo\" know of")]
+    NotFifo,
+}
+
 impl PcieConfig {
-    /// Checks the values; an error begins with the key.
-    pub(crate) fn check(&self) -> Result<(), String> {
+    /// Checks the values.
+    ///
+    /// # Errors
+    /// A value is out of its range.
+    pub(crate) fn check(&self) -> Result<(), PcieError> {
         let Self { page, iotlb_page, max_payload, atc, iotlb, ats, walk, .. } = self;
+        let (page, iotlb_page) = (*page, *iotlb_page);
         if !page.0.is_power_of_two() || page.0 < 4096 {
-            return Err(format!("page is {page}, expected a power of two from 4KiB on"));
+            return Err(PcieError::Page(page));
         }
         if iotlb_page.0 % page.0 != 0 || iotlb_page.0 == 0 {
-            return Err(format!("iotlb_page is {iotlb_page}, expected a multiple of page, {page}"));
+            return Err(PcieError::IotlbPage { iotlb_page, page });
         }
         if max_payload.0 == 0 {
-            return Err("max_payload is 0, expected at least one byte".into());
+            return Err(PcieError::NoPayload);
         }
-        atc.check("atc")?;
-        iotlb.check("iotlb")?;
-        for (key, value) in [("outstanding", ats.outstanding), ("walkers", walk.walkers)] {
-            if value == 0 {
-                return Err(format!("{key} is 0, expected at least 1"));
+        for (name, cache) in [("atc", atc), ("iotlb", iotlb)] {
+            let CacheConfig { entries, ways, .. } = *cache;
+            if !cache.has_whole_sets() {
+                return Err(PcieError::PartialSet { cache: name, entries, ways });
             }
         }
-        Ok(())
+        let numbers = [("outstanding", ats.outstanding), ("walkers", walk.walkers)];
+        match numbers.into_iter().find(|(_, value)| *value == 0) {
+            Some((key, _)) => Err(PcieError::Zero(key)),
+            None => Ok(()),
+        }
     }
 }

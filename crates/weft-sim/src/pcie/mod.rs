@@ -24,7 +24,9 @@ mod tests;
 
 use cache::Cache;
 pub use cache::{CacheConfig, Replacement};
-pub use config::{AtsConfig, PcieConfig, RootComplexConfig, Target, Translation, WalkConfig};
+pub use config::{
+    AtsConfig, PcieConfig, PcieError, RootComplexConfig, Target, Translation, WalkConfig,
+};
 use iommu::Iommu;
 use outstanding::Outstanding;
 pub use pages::Layout;

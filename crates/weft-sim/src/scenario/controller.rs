@@ -39,21 +39,40 @@ impl Default for ControllerSection {
     }
 }
 
+/// The section `[controller]` is invalid, alone or beside the section `[forwarding]`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ControllerError {
+    /// The window is too short.
+    #[error("window is {got}, expected at least {}", ControllerSection::MIN_WINDOW)]
+    ShortWindow {
+        /// The window.
+        got: Duration,
+    },
+    /// Of no packets one is sampled.
+    #[error("sample is 0, expected at least 1")]
+    NoSample,
+    /// The paths of packets cannot be predicted.
+    #[error(
+        "a route controller predicts paths of switches that choose by their hash alone: forwarding.kind = \"ecmp\""
+    )]
+    NotEcmp,
+}
+
 impl ControllerSection {
     /// The shortest window: some tens of round trips, so that switches get new routes between two windows.
     const MIN_WINDOW: Duration = Duration::from_micros(10);
 
     /// Checks the ranges of the settings.
-    pub(super) fn check(&self) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// A setting is out of its range.
+    pub(super) fn check(&self) -> Result<(), ControllerError> {
         if self.window < Self::MIN_WINDOW {
-            return Err(format!(
-                "window is {}, expected at least {}",
-                self.window,
-                Self::MIN_WINDOW
-            ));
+            return Err(ControllerError::ShortWindow { got: self.window });
         }
         if self.sample == 0 {
-            return Err("sample is 0, expected at least 1".into());
+            return Err(ControllerError::NoSample);
         }
         Ok(())
     }

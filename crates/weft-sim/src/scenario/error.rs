@@ -73,7 +73,8 @@ impl ScenarioError {
     }
 
     /// Returns an error about a section that was read apart from its text.
-    pub(super) fn section(section: &str, message: &str, text: &str) -> Self {
+    pub(super) fn section(section: &str, error: impl fmt::Display, text: &str) -> Self {
+        let message = &error.to_string();
         let header = format!("[{section}]");
         let start = text.lines().position(|line| line.trim() == header);
         let key = unknown(message, "field").map(|(key, _)| key);

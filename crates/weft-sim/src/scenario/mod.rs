@@ -15,7 +15,7 @@ use weft_units::{ByteCount, Duration};
 use crate::fabric::FabricConfig;
 use crate::fault::FaultConfig;
 use crate::measure::{IdealTime, REFERENCE_BINS};
-use crate::pcie::PcieConfig;
+use crate::pcie::{PcieConfig, PcieError};
 use crate::port::pfc::{PfcConfig, Sending};
 use crate::port::{PortConfig, PortError};
 use crate::queue::QueueConfig;
@@ -34,12 +34,12 @@ mod topology;
 mod transport;
 mod variant;
 
-pub use controller::{ControllerMode, ControllerSection};
+pub use controller::{ControllerError, ControllerMode, ControllerSection};
 pub use error::ScenarioError;
 pub use messages::MessagesConfig;
-pub use overlay::OverlaySection;
+pub use overlay::{OverlayError, OverlaySection};
 pub use topology::TopologySource;
-pub use transport::TransportSection;
+pub use transport::{TransportSection, TransportSectionError};
 pub use variant::Variant;
 
 /// A scenario: all inputs of a run but its seed.
@@ -247,11 +247,9 @@ impl Scenario {
     fn checked(mut self, folder: &Path, text: &str) -> Result<Self, ScenarioError> {
         self.folder = folder.to_path_buf();
         // Here only the text is checked. Files that need hosts or rates are checked when the run is built.
-        self.transport
-            .check()
-            .map_err(|message| ScenarioError::section("transport", &message, text))?;
-        self.forwarding.check().map_err(|(group, message)| {
-            ScenarioError::section(&format!("forwarding.{group}"), &message, text)
+        self.transport.check().map_err(|error| ScenarioError::section("transport", error, text))?;
+        self.forwarding.check().map_err(|(group, error)| {
+            ScenarioError::section(&format!("forwarding.{group}"), error, text)
         })?;
         if self.host.nic_packets == 0 {
             let message = "nic_packets is 0, expected at least 1";
@@ -259,12 +257,13 @@ impl Scenario {
         }
         self.check_source_ports().map_err(|why| ScenarioError::section("host", why, text))?;
         if self.pfc.enabled && self.port.kind == crate::port::Kind::Fifo {
-            return Err(ScenarioError::section("pfc", &PortError::CannotPause.to_string(), text));
+            return Err(ScenarioError::section("pfc", PortError::CannotPause, text));
         }
-        self.check_pcie().map_err(|message| ScenarioError::section("pcie", &message, text))?;
+        self.check_pcie().map_err(|error| ScenarioError::section("pcie", error, text))?;
         self.check_messages().map_err(|why| ScenarioError::section("messages", why, text))?;
-        self.check_overlay().map_err(|why| ScenarioError::section("overlay", &why, text))?;
-        self.check_controller().map_err(|why| ScenarioError::section("controller", &why, text))?;
+        self.check_overlay().map_err(|error| ScenarioError::section("overlay", error, text))?;
+        self.check_controller()
+            .map_err(|error| ScenarioError::section("controller", error, text))?;
         if !self.measure.size_bins.is_sorted_by(|a, b| a < b) {
             let message = "size_bins are not ascending";
             return Err(ScenarioError::section("measure", message, text));
@@ -294,10 +293,10 @@ impl Scenario {
         Ok(())
     }
 
-    fn check_pcie(&self) -> Result<(), String> {
+    fn check_pcie(&self) -> Result<(), PcieError> {
         let Some(pcie) = &self.pcie else { return Ok(()) };
         if self.port.kind != crate::port::Kind::Fifo {
-            return Err("translation takes time, which only ports that are \"fifo\" know of".into());
+            return Err(PcieError::NotFifo);
         }
         pcie.check()
     }
@@ -320,12 +319,10 @@ impl Scenario {
         self.controller.as_ref().filter(|controller| controller.mode != ControllerMode::Off)
     }
 
-    fn check_controller(&self) -> Result<(), String> {
+    fn check_controller(&self) -> Result<(), ControllerError> {
         let Some(controller) = self.active_controller() else { return Ok(()) };
         if self.forwarding.kind != crate::switch::Kind::Ecmp {
-            let why = "a route controller predicts paths of switches that choose by their hash alone: \
-                       forwarding.kind = \"ecmp\"";
-            return Err(why.into());
+            return Err(ControllerError::NotEcmp);
         }
         controller.check()
     }

@@ -66,19 +66,85 @@ const _: () = assert!(AROUND_PACKET as usize == VirtioNetHeader::LEN + EthernetH
 /// The smallest packet: IPv4's least MTU (RFC 791, section 3.2).
 const MIN_MTU: u16 = 576;
 
+/// The section `[overlay]` is invalid, alone or beside the other sections.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OverlayError {
+    /// A host has no vNIC, or too many.
+    #[error("tenants times ports is {got}, expected 1 to {}", overlay::MAX_VNICS)]
+    Vnics {
+        /// The vNICs of a host.
+        got: u64,
+    },
+    /// A setting is out of its range.
+    #[error("{key} is {got}, expected {least} to {most}")]
+    OutOfRange {
+        /// The key.
+        key: &'static str,
+        /// The value.
+        got: u64,
+        /// The least possible value.
+        least: u64,
+        /// The largest possible value.
+        most: u64,
+    },
+    /// The network has too many vNICs.
+    #[error("{hosts} hosts have {vnics} vNICs, expected at most {}", overlay::MAX_VNICS)]
+    TooManyVnics {
+        /// The hosts of the network.
+        hosts: u32,
+        /// Their vNICs.
+        vnics: u64,
+    },
+    /// A packet of the transport is too small for a packet of a tenant.
+    #[error(
+        "tenants' packets have {mtu} bytes, expected {}: the transport's mtu is {transport}, expected at least {}",
+        MIN_MTU,
+        MIN_MTU + AROUND_PACKET
+    )]
+    PacketsTooSmall {
+        /// Bytes of a tenant's packet.
+        mtu: u16,
+        /// Bytes of a packet of the transport.
+        transport: u16,
+    },
+    /// A packet of a tenant does not fit a packet of the transport.
+    #[error("mtu is {mtu}, expected at most {most}")]
+    PacketsTooLarge {
+        /// Bytes of a tenant's packet.
+        mtu: u16,
+        /// The largest possible value.
+        most: u16,
+    },
+    /// The hosts have messages or a bus too.
+    #[error(
+        "an overlay is simulated together with neither messages nor a bus (sections messages and pcie)"
+    )]
+    WithMessagesOrBus,
+    /// The hosts have a handshake or a delay of placement.
+    #[error(
+        "an overlay sets its connections up itself and places at once: without handshake and place_delay (section host)"
+    )]
+    WithHandshakeOrDelay,
+    /// Hosts restart.
+    #[error("an overlay's hosts do not restart: without faults of kind \"restart\"")]
+    WithRestarts,
+}
+
 impl OverlaySection {
     /// Checks the ranges of the settings.
-    pub(super) fn check(&self) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// A setting is out of its range.
+    fn check(&self) -> Result<(), OverlayError> {
         let vnics = u64::from(self.tenants) * u64::from(self.ports);
         if vnics == 0 || vnics > u64::from(overlay::MAX_VNICS) {
-            let most = overlay::MAX_VNICS;
-            return Err(format!("tenants times ports is {vnics}, expected 1 to {most}"));
+            return Err(OverlayError::Vnics { got: vnics });
         }
-        let within =
-            |key: &str, got: u64, least: u64, most: u64| match (least..=most).contains(&got) {
-                true => Ok(()),
-                false => Err(format!("{key} is {got}, expected {least} to {most}")),
-            };
+        let within = |key: &'static str, got: u64, least: u64, most: u64| {
+            let fits = (least..=most).contains(&got);
+            if fits { Ok(()) } else { Err(OverlayError::OutOfRange { key, got, least, most }) }
+        };
         if let Some(mtu) = self.mtu {
             within("mtu", mtu.into(), MIN_MTU.into(), 9000)?;
         }
@@ -91,31 +157,20 @@ impl OverlaySection {
     }
 
     /// Checks the settings against `hosts` hosts and the transport.
-    pub(super) fn check_network(
-        &self,
-        hosts: u32,
-        transport: &TransportConfig,
-    ) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// The network has too many vNICs, or packets do not fit.
+    fn check_network(&self, hosts: u32, transport: &TransportConfig) -> Result<(), OverlayError> {
         let vnics = u64::from(self.tenants) * u64::from(self.ports) * u64::from(hosts);
         if vnics > overlay::MAX_VNICS.into() {
-            let most = overlay::MAX_VNICS;
-            return Err(format!("{hosts} hosts have {vnics} vNICs, expected at most {most}"));
+            return Err(OverlayError::TooManyVnics { hosts, vnics });
         }
         let mtu = self.packet(transport);
         if mtu < MIN_MTU {
-            let least = MIN_MTU + AROUND_PACKET;
-            return Err(format!(
-                "tenants' packets have {mtu} bytes, expected {MIN_MTU}: the transport's mtu is {}, \
-                 expected at least {least}",
-                transport.mtu
-            ));
+            return Err(OverlayError::PacketsTooSmall { mtu, transport: transport.mtu });
         }
-        let plain = mtu + AROUND_PACKET;
-        if plain > transport.mtu {
-            return Err(format!(
-                "mtu is {mtu}, expected at most {}",
-                transport.mtu - AROUND_PACKET
-            ));
+        if mtu + AROUND_PACKET > transport.mtu {
+            return Err(OverlayError::PacketsTooLarge { mtu, most: transport.mtu - AROUND_PACKET });
         }
         Ok(())
     }
@@ -144,22 +199,19 @@ impl OverlaySection {
 
 impl Scenario {
     /// Rejects the settings that an overlay cannot be combined with.
-    pub(super) fn check_overlay(&self) -> Result<(), String> {
+    ///
+    /// # Errors
+    /// A setting is out of its range, or excludes an overlay.
+    pub(super) fn check_overlay(&self) -> Result<(), OverlayError> {
         let Some(overlay) = &self.overlay else { return Ok(()) };
         if self.messages.is_some() || self.pcie.is_some() {
-            return Err("an overlay is simulated together with neither messages nor a bus \
-                        (sections messages and pcie)"
-                .into());
+            return Err(OverlayError::WithMessagesOrBus);
         }
         if self.host.handshake || self.host.place_delay > Duration::ZERO {
-            return Err("an overlay sets its connections up itself and places at once: without \
-                        handshake and place_delay (section host)"
-                .into());
+            return Err(OverlayError::WithHandshakeOrDelay);
         }
         if self.faults.iter().any(|fault| fault.kind() == fault::Kind::Restart) {
-            return Err(
-                "an overlay's hosts do not restart: without faults of kind \"restart\"".into()
-            );
+            return Err(OverlayError::WithRestarts);
         }
         overlay.check()
     }

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use toml::{Table, Value};
 use weft_topo::{NodeId, Topology};
-use weft_transport::{Profile, TransportConfig};
+use weft_transport::{ConfigError, Profile, TransportConfig};
 use weft_units::BitRate;
 
 use super::ScenarioError;
@@ -30,11 +30,25 @@ impl Default for TransportSection {
 const LINE_RATE: &str = "line_rate";
 const BASE_RTT: &str = "base_rtt";
 
+/// The section `[transport]` is invalid.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TransportSectionError {
+    /// A key does not exist, or has a value of the wrong type.
+    #[error("{}", .0.message())]
+    Syntax(#[from] toml::de::Error),
+    /// A value is out of its range.
+    #[error(transparent)]
+    Range(#[from] ConfigError),
+}
+
 impl TransportSection {
     /// Checks the settings that do not depend on the network.
-    pub(super) fn check(&self) -> Result<(), String> {
-        let config = self.merged().map_err(|error| error.message().to_owned())?;
-        config.validate().map_err(|error| error.to_string())
+    ///
+    /// # Errors
+    /// A key does not exist or has a value of the wrong type, or a value is out of its range.
+    pub(super) fn check(&self) -> Result<(), TransportSectionError> {
+        Ok(self.merged()?.validate()?)
     }
 
     /// Returns the transport's configuration in this network.

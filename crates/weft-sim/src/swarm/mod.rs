@@ -158,16 +158,23 @@ fn run(case: &Case, seed: u64) -> Verdict {
     match caught(|| play(case, seed)) {
         Ok(Ok(verdict)) => verdict,
         Ok(Err(error)) => Verdict::broken(seed, format!("the case cannot be built: {error}")),
-        Err(panic) => Verdict::broken(seed, panic),
+        Err(panic) => Verdict::broken(seed, panic.to_string()),
     }
 }
 
+/// A case panicked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("panic: {}", .message.as_deref().unwrap_or("without a message"))]
+struct Panicked {
+    message: Option<String>,
+}
+
 /// Returns the result of `work`, or the message of its panic.
-fn caught<T>(work: impl FnOnce() -> T) -> Result<T, String> {
+fn caught<T>(work: impl FnOnce() -> T) -> Result<T, Panicked> {
     catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
-        let text = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).into()));
-        format!("panic: {}", text.unwrap_or_else(|| "without a message".into()))
+        let message = text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).into()));
+        Panicked { message }
     })
 }
 

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
-use weft_rnic::swarm::{Counts, Tally, run_case};
+use weft_rnic::swarm::{Counts, Tally, Violation, run_case};
 
-use super::{caught, watchdog};
+use super::{Panicked, caught, watchdog};
 use crate::batch::for_each_index;
 
 /// The result of a range of seeds.
@@ -44,7 +44,7 @@ pub fn run_rdma_swarm(
         }
         let ended = watchdog::within(watchdog::LIMIT, move || run(seed));
         stuck.fetch_or(ended.is_none(), Ordering::Relaxed);
-        Some((seed, ended.unwrap_or_else(|| Err("watchdog: does not end".into()))))
+        Some((seed, ended.unwrap_or(Err(Failure::DoesNotEnd))))
     });
     let mut all = Tally::default();
     let mut failures = BTreeMap::new();
@@ -53,8 +53,8 @@ pub fn run_rdma_swarm(
         seeds += 1;
         match outcome {
             Ok(tally) => all += &tally,
-            Err(violation) => {
-                failures.insert(seed, violation);
+            Err(failure) => {
+                failures.insert(seed, failure.to_string());
             }
         }
     }
@@ -69,9 +69,17 @@ pub fn run_rdma_swarm(
     }
 }
 
-fn run(seed: u64) -> Result<Tally, String> {
-    match caught(|| run_case(seed)) {
-        Ok(outcome) => outcome.map_err(|violation| violation.to_string()),
-        Err(panic) => Err(panic),
-    }
+/// The failure of a case.
+#[derive(Debug, thiserror::Error)]
+enum Failure {
+    #[error(transparent)]
+    Violation(#[from] Violation),
+    #[error(transparent)]
+    Panic(#[from] Panicked),
+    #[error("watchdog: does not end")]
+    DoesNotEnd,
+}
+
+fn run(seed: u64) -> Result<Tally, Failure> {
+    Ok(caught(|| run_case(seed))??)
 }

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use weft_topo::{LinkId, Topology};
 use weft_units::{ByteCount, Rng, Seed};
 
-use super::{Decision, Forward, ForwardingConfig, ecmp};
+use super::{Decision, Forward, ForwardingConfig, ParameterError, ecmp};
 
 /// The grades of queue length that ports are compared by.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,7 +30,7 @@ impl Default for Config {
 }
 
 impl Config {
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(super) fn check(&self) -> Result<(), ParameterError> {
         super::at_least_one("grade", self.grade.0)?;
         super::at_least_one("grades", self.grades.into())
     }

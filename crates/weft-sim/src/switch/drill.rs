@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use weft_topo::{LinkId, Topology};
 use weft_units::{Rng, Seed};
 
-use super::{Decision, Forward, ForwardingConfig, ecmp};
+use super::{Decision, Forward, ForwardingConfig, ParameterError, ecmp};
 
 /// DRILL's parameters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,7 +42,7 @@ impl Default for Config {
 }
 
 impl Config {
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(super) fn check(&self) -> Result<(), ParameterError> {
         super::at_least_one("samples", self.samples.into())
     }
 }

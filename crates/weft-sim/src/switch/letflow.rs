@@ -9,7 +9,7 @@ use weft_topo::{LinkId, Topology};
 use weft_units::{Duration, Rng, Seed};
 
 use super::flow::{Flow, FlowTable};
-use super::{Decision, Forward, ForwardingConfig, ecmp};
+use super::{Decision, Forward, ForwardingConfig, ParameterError, ecmp};
 use crate::time::SimSpan;
 
 /// LetFlow's parameters.
@@ -29,7 +29,7 @@ impl Default for Config {
 }
 
 impl Config {
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(super) fn check(&self) -> Result<(), ParameterError> {
         super::not_zero("flowlet_timeout", self.flowlet_timeout)?;
         super::not_zero("aging", self.aging)
     }

@@ -14,7 +14,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 use weft_topo::hash::{FabricHash, FiveTuple, HashAlgorithm};
-use weft_topo::{LinkId, NodeId, Routes, Topology};
+use weft_topo::{LinkId, NodeId, NodeName, Routes, Topology};
 use weft_units::{Duration, Rng, Seed};
 
 use crate::link::{Link, LinkClass};
@@ -232,7 +232,7 @@ impl ForwardingConfig {
     ///
     /// # Errors
     /// The group of parameters that is wrong, and the error in it.
-    pub fn check(&self) -> Result<(), (&'static str, String)> {
+    pub fn check(&self) -> Result<(), (&'static str, ParameterError)> {
         let groups = [
             ("weighted", self.weighted.check()),
             ("letflow", self.letflow.check()),
@@ -241,7 +241,7 @@ impl ForwardingConfig {
             ("adaptive", self.adaptive.check()),
             ("conweave", self.conweave.check()),
         ];
-        groups.into_iter().try_for_each(|(group, found)| found.map_err(|message| (group, message)))
+        groups.into_iter().try_for_each(|(group, found)| found.map_err(|error| (group, error)))
     }
 
     /// Checks that the model works in this network: `ConWeave` holds, at one leaf, packets that took another path, so
@@ -249,7 +249,7 @@ impl ForwardingConfig {
     ///
     /// # Errors
     /// A host is reached through several leaves.
-    pub fn check_network(&self, topology: &Topology) -> Result<(), String> {
+    pub fn check_network(&self, topology: &Topology) -> Result<(), SeveralLeavesError> {
         if self.kind != Kind::ConWeave {
             return Ok(());
         }
@@ -259,21 +259,53 @@ impl ForwardingConfig {
             let planes: BTreeSet<_> = leaves.iter().map(|&leaf| topology.plane(leaf)).collect();
             planes.len() < leaves.len()
         };
-        topology.host_ids().find(has_several).map_or(Ok(()), |host| {
-            Err(format!(
-                "conweave needs all ways to a host to end at one leaf, {} is behind several",
-                topology.name(host)
-            ))
-        })
+        topology
+            .host_ids()
+            .find(has_several)
+            .map_or(Ok(()), |host| Err(SeveralLeavesError { host: topology.name(host) }))
     }
 }
 
-fn not_zero(key: &str, value: Duration) -> Result<(), String> {
-    at_least_one(key, value.as_nanos()).map_err(|_| format!("{key} is 0, expected more"))
+/// A parameter of a forwarding model is out of its range. The message begins with the key.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ParameterError {
+    /// A duration is zero.
+    #[error("{0} is 0, expected more")]
+    ZeroDuration(&'static str),
+    /// A number is zero.
+    #[error("{0} is 0, expected at least 1")]
+    Zero(&'static str),
+    /// The weight of a new sample is no fraction.
+    #[error("dre_alpha is {0}, expected above 0 and at most 1")]
+    DreAlpha(f64),
+    /// The congestion metric has too few or too many bits.
+    #[error("bits is {0}, expected 1 to 8")]
+    Bits(u8),
+    /// Flows are forgotten before their paths expire.
+    #[error("aging is {aging}, expected at least the expiry, {expiry}")]
+    AgingBelowExpiry {
+        /// The idle time after which a flow is forgotten.
+        aging: Duration,
+        /// The time after which a path is chosen again.
+        expiry: Duration,
+    },
 }
 
-fn at_least_one(key: &str, value: u64) -> Result<(), String> {
-    if value == 0 { Err(format!("{key} is 0, expected at least 1")) } else { Ok(()) }
+/// A host is behind several leaves, for which `ConWeave` is not made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("conweave needs all ways to a host to end at one leaf, {host} is behind several")]
+pub struct SeveralLeavesError {
+    /// The name of the host.
+    pub host: NodeName,
+}
+
+fn not_zero(key: &'static str, value: Duration) -> Result<(), ParameterError> {
+    if value == Duration::ZERO { Err(ParameterError::ZeroDuration(key)) } else { Ok(()) }
+}
+
+fn at_least_one(key: &'static str, value: u64) -> Result<(), ParameterError> {
+    if value == 0 { Err(ParameterError::Zero(key)) } else { Ok(()) }
 }
 
 /// Returns the candidate with the least cost, drawn at random from equal ones.

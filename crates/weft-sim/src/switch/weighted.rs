@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use weft_topo::{LinkId, Topology};
 use weft_units::Seed;
 
-use super::{Decision, Forward, ForwardingConfig, ecmp};
+use super::{Decision, Forward, ForwardingConfig, ParameterError, ecmp};
 
 /// The weights.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -22,7 +22,7 @@ pub struct Config {
 }
 
 impl Config {
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(super) fn check(&self) -> Result<(), ParameterError> {
         self.weights.iter().try_for_each(|&weight| super::at_least_one("weights", weight.into()))
     }
 }

@@ -76,10 +76,18 @@ impl fmt::Display for HostSet {
     }
 }
 
-impl FromStr for HostSet {
-    type Err = String;
+/// A text names no set of hosts.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no hosts {text:?}, expected {}", EXPECTED)]
+pub struct ParseHostsError {
+    /// The text.
+    pub text: String,
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for HostSet {
+    type Err = ParseHostsError;
+
+    fn from_str(text: &str) -> Result<Self, ParseHostsError> {
         if text.trim() == "all" {
             return Ok(Self::all());
         }
@@ -87,7 +95,7 @@ impl FromStr for HostSet {
         spans
             .filter(|spans| !spans.is_empty())
             .map(Self)
-            .ok_or_else(|| format!("no hosts {text:?}, expected {EXPECTED}"))
+            .ok_or_else(|| ParseHostsError { text: text.to_owned() })
     }
 }
 
@@ -139,7 +147,8 @@ mod tests {
         let one = HostSet::from_str("0").unwrap().resolve(8, 2);
         assert_eq!(one, Err(WorkloadError::TooFewHosts { got: 1, least: 2 }));
         for bad in ["", "4..2", "0..8/0", "x", "0..4294967296"] {
-            assert!(bad.parse::<HostSet>().unwrap_err().contains("expected all"), "{bad}");
+            let error = bad.parse::<HostSet>().unwrap_err();
+            assert!(error.to_string().contains("expected all"), "{bad}");
         }
     }
 }

@@ -37,7 +37,7 @@ pub use background::Config as Background;
 pub use collective_mix::{Config as CollectiveMix, Mix};
 pub use flow_list::{Config as FlowList, parse_flow_list, read_flow_list};
 pub use flows::{Connections, Flow, Flows};
-pub use hosts::HostSet;
+pub use hosts::{HostSet, ParseHostsError};
 pub use incast::Config as Incast;
 pub use pairs::Config as Pairs;
 pub use parallel_training::{

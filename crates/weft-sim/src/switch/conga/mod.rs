@@ -12,7 +12,9 @@ use weft_units::{Duration, Rng, Seed};
 use self::dre::Estimators;
 use self::tables::Tables;
 use super::flow::{Flow, FlowTable};
-use super::{Command, Decision, Fate, Forward, ForwardingConfig, Label, Labels, Place, ecmp};
+use super::{
+    Command, Decision, Fate, Forward, ForwardingConfig, Label, Labels, ParameterError, Place, ecmp,
+};
 use crate::time::SimSpan;
 
 mod dre;
@@ -48,15 +50,15 @@ impl Default for Config {
 }
 
 impl Config {
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(super) fn check(&self) -> Result<(), ParameterError> {
         super::not_zero("flowlet_timeout", self.flowlet_timeout)?;
         super::not_zero("dre_period", self.dre_period)?;
         super::not_zero("aging", self.aging)?;
         if !(self.dre_alpha > 0.0 && self.dre_alpha <= 1.0) {
-            return Err(format!("dre_alpha is {}, expected above 0 and at most 1", self.dre_alpha));
+            return Err(ParameterError::DreAlpha(self.dre_alpha));
         }
         if !(1..=8).contains(&self.bits) {
-            return Err(format!("bits is {}, expected 1 to 8", self.bits));
+            return Err(ParameterError::Bits(self.bits));
         }
         Ok(())
     }

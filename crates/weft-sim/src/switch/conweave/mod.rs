@@ -16,7 +16,9 @@ use weft_units::{Duration, Seed};
 use self::destination::Destination;
 use self::source::Source;
 use super::flow::Flow;
-use super::{Command, Decision, Fate, Forward, ForwardingConfig, Label, Labels, Place, ecmp};
+use super::{
+    Command, Decision, Fate, Forward, ForwardingConfig, Label, Labels, ParameterError, Place, ecmp,
+};
 use crate::time::SimTime;
 
 mod destination;
@@ -55,13 +57,11 @@ impl Default for Config {
 }
 
 impl Config {
-    pub(super) fn check(&self) -> Result<(), String> {
+    pub(super) fn check(&self) -> Result<(), ParameterError> {
         super::not_zero("expiry", self.expiry)?;
         if self.aging < self.expiry {
-            return Err(format!(
-                "aging is {}, expected at least the expiry, {}",
-                self.aging, self.expiry
-            ));
+            let Self { aging, expiry, .. } = *self;
+            return Err(ParameterError::AgingBelowExpiry { aging, expiry });
         }
         Ok(())
     }
