@@ -143,6 +143,14 @@ mod tests {
     }
 
     #[test]
+    fn the_routers_of_a_lab_are_left_to_the_caller() {
+        let router = "[[router]]\nname = 'a'\nagent = '1.1.1.1'";
+        let inventory = |text: &str| SteerConfig::parse(text).unwrap().inventory();
+        assert_eq!(inventory(router).unwrap().routers.len(), 1);
+        assert!(matches!(inventory("lab = 'x'"), Err(SteerError::UnreadLab { lab }) if lab == "x"));
+    }
+
+    #[test]
     fn sflow_is_taken_on_loopback_unless_a_management_address_or_another_is_given() {
         for (keys, want) in [
             ("", "127.0.0.1:6343"),
