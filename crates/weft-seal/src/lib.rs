@@ -12,7 +12,8 @@
 //! them, so that an attacker who steals a host's identity later cannot decrypt recorded packets (forward secrecy).
 //!
 //! * [`Seals`] is the engine: the connections of one endpoint, their exchanges and their keys. It owns no socket,
-//!   clock or entropy; its owner gives it 32 random bytes once.
+//!   clock or entropy; its owner gives it 32 random bytes once. [`Seals::ingest`] passes what arrives to a
+//!   [`PacketHandler`].
 //! * [`SealConfig`] is the configuration: [`Mode`], cipher, this host's [`PrivateKey`], a [`PresharedKey`], and the
 //!   [`PublicKey`]s of accepted peers.
 //!
@@ -74,6 +75,7 @@ mod counters;
 mod entropy;
 mod exchange;
 mod identity;
+mod ingest;
 mod key;
 #[cfg(test)]
 mod proofs;
@@ -83,4 +85,5 @@ mod window;
 pub use config::{Mode, SealConfig};
 pub use counters::SealCounters;
 pub use identity::{ParseKeyError, PresharedKey, PrivateKey, PublicKey};
+pub use ingest::PacketHandler;
 pub use seals::{OpenError, Seals, Wrap};

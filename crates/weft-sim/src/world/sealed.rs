@@ -1,12 +1,16 @@
 //! Hosts whose transport encrypts ([`Seals`]). What they send are bytes, sealed as shipped: the network sees addresses,
-//! ports and lengths, and the receiver opens and parses what arrives, as the agent does (`weft-udp/src/turn.rs`).
+//! ports and lengths, and the receiver opens and parses what arrives by the code of real hosts (`Seals::ingest`).
 //! Everything else about a host is as it is for a plain transport (`packets.rs`).
 
-use weft_seal::{OpenError, Seals};
+use std::net::SocketAddr;
+
+use weft_seal::{PacketHandler, Seals};
 use weft_topo::NodeId;
-use weft_transport::{Arrival, Departure, Endpoint, Placement, Verdict};
-use weft_units::Duration;
-use weft_wire::{Packet, SealedContent, SealedHeader, SetupHeader, SetupKind, U4};
+use weft_transport::{
+    Admission, Arrival, ConnectionId, Departure, Endpoint, Placement, SetupClass, Verdict,
+};
+use weft_units::{Duration, Instant};
+use weft_wire::{Packet, SealedHeader, SetupHeader, SetupKind, U4};
 
 use super::Network;
 use crate::datagram::Contents;
@@ -57,33 +61,13 @@ impl Network {
         let (endpoint, seals) = ends(&mut self.hosts[node.index()]);
         let sealed = datagram.first() == Some(&SealedHeader::PACKET_TYPE);
         let tag = datagram.last_chunk().copied();
-        let inside = match seals.open(datagram, 0) {
-            Ok((inside, SealedContent::Packet)) => inside,
-            Ok((_, SealedContent::Frame)) => return None,
-            Err(OpenError::UnknownKey { connection, iv }) => {
-                endpoint.handle_unknown_encrypted(arrival.from, connection, iv);
-                return None;
-            }
-            Err(_) => return None,
-        };
-        if let (Some(observer), Some(tag), true) = (&mut self.observer, tag, sealed) {
+        let mut engine = Engine { endpoint, was_opened: false, placement: None };
+        let _ = seals.ingest(&mut engine, now, arrival, datagram);
+        let Engine { was_opened, placement, .. } = engine;
+        if let (Some(observer), Some(tag), true) = (&mut self.observer, tag, sealed && was_opened) {
             observer.on_opened(node, tag);
         }
-        let (packet, payload) = Packet::parse(inside).ok()?;
-        if packet.announces_rdma() {
-            return None;
-        }
-        if let Packet::Setup(header) = &packet {
-            let named = endpoint.classify_setup(now, arrival, header);
-            let admission = seals.admit(arrival.from, header, payload, named);
-            let _ = endpoint.handle_admission(now, arrival, header, admission);
-            return None;
-        }
-        let len = u16::try_from(payload.len()).expect("no longer than the datagram");
-        match endpoint.handle_packet(now, arrival, &packet, len) {
-            Verdict::Place(placement) => Some((placement, &payload[..placement.len.into()])),
-            _ => None,
-        }
+        placement
     }
 
     /// Places a payload.
@@ -196,6 +180,53 @@ impl Network {
         while let Some(forgotten) = endpoint.poll_ended() {
             seals.forget(forgotten);
         }
+    }
+}
+
+/// A host's engine while a datagram is opened.
+struct Engine<'h, 'd> {
+    endpoint: &'h mut Endpoint,
+    was_opened: bool,
+    /// The placement that the engine requests, and its payload.
+    placement: Option<(Placement, &'d [u8])>,
+}
+
+impl<'d> PacketHandler<'d> for Engine<'_, 'd> {
+    fn handle_packet(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival,
+        packet: &Packet,
+        payload: &'d [u8],
+    ) -> bool {
+        self.was_opened = true;
+        if packet.announces_rdma() {
+            return false;
+        }
+        let len = u16::try_from(payload.len()).expect("no longer than the datagram");
+        if let Verdict::Place(placement) = self.endpoint.handle_packet(now, arrival, packet, len) {
+            self.placement = Some((placement, &payload[..placement.len.into()]));
+        }
+        true
+    }
+
+    fn classify_setup(&self, now: Instant, arrival: &Arrival, header: &SetupHeader) -> SetupClass {
+        self.endpoint.classify_setup(now, arrival, header)
+    }
+
+    fn handle_admission(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival,
+        header: &SetupHeader,
+        admission: Admission,
+    ) {
+        self.was_opened = true;
+        let _ = self.endpoint.handle_admission(now, arrival, header, admission);
+    }
+
+    fn handle_unknown_encrypted(&mut self, from: SocketAddr, connection: ConnectionId, iv: u32) {
+        self.endpoint.handle_unknown_encrypted(from, connection, iv);
     }
 }
 
