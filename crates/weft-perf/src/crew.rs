@@ -1,7 +1,6 @@
 //! Several agents on one thread: a lab needs no thread for each host.
 
-use rustix::event::{PollFd, PollFlags, poll};
-use weft_udp::wait::{MAX_SLEEP, sharpen_timers, timespec};
+use weft_udp::wait::{MAX_SLEEP, sharpen_timers, wait};
 use weft_udp::{Agent, Application, Clock};
 use weft_units::{Duration, Instant};
 
@@ -55,13 +54,9 @@ impl Crew {
         let until = until.min(due).min(now + MAX_SLEEP);
         let readable = self.agents.iter().map(|agent| agent.sockets().readable());
         let writable = self.agents.iter().flat_map(|agent| agent.sockets().outbox.blocked());
-        let mut watched: Vec<PollFd<'_>> = readable
-            .map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN))
-            .chain(writable.map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::OUT)))
-            .collect();
-        // An interrupted or failed poll counts as a short sleep: the caller steps again.
         let span = until.since(now);
-        let _ = poll(&mut watched, Some(&timespec(span)));
+        // A failed wait counts as a short one: the caller steps again.
+        let _ = wait(readable, writable, span);
         span
     }
 }

@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 use weft_transport::{ConnectionId, DropReason, Stats};
 use weft_udp::sockets::{PathCount, SendCounters};
-use weft_udp::{Agent, AgentCounters, cipher_name};
+use weft_udp::{Agent, ReceiveCounters, cipher_name};
 
 use crate::{Plan, Series};
 
@@ -120,7 +120,7 @@ impl TransportCounters {
         Self { sockets, paths, sealing, ..Self::of_engine(agent.endpoint().stats(), counters) }
     }
 
-    pub(super) fn of_engine(stats: &Stats, agent: AgentCounters) -> Self {
+    pub(super) fn of_engine(stats: &Stats, agent: ReceiveCounters) -> Self {
         let mut dropped: BTreeMap<_, _> = DropReason::ALL
             .iter()
             .map(|&reason| (reason.name().to_owned(), stats.dropped_for(reason)))

@@ -7,12 +7,11 @@ use weft_seal::{SealConfig, Seals};
 use weft_transport::{ConfigError, Endpoint, EndpointConfig, Secret, TransportConfig, congestion};
 use weft_units::{Duration, Instant, Seed};
 
-use crate::delay_line::DelayLine;
 use crate::encryption::{KeyLog, leave_room};
 use crate::port::{Port, PortConfig};
 use crate::sockets::{SocketConfig, SocketError, Sockets};
 use crate::wait::{MAX_SLEEP, Waiter};
-use crate::{Application, Clock, Turn, WaitMode};
+use crate::{Application, Budget, Clock, Driver, ReceiveCounters, Turn, WaitMode, random};
 
 /// The settings of an agent.
 #[derive(Clone, Debug)]
@@ -108,31 +107,12 @@ pub enum OpenError {
     Entropy(#[from] getrandom::Error),
 }
 
-/// Counters of an agent beside those of its engine.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct AgentCounters {
-    /// Datagrams received, of any kind.
-    pub datagrams_received: u64,
-    /// Datagrams that are no packet of this protocol, or that belong to no connection here.
-    pub malformed: u64,
-    /// Receive calls that failed.
-    pub receive_errors: u64,
-}
-
 /// One thread's end of the transport. See the crate's front page. After a fork only one of the two
 /// processes may use it: both would number packets alike.
 #[derive(Debug)]
 pub struct Agent {
     pub(crate) endpoint: Endpoint,
-    pub(crate) sockets: Sockets,
-    pub(crate) seals: Seals,
-    key_log: Option<KeyLog>,
-    pub(crate) clock: Clock,
-    pub(crate) counters: AgentCounters,
-    pub(crate) kernel_timestamps: bool,
-    /// The next time to read the sockets that only send.
-    pub(crate) look_for_strays: Instant,
-    pub(crate) delay_line: DelayLine,
+    pub(crate) driver: Driver<Sockets>,
     pub(crate) port: Option<Port>,
     waiter: Waiter,
 }
@@ -163,19 +143,14 @@ impl Agent {
         let endpoint = if config.share_paths { endpoint.with_shared_ports(1) } else { endpoint };
         let seals = Seals::new(config.encryption.clone(), random()?);
         let endpoint = if seals.is_on() { endpoint.with_ended() } else { endpoint };
-        let clock = Clock;
+        let driver = Driver::new(sockets, seals, Budget::default())
+            .with_kernel_timestamps(config.sockets.kernel_timestamps)
+            .with_delays(config.delays.clone());
         Ok(Self {
             endpoint,
-            sockets,
-            seals,
-            key_log: None,
-            clock,
-            counters: AgentCounters::default(),
-            kernel_timestamps: config.sockets.kernel_timestamps,
-            look_for_strays: Instant::EPOCH,
-            delay_line: DelayLine::new(config.delays.clone()),
+            driver,
             port: config.port.map(|port| Port::new(port, mtu)),
-            waiter: Waiter::new(config.wait, clock),
+            waiter: Waiter::new(config.wait, Clock),
         })
     }
 
@@ -186,60 +161,51 @@ impl Agent {
 
     /// Returns the sockets, for counters.
     pub fn sockets(&self) -> &Sockets {
-        &self.sockets
+        &self.driver.sockets
     }
 
     /// Returns the encryption, for counters.
     pub fn seals(&self) -> &Seals {
-        &self.seals
+        &self.driver.seals
     }
 
     /// Appends the keys of its connections to a file from now on; [`SealConfig::key_log`] must ask for them.
     pub fn log_keys(&mut self, log: KeyLog) {
-        self.key_log = Some(log);
+        self.driver.key_log = Some(log);
     }
 
     /// Returns the counters beside those of the engine.
-    pub fn counters(&self) -> AgentCounters {
-        self.counters
+    pub fn counters(&self) -> ReceiveCounters {
+        self.driver.counters()
     }
 
     /// Returns the time of this agent's clock.
     pub fn now(&self) -> Instant {
-        self.clock.now()
+        self.driver.now()
     }
 
     /// Returns the address and port that peers connect to.
     pub fn local(&self) -> SocketAddr {
-        self.sockets.local()
+        self.driver.sockets.local()
     }
 
     /// Takes a turn. If it had nothing to do, waits as configured until `until`, but at most 0.1 s.
     pub fn step(&mut self, application: &mut impl Application, until: Instant) -> Turn {
         let turn = self.turn(application);
-        if turn.worked() && self.sockets.outbox.waiting() == 0 {
+        if turn.worked() && self.driver.sockets.outbox.waiting() == 0 {
             self.waiter.worked();
             return turn;
         }
-        let until = until.min(self.next_due()).min(self.clock.now() + MAX_SLEEP);
-        self.waiter.wait(self.sockets.readable(), self.sockets.outbox.blocked(), until);
+        let until = until.min(self.next_due()).min(self.now() + MAX_SLEEP);
+        let sockets = &self.driver.sockets;
+        self.waiter.wait(sockets.readable(), sockets.outbox.blocked(), until);
         turn
-    }
-
-    /// Removes the keys of closed connections and logs those of new ones.
-    pub(crate) fn keep_keys(&mut self) {
-        while let Some(forgotten) = self.endpoint.poll_ended() {
-            self.seals.forget(forgotten);
-        }
-        if let Some(log) = &mut self.key_log {
-            log.append(&mut self.seals);
-        }
     }
 
     /// Returns the time of the next work if no packet arrives.
     pub fn next_due(&self) -> Instant {
         let room_at = self.port.as_ref().and_then(Port::room_at);
-        let due = [self.endpoint.poll_timeout(), self.delay_line.next_due(), room_at];
+        let due = [self.endpoint.poll_timeout(), self.driver.next_due(), room_at];
         due.into_iter().flatten().min().unwrap_or(Instant::FAR_FUTURE)
     }
 
@@ -255,16 +221,9 @@ impl Agent {
             if done(&mut self.endpoint, application) {
                 return true;
             }
-            if self.clock.now() >= deadline {
+            if self.now() >= deadline {
                 return false;
             }
         }
     }
-}
-
-/// Returns random bytes from the operating system.
-fn random<const N: usize>() -> Result<[u8; N], getrandom::Error> {
-    let mut bytes = [0; N];
-    getrandom::fill(&mut bytes)?;
-    Ok(bytes)
 }

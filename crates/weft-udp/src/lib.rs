@@ -1,13 +1,14 @@
 //! Weft's transport on real packets: UDP sockets, a clock, and the loop between them and the
 //! engine. What daemons and `libibverbs.so.1` build on; measurements are in `weft-perf`.
 //!
-//! [`Agent`] owns an [`Endpoint`], the sockets it speaks
-//! through and the clock it lives by; an [`Application`] owns the bytes. No privileges are needed.
+//! A [`Driver`] owns sockets, a clock and keys, and runs a [`Node`]: an engine and its owner. The overlay
+//! and the RDMA device bring nodes of their own (`docs/design/driver.md`). An [`Agent`] is the node that
+//! this crate has, an [`Endpoint`] whose [`Application`] owns the bytes. No privileges are needed.
 //!
-//! A packet's way through this crate: [`turn`](Agent::turn) asks the engine for a packet, lays its
-//! header and payload into the [`sockets::Outbox`], which hands everything of one path to the kernel at
-//! once; on the other side [`sockets::Inbox`] receives a batch, and `turn` gives header by header to the
-//! engine and payload by payload to the application.
+//! A packet's way through this crate: [`Driver::transmit`] has the node write packets, header and
+//! payload, into the [`sockets::Outbox`], which hands everything of one path to the kernel at once; on
+//! the other side [`sockets::Inbox`] receives a batch, and [`Driver::receive`] gives it to the node, which
+//! passes headers to the engine and payload to the application.
 //!
 //! # Example
 //!
@@ -70,21 +71,27 @@
 mod agent;
 mod clock;
 mod delay_line;
+mod driver;
 mod encryption;
+mod node;
 mod port;
+mod random;
 mod settings;
 pub mod sockets;
 mod turn;
 pub mod wait;
 
-pub use agent::{Agent, AgentConfig, AgentCounters, OpenError};
+pub use agent::{Agent, AgentConfig, OpenError};
 pub use clock::Clock;
+pub use driver::{Budget, Driver, ReceiveCounters, Turn};
 pub use encryption::{
     EncryptionSettings, KeyLog, cipher_name, describe_encryption, leave_room, parse_cipher,
 };
+pub use node::{Node, SocketSet};
 pub use port::PortConfig;
+pub use random::random;
 pub use settings::{BaseProfile, SettingError, TransportSettings, read_variables};
-pub use turn::{Application, Turn};
+pub use turn::Application;
 pub use wait::WaitMode;
 pub use weft_seal::{Mode as EncryptionMode, SealConfig};
 pub use weft_transport::Endpoint;

@@ -1,30 +1,18 @@
-//! One turn of the loop between sockets and engine: it passes arrivals to the engine and payload to
-//! the application, handles timeouts, and sends. This is the hot path; nothing here allocates per
-//! packet.
+//! One turn of an agent: its endpoint and its application as the [`Node`] of a [driver](crate::Driver).
 
-use weft_seal::{OpenError, Seals};
+use std::net::SocketAddr;
+
+use weft_seal::{PacketHandler, Seals};
 use weft_transport::{
-    Arrival, ConnectionId, Departure, Endpoint, Event, Payload, Placement, Verdict,
+    Admission, Arrival, ConnectionId, Departure, EndedConnection, Endpoint, Event, Payload,
+    Placement, SetupClass, Verdict,
 };
-use weft_units::{Duration, Instant};
-use weft_wire::{Packet, SealedContent, SetupKind};
+use weft_units::Instant;
+use weft_wire::{Packet, SetupHeader};
 
-use crate::Agent;
-use crate::sockets::Received;
-
-/// Packets taken from the engine before the sockets are read again: the maximum in the outbox while
-/// an ACK waits to be read.
-const TRANSMIT_BUDGET: usize = 176;
-
-/// Distance, in datagrams, from the one being parsed to the one whose header is prefetched.
-const TOUCH_AHEAD: usize = 4;
-
-/// The interval at which sockets that only send are read. An arrival there reports that a
-/// connection no longer exists, which would otherwise take a peer timeout to detect.
-const STRAYS_EVERY: Duration = Duration::from_millis(1);
-
-/// Maximum strays taken at a time.
-const STRAYS: usize = 16;
+use crate::port::Port;
+use crate::sockets::Sockets;
+use crate::{Agent, Node, Turn};
 
 /// The owner of an [`Agent`]: it keeps the bytes of messages and receives events.
 pub trait Application {
@@ -44,213 +32,126 @@ pub trait Application {
     fn on_turn(&mut self, _endpoint: &mut Endpoint, _now: Instant) {}
 }
 
-/// The counts of one turn.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[must_use]
-pub struct Turn {
-    /// Datagrams that arrived.
-    pub received: usize,
-    /// Datagrams that were sent, or wait for the kernel.
-    pub sent: usize,
-}
-
-impl Turn {
-    /// Returns `true` if a datagram arrived or left.
-    pub fn worked(self) -> bool {
-        self.received + self.sent > 0
-    }
-}
-
 impl Agent {
     /// Takes one turn without blocking.
     pub fn turn(&mut self, application: &mut impl Application) -> Turn {
-        let mut received = self.take_arrivals(application);
-        if !self.delay_line.is_short() {
-            received = self.take_delayed(application);
-        }
-        let now = self.clock.now();
-        if self.look_for_strays <= now {
-            self.look_for_strays = now + STRAYS_EVERY;
-            self.take_strays(now);
-        }
-        if self.endpoint.poll_timeout().is_some_and(|due| due <= now) {
-            self.endpoint.handle_timeout(now);
-        }
-        while let Some(event) = self.endpoint.poll_event() {
-            application.on_event(&mut self.endpoint, now, event);
-        }
-        application.on_turn(&mut self.endpoint, now);
-        self.seals.handle_timeout(now);
-        let sent = self.send_departures(application, now);
-        self.keep_keys();
-        Turn { received, sent }
+        let Self { endpoint, driver, port, .. } = self;
+        driver.turn(&mut Served { endpoint, application, port })
+    }
+}
+
+/// An endpoint, its application, and the port that its packets leave through.
+struct Served<'a, A> {
+    endpoint: &'a mut Endpoint,
+    application: &'a mut A,
+    port: &'a mut Option<Port>,
+}
+
+impl<A: Application> Node<Sockets> for Served<'_, A> {
+    #[inline]
+    fn handle_datagram(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival,
+        datagram: &mut [u8],
+        seals: &mut Seals,
+    ) -> bool {
+        seals.ingest(self, now, arrival, datagram)
     }
 
-    fn take_arrivals(&mut self, application: &mut impl Application) -> usize {
-        let messages = match self.sockets.inbox.receive() {
-            Ok(messages) => messages,
-            Err(_) => {
-                self.counters.receive_errors += 1;
-                0
-            }
-        };
-        if messages == 0 {
-            return 0;
-        }
-        let now = self.clock.now();
-        let lead = if self.kernel_timestamps { self.clock.wall_clock_lead() } else { 0 };
-        let mut datagrams = 0;
-        for index in 0..messages {
-            let received = self.sockets.inbox.message(index);
-            let (arrival, segment) = (arrival_of(&received, now, lead), received.segment.max(1));
-            let bytes = self.sockets.inbox.bytes_mut(index);
-            for start in (0..bytes.len()).step_by(segment) {
-                datagrams += 1;
-                touch(bytes, start + TOUCH_AHEAD * segment);
-                let end = bytes.len().min(start + segment);
-                let datagram = &mut bytes[start..end];
-                if !self.delay_line.is_short() {
-                    self.delay_line.put(&arrival, datagram);
-                    continue;
-                }
-                let ends = (&mut self.endpoint, &mut self.seals);
-                if !ingest(ends, application, now, &arrival, datagram) {
-                    self.counters.malformed += 1;
-                }
-            }
-        }
-        self.counters.datagrams_received += datagrams as u64;
-        datagrams
+    fn handle_stray(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival,
+        datagram: &mut [u8],
+        seals: &mut Seals,
+    ) -> bool {
+        seals.ingest_reset(self, now, arrival, datagram)
     }
 
-    fn take_strays(&mut self, now: Instant) {
-        for _ in 0..STRAYS {
-            let Some((from, datagram)) = self.sockets.stray() else { return };
-            let (congestion_experienced, hops) = (false, 0);
-            let arrival = Arrival { from, received_at: now, congestion_experienced, hops };
-            match &Packet::parse(datagram) {
-                Ok((Packet::Setup(header), rest)) if header.kind == SetupKind::Reset => {
-                    self.counters.datagrams_received += 1;
-                    let named = self.endpoint.classify_setup(now, &arrival, header);
-                    let admission = self.seals.admit(from, header, rest, named);
-                    let _ = self.endpoint.handle_admission(now, &arrival, header, admission);
-                }
-                _ => self.counters.malformed += 1,
-            }
+    fn handle_timeout(&mut self, now: Instant) {
+        let Self { endpoint, application, .. } = self;
+        if endpoint.poll_timeout().is_some_and(|due| due <= now) {
+            endpoint.handle_timeout(now);
         }
+        while let Some(event) = endpoint.poll_event() {
+            application.on_event(endpoint, now, event);
+        }
+        application.on_turn(endpoint, now);
     }
 
-    /// Handles the packets that are due on the delay line.
-    #[cold]
-    fn take_delayed(&mut self, application: &mut impl Application) -> usize {
-        let now = self.clock.now();
-        let mut datagrams = 0;
-        while let Some((arrival, mut datagram)) = self.delay_line.take(now) {
-            datagrams += 1;
-            let ends = (&mut self.endpoint, &mut self.seals);
-            if !ingest(ends, application, now, &arrival, &mut datagram) {
-                self.counters.malformed += 1;
-            }
-            self.delay_line.recycle(datagram);
-        }
-        datagrams
-    }
-
-    fn send_departures(&mut self, application: &mut impl Application, now: Instant) -> usize {
-        let outbox = &mut self.sockets.outbox;
-        // What the kernel has no room for waits; more packets from the engine would only queue here
-        // and age.
-        let mut room = TRANSMIT_BUDGET.saturating_sub(outbox.waiting());
-        let port = &mut self.port;
-        if let Some(port) = port {
-            room = room.min(port.room(now));
-        }
-        let seals = &mut self.seals;
+    fn poll_transmit(
+        &mut self,
+        now: Instant,
+        room: usize,
+        sockets: &mut Sockets,
+        seals: &mut Seals,
+    ) -> usize {
+        let Self { endpoint, application, port } = self;
+        let room = port.as_mut().map_or(room, |port| room.min(port.room(now)));
         let mut packet = Packet::default();
-        let sent = self.endpoint.poll_burst(now, room, &mut packet, |departure, packet| {
+        endpoint.poll_burst(now, room, &mut packet, |departure, packet| {
             let wrap = seals.wrap(&departure.to, departure.connection, packet);
             let size = packet.len() + usize::from(departure.payload_len()) + wrap.len();
             let size = u16::try_from(size).expect("an MTU of at most 9000 bytes and a header");
             if let Some(port) = port {
                 port.take(size);
             }
-            outbox.push(&departure.to, departure.path.0, size, |out| {
-                write(departure, packet, application, wrap.inside_mut(0, out));
+            sockets.outbox.push(&departure.to, departure.path.0, size, |out| {
+                write(departure, packet, *application, wrap.inside_mut(0, out));
                 seals.seal(wrap, 0, out);
             });
-        });
-        outbox.flush();
-        sent
+        })
+    }
+
+    #[inline]
+    fn poll_ended(&mut self) -> Option<EndedConnection> {
+        self.endpoint.poll_ended()
     }
 }
 
-/// Returns the arrival data of a message.
-#[inline]
-fn arrival_of(received: &Received<'_>, now: Instant, lead: u64) -> Arrival {
-    Arrival {
-        from: received.from,
-        received_at: received.received_at(now, lead),
-        congestion_experienced: received.congestion_experienced,
-        hops: received.hops,
+impl<'d, A: Application> PacketHandler<'d> for Served<'_, A> {
+    #[inline]
+    fn handle_packet(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival,
+        packet: &Packet,
+        payload: &'d [u8],
+    ) -> bool {
+        // Applications have no memory that an RDMA header could name.
+        if packet.announces_rdma() {
+            return false;
+        }
+        // A payload past 64 KiB cannot come out of a UDP datagram.
+        let payload_len = u16::try_from(payload.len()).unwrap_or(u16::MAX);
+        let verdict = self.endpoint.handle_packet(now, arrival, packet, payload_len);
+        if let Verdict::Place(placement) = verdict {
+            self.application.place(now, &placement, &payload[..usize::from(placement.len)]);
+            self.endpoint
+                .placed(now, placement.connection, placement.psn)
+                .expect("the engine has just asked for this packet to be placed");
+        }
+        true
     }
-}
 
-/// Prefetches a byte, if there is one, so that the header at it is cached when it is read: headers
-/// lie too far apart for the hardware prefetcher, and each would be a cache miss
-/// (`docs/performance/transport.md`).
-#[inline]
-fn touch(bytes: &[u8], at: usize) {
-    if let Some(&first) = bytes.get(at) {
-        std::hint::black_box(first);
+    fn classify_setup(&self, now: Instant, arrival: &Arrival, header: &SetupHeader) -> SetupClass {
+        self.endpoint.classify_setup(now, arrival, header)
     }
-}
 
-/// Opens a datagram, passes the packet to the engine and its payload to the application. Returns
-/// `false` if it is no packet.
-#[inline]
-fn ingest(
-    (endpoint, seals): (&mut Endpoint, &mut Seals),
-    application: &mut impl Application,
-    now: Instant,
-    arrival: &Arrival,
-    datagram: &mut [u8],
-) -> bool {
-    let inside = match seals.open(datagram, 0) {
-        Ok((inside, SealedContent::Packet)) => inside,
-        Ok((_, SealedContent::Frame)) => return false,
-        Err(error) => return drop_unopened(endpoint, arrival, error),
-    };
-    // By reference: a packet moved right after it was parsed stalls on its own stores.
-    let Ok((packet, payload)) = &Packet::parse(inside) else { return false };
-    // Applications have no memory that an RDMA header could name.
-    if packet.announces_rdma() {
-        return false;
+    fn handle_admission(
+        &mut self,
+        now: Instant,
+        arrival: &Arrival,
+        header: &SetupHeader,
+        admission: Admission,
+    ) {
+        let _ = self.endpoint.handle_admission(now, arrival, header, admission);
     }
-    if let Packet::Setup(header) = packet {
-        let named = endpoint.classify_setup(now, arrival, header);
-        let admission = seals.admit(arrival.from, header, payload, named);
-        let _ = endpoint.handle_admission(now, arrival, header, admission);
-        return true;
-    }
-    // A payload past 64 KiB cannot come out of a UDP datagram.
-    let payload_len = u16::try_from(payload.len()).unwrap_or(u16::MAX);
-    let verdict = endpoint.handle_packet(now, arrival, packet, payload_len);
-    if let Verdict::Place(placement) = verdict {
-        application.place(now, &placement, &payload[..usize::from(placement.len)]);
-        endpoint
-            .placed(now, placement.connection, placement.psn)
-            .expect("the engine has just asked for this packet to be placed");
-    }
-    true
-}
 
-/// Answers the sender of a packet whose keys are not known. Returns `false` if it is no packet.
-#[cold]
-fn drop_unopened(endpoint: &mut Endpoint, arrival: &Arrival, error: OpenError) -> bool {
-    if let OpenError::UnknownKey { connection, iv } = error {
-        endpoint.handle_unknown_encrypted(arrival.from, connection, iv);
+    fn handle_unknown_encrypted(&mut self, from: SocketAddr, connection: ConnectionId, iv: u32) {
+        self.endpoint.handle_unknown_encrypted(from, connection, iv);
     }
-    !matches!(error, OpenError::Header(_) | OpenError::TooShort { .. })
 }
 
 #[inline]

@@ -1,6 +1,7 @@
 //! The ways of a thread to wait between turns: asleep in the kernel, spinning, or one after the
 //! other.
 
+use std::io;
 use std::os::fd::BorrowedFd;
 use std::str::FromStr;
 
@@ -167,6 +168,28 @@ impl Waiter {
 /// Maximum number of sockets watched at once: one or two to read from, and those that are full.
 /// More may be full; the first with room wakes the thread, which then tries all.
 const WATCHED: usize = 8;
+
+/// Waits until one of `readable` is readable, one of `writable` is writable, or `span` has passed. Returns for each of
+/// `readable` whether it is ready.
+///
+/// # Errors
+/// The kernel's error. An interrupted wait is a short one.
+pub fn wait<'fd>(
+    readable: impl Iterator<Item = BorrowedFd<'fd>>,
+    writable: impl Iterator<Item = BorrowedFd<'fd>>,
+    span: Duration,
+) -> io::Result<Vec<bool>> {
+    let readable = readable.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+    let writable = writable.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::OUT));
+    let mut watched: Vec<_> = readable.collect();
+    let readable = watched.len();
+    watched.extend(writable);
+    match poll(&mut watched, Some(&timespec(span))) {
+        Ok(_) | Err(rustix::io::Errno::INTR) => {}
+        Err(errno) => return Err(errno.into()),
+    }
+    Ok(watched[..readable].iter().map(|fd| !fd.revents().is_empty()).collect())
+}
 
 /// Reduces the timer slack. Timers of ordinary threads may be 50 us late (prctl(2),
 /// PR_SET_TIMERSLACK), as long as a delayed ACK waits. If the kernel refuses, only the lateness

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::path::Path;
 
+use weft_udp::random;
 use weft_units::{Loss, Seed};
 use weft_vpc::{
     AclConfig, Direction, Elsewhere, Limit, Place, PoliciesError, PortConfig, PortId, PortPolicies,
@@ -12,7 +13,6 @@ use weft_wire::MacAddr;
 
 use crate::capture::Capture;
 use crate::config::{ConfigError, Network, Port as PortOptions};
-use crate::daemon::random;
 use crate::routes::{set_gateways, subnet};
 use crate::{Daemon, OpenError};
 
@@ -285,7 +285,7 @@ impl Daemon {
         let peers = settings.config().map_err(ConfigError::from)?.peers;
         let now = self.clock.now();
         self.pool.run_on_all(move |worker| {
-            for connection in worker.seals.set_peers(peers.clone()) {
+            for connection in worker.driver.seals.set_peers(peers.clone()) {
                 worker.switch.close(now, connection, &mut worker.ports);
             }
         })?;

@@ -7,8 +7,9 @@ use std::io;
 use weft_ports::PortError;
 use weft_seal::{Mode, PrivateKey, Seals};
 use weft_transport::Secret;
-use weft_udp::Clock;
 use weft_udp::sockets::{SocketConfig, SocketError, Sockets};
+use weft_udp::wait::{MAX_SLEEP, wait};
+use weft_udp::{Clock, Driver, random};
 use weft_units::Seed;
 use weft_vpc::{InClear, LimitError, PoliciesError, PortId, Switch, SwitchConfig};
 
@@ -18,7 +19,6 @@ use crate::mailbox::{Mailbox, Router};
 use crate::port_poller::PortPoller;
 use crate::redirect::{self, ThreadIndex};
 use crate::routes::Routes;
-use crate::wait::wait;
 use crate::worker::Worker;
 use crate::worker_pool::WorkerPool;
 
@@ -138,7 +138,7 @@ impl Daemon {
     pub fn run(&mut self, stop: impl Fn() -> bool) -> io::Result<()> {
         while !stop() {
             self.pool.check()?;
-            wait(self.clock.now(), None, self.control.fds(), std::iter::empty())?;
+            wait(self.control.fds(), std::iter::empty(), MAX_SLEEP)?;
             for (client, request) in self.control.poll_requests() {
                 let answer = request.and_then(|request| request.carry_out(self));
                 self.control.answer(client, answer);
@@ -179,13 +179,13 @@ fn workers(config: &Config) -> Result<Vec<(Worker, crate::mailbox::Address)>, Op
         let switch = Switch::new(switch, seed, secret).expect("checked with the configuration");
         let index = ThreadIndex { thread, threads };
         let seals = Seals::new(encryption.clone(), random()?);
+        let mut driver = Driver::new(sockets, seals, Worker::budget())
+            .with_kernel_timestamps(host.kernel_timestamps);
+        driver.key_log = settings.open_key_log().map_err(ConfigError::from)?;
         let router = Router::new(addresses.clone());
         let poller = PortPoller::new().map_err(OpenError::Thread)?;
         let (index, router) = ((index, host.paths), (mailbox, router));
-        let mut worker = Worker::new(index, poller, switch, sockets, seals, router);
-        worker.kernel_timestamps = host.kernel_timestamps;
-        worker.key_log = settings.open_key_log().map_err(ConfigError::from)?;
-        workers.push((worker, address));
+        workers.push((Worker::new(index, poller, switch, driver, router), address));
     }
     Ok(workers)
 }
@@ -197,12 +197,6 @@ const fn in_clear(mode: Mode) -> InClear {
         Mode::Preferred => InClear::Unable,
         Mode::Required => InClear::Nothing,
     }
-}
-
-pub(crate) fn random<const N: usize>() -> Result<[u8; N], getrandom::Error> {
-    let mut bytes = [0; N];
-    getrandom::fill(&mut bytes)?;
-    Ok(bytes)
 }
 
 #[cfg(test)]
@@ -222,15 +216,16 @@ mod tests {
         let config: Config = toml::from_str(&text).unwrap();
         let (mut worker, _) = workers(&config).unwrap().remove(0);
         let sender = UdpSocket::bind("127.0.0.1:0").unwrap();
-        sender.send_to(&[0; 7], worker.sockets.local()).unwrap();
-        let mut readable = [PollFd::from_borrowed_fd(worker.sockets.readable(), PollFlags::IN)];
+        sender.send_to(&[0; 7], worker.driver.sockets.local()).unwrap();
+        let mut readable =
+            [PollFd::from_borrowed_fd(worker.driver.sockets.readable(), PollFlags::IN)];
         let timeout = Timespec { tv_sec: 10, tv_nsec: 0 };
         assert_eq!(poll(&mut readable, Some(&timeout)), Ok(1), "the datagram is lost");
-        assert_eq!(worker.sockets.inbox.receive().unwrap(), 1);
+        assert_eq!(worker.driver.sockets.inbox.receive().unwrap(), 1);
         let (now, lead) = (Clock.now(), Clock.wall_clock_lead());
-        let received_at = worker.sockets.inbox.message(0).received_at(now, lead);
+        let received_at = worker.driver.sockets.inbox.message(0).received_at(now, lead);
         assert!(received_at > Instant::EPOCH && received_at <= now);
-        assert_eq!(worker.kernel_timestamps, kernel_timestamps);
+        assert_eq!(worker.driver.has_kernel_timestamps(), kernel_timestamps);
         received_at < now
     }
 

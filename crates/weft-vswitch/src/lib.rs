@@ -47,6 +47,7 @@ mod daemon;
 #[path = "../../weft-units/tests/inputs/mod.rs"]
 mod inputs;
 mod mailbox;
+mod node;
 mod port_poller;
 mod redirect;
 mod reload;
@@ -54,7 +55,6 @@ mod routes;
 mod status;
 mod tenants;
 mod underlay;
-mod wait;
 mod worker;
 mod worker_pool;
 

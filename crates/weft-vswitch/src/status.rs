@@ -204,7 +204,7 @@ impl Worker {
     }
 
     fn encryption_status(&self) -> EncryptionStatus {
-        let (seals, config) = (&self.seals, self.seals.config());
+        let (seals, config) = (&self.driver.seals, self.driver.seals.config());
         let counters = seals.counters();
         let in_clear = |pair: &PairView<'_>| pair.up && !seals.is_sealed(pair.connection);
         EncryptionStatus {
@@ -217,7 +217,7 @@ impl Worker {
     }
 
     fn pair_status(&self, pair: &PairView<'_>) -> PairStatus {
-        PairStatus { sealed: self.seals.is_sealed(pair.connection), ..PairStatus::of(pair) }
+        PairStatus { sealed: self.driver.seals.is_sealed(pair.connection), ..PairStatus::of(pair) }
     }
 
     /// Returns the numbers of dropped packets that belong to no port.

@@ -4,22 +4,20 @@
 use std::io;
 
 use weft_ports::Port;
-use weft_seal::Seals;
 use weft_trace::pcapng;
-use weft_transport::Arrival;
-use weft_udp::Clock;
-use weft_udp::KeyLog;
 use weft_udp::sockets::Sockets;
+use weft_udp::wait::{MAX_SLEEP, wait};
+use weft_udp::{Budget, Driver, Node};
 use weft_units::{Duration, Instant};
 use weft_vpc::{Frame, Handover, Place, PortId, Reading, Switch, Tenants, Vni};
 use weft_wire::{MacAddr, Packet, VirtioNetHeader};
 
 use crate::mailbox::{Mail, Mailbox, Router};
+use crate::node::SwitchNode;
 use crate::port_poller::PortPoller;
 use crate::redirect::ThreadIndex;
 use crate::tenants::Ports;
-use crate::underlay::{self, Ends, Link, PlainSender};
-use crate::wait::wait;
+use crate::underlay::{Counters, PlainSender};
 
 /// Largest number of frames taken from one port before the other ports.
 const MAX_FRAMES_PER_PORT: usize = 64;
@@ -27,9 +25,6 @@ const MAX_FRAMES_PER_PORT: usize = 64;
 /// Number of frames taken in a turn even while more connections wait to send than a turn serves: enough that a peer
 /// which floods this host with requests does not silence its tenants.
 const MIN_FRAMES_PER_TURN: usize = 16;
-
-/// Largest number of packets taken from the switch before the sockets are read again.
-const MAX_PACKETS_PER_TURN: usize = 176;
 
 /// Number of datagrams after which a turn reads no more. It is larger than the number that leave in one; otherwise
 /// arriving datagrams would wait longer and longer where each packet is answered by one.
@@ -40,10 +35,6 @@ const MAX_MAIL_PER_TURN: usize = 256;
 
 /// The interval at which all ports are serviced.
 const SERVICE_INTERVAL: Duration = Duration::from_secs(1);
-
-/// The interval at which the send-only sockets are read, and the number of datagrams read then.
-const STRAY_INTERVAL: Duration = Duration::from_millis(1);
-const MAX_STRAYS: usize = 16;
 
 /// The interval at which overdue buffers are searched for.
 const RELEASE_INTERVAL: Duration = Duration::from_millis(4);
@@ -58,30 +49,22 @@ pub(crate) struct Worker {
     /// Number of UDP source ports to each of another host's threads.
     pub(crate) paths: u16,
     pub(crate) switch: Switch,
-    pub(crate) sockets: Sockets,
+    pub(crate) driver: Driver<Sockets>,
     pub(crate) ports: Ports,
     pub(crate) poller: PortPoller,
     /// A buffer for the list of ports that frames are taken from in a turn.
     ready: Vec<PortId>,
     /// The last port that frames were taken from.
     last_served: PortId,
-    pub(crate) plain: PlainSender,
-    /// The keys of its connections.
-    pub(crate) seals: Seals,
-    /// The file that keys are appended to.
-    pub(crate) key_log: Option<KeyLog>,
-    pub(crate) counters: underlay::Counters,
+    plain: PlainSender,
+    pub(crate) counters: Counters,
     pub(crate) mailbox: Mailbox,
     pub(crate) router: Router,
     /// `true` once its whole configuration is applied: until then it reads no sockets, so that
     /// no early packet meets an incomplete set of rules.
     pub(crate) is_configured: bool,
-    /// `true` if its sockets report the kernel's arrival times.
-    pub(crate) kernel_timestamps: bool,
     serviced: Instant,
     released: Instant,
-    strays_read: Instant,
-    clock: Clock,
 }
 
 impl Worker {
@@ -89,32 +72,38 @@ impl Worker {
         (index, paths): (ThreadIndex, u16),
         poller: PortPoller,
         switch: Switch,
-        sockets: Sockets,
-        seals: Seals,
+        driver: Driver<Sockets>,
         (mailbox, router): (Mailbox, Router),
     ) -> Self {
         Self {
             index,
             paths,
             switch,
-            sockets,
+            driver,
             ports: Ports::default(),
             poller,
             ready: vec![],
             last_served: PortId(0),
             plain: PlainSender::default(),
-            seals,
-            key_log: None,
-            counters: underlay::Counters::default(),
+            counters: Counters::default(),
             mailbox,
             router,
             is_configured: false,
-            kernel_timestamps: false,
             serviced: Instant::EPOCH,
             released: Instant::EPOCH,
-            strays_read: Instant::EPOCH,
-            clock: Clock,
         }
+    }
+
+    /// Returns the limits of a thread's turn.
+    pub(crate) fn budget() -> Budget {
+        Budget { datagrams: MAX_DATAGRAMS_PER_TURN, ..Budget::default() }
+    }
+
+    /// Returns the driver, and the node that it runs.
+    fn parts(&mut self) -> (&mut Driver<Sockets>, SwitchNode<'_>) {
+        let Self { driver, switch, ports, plain, counters, index, paths, .. } = self;
+        let node = SwitchNode { switch, ports, plain, counters, index: *index, paths: *paths };
+        (driver, node)
     }
 
     /// Takes turns until `stop` returns `true`.
@@ -126,7 +115,7 @@ impl Worker {
             if !self.is_configured {
                 // `Drop` of the pool sends an order as well.
                 let Some(mail) = self.mailbox.wait() else { return Ok(()) };
-                self.process(self.clock.now(), mail);
+                self.process(self.driver.now(), mail);
             } else if !self.turn() {
                 self.sleep()?;
             }
@@ -146,7 +135,7 @@ impl Worker {
 
     /// Removes a port: the buffers it holds go back to its tenant.
     pub(crate) fn remove_port(&mut self, id: PortId) {
-        self.switch.remove_port(self.clock.now(), id, &mut self.ports);
+        self.switch.remove_port(self.driver.now(), id, &mut self.ports);
         if let Some(port) = self.ports.remove(id) {
             self.poller.remove(id, port.fd());
         }
@@ -154,23 +143,20 @@ impl Worker {
 
     /// Sets or removes the permanent place of a machine.
     pub(crate) fn set_place(&mut self, vni: Vni, mac: MacAddr, place: Option<Place>) {
-        self.switch.set_place(self.clock.now(), vni, mac, place, &mut self.ports);
+        self.switch.set_place(self.driver.now(), vni, mac, place, &mut self.ports);
     }
 
     /// Takes one turn without blocking. Returns `true` if there was work.
     fn turn(&mut self) -> bool {
-        let received = self.receive_datagrams();
-        let now = self.clock.now();
-        if now.since(self.strays_read) >= STRAY_INTERVAL {
-            self.strays_read = now;
-            self.receive_strays(now);
-        }
+        let (driver, mut node) = self.parts();
+        let received = driver.receive(0, &mut node);
+        let now = driver.now();
+        driver.receive_strays(now, &mut node);
         let read = self.process_mail(now);
         let taken = self.poll_frames(now);
-        self.switch.handle_timeout(now, &mut self.ports);
-        self.seals.handle_timeout(now);
-        let sent = self.send(now);
-        self.update_keys();
+        let (driver, mut node) = self.parts();
+        node.handle_timeout(now);
+        let sent = driver.transmit(now, &mut node);
         let handed = self.hand_over();
         if now.since(self.serviced) >= SERVICE_INTERVAL {
             self.serviced = now;
@@ -181,56 +167,6 @@ impl Worker {
         self.release_overdue_buffers(now);
         self.ports.flush();
         received + read + taken + sent + handed > 0
-    }
-
-    /// Reads received datagrams and returns their number. With many connections they come one by one, as no two
-    /// have the source port and length in common that let the kernel merge them; one batch per turn would be too
-    /// few.
-    fn receive_datagrams(&mut self) -> usize {
-        let mut taken = 0;
-        loop {
-            taken += self.receive_batch();
-            if taken >= MAX_DATAGRAMS_PER_TURN || !self.sockets.inbox.may_have_more() {
-                return taken;
-            }
-        }
-    }
-
-    /// Reads the datagrams of one system call and returns their number.
-    fn receive_batch(&mut self) -> usize {
-        let Ok(messages) = self.sockets.inbox.receive() else { return 0 };
-        let (now, mut datagrams) = (self.clock.now(), 0);
-        let lead = if self.kernel_timestamps { self.clock.wall_clock_lead() } else { 0 };
-        for index in 0..messages {
-            let received = self.sockets.inbox.message(index);
-            let segment = received.segment.max(1);
-            let arrival = Arrival {
-                from: received.from,
-                received_at: received.received_at(now, lead),
-                congestion_experienced: received.congestion_experienced,
-                hops: received.hops,
-            };
-            let Self { sockets, switch, seals, counters, ports, .. } = self;
-            let mut ends = Ends { switch, seals, counters };
-            for datagram in sockets.inbox.bytes_mut(index).chunks_mut(segment) {
-                datagrams += 1;
-                ends.ingest_datagram(now, &arrival, datagram, ports);
-            }
-        }
-        datagrams
-    }
-
-    /// Reads resets of peers that have lost a connection, as after a restart: without its state they answer to
-    /// the port that a packet came from.
-    fn receive_strays(&mut self, now: Instant) {
-        for _ in 0..MAX_STRAYS {
-            let Some((from, datagram)) = self.sockets.stray() else { return };
-            let arrival =
-                Arrival { from, received_at: now, congestion_experienced: false, hops: 0 };
-            let mut datagram = datagram.to_vec();
-            let Self { switch, seals, counters, ports, .. } = self;
-            Ends { switch, seals, counters }.ingest_datagram(now, &arrival, &mut datagram, ports);
-        }
     }
 
     /// Carries out orders and handovers of other threads. Returns their number.
@@ -257,15 +193,15 @@ impl Worker {
 
     /// Handles a handover of another thread: set-up packets and sealed datagrams need the keys.
     fn ingest_handover(&mut self, now: Instant, handover: Handover) {
-        let Self { switch, seals, counters, ports, .. } = self;
+        let (driver, mut node) = self.parts();
         match handover {
             Handover::Datagram { arrival, mut bytes } => {
-                Ends { switch, seals, counters }.ingest_datagram(now, &arrival, &mut bytes, ports);
+                node.ingest(now, &arrival, &mut bytes, &mut driver.seals);
             }
             Handover::Packet { arrival, packet: Packet::Setup(header), payload, .. } => {
-                Ends { switch, seals, counters }.admit(now, &arrival, &header, &payload);
+                node.admit(now, &arrival, &header, &payload, &mut driver.seals);
             }
-            other => switch.handle_handover(now, other, ports),
+            other => node.switch.handle_handover(now, other, node.ports),
         }
     }
 
@@ -280,7 +216,7 @@ impl Worker {
         self.poller.ready(&mut ready);
         let next = ready.partition_point(|&id| id <= self.last_served);
         ready.rotate_left(next);
-        let most = MAX_PACKETS_PER_TURN
+        let most = (self.driver.budget().packets)
             .saturating_sub(self.switch.wanting_to_send())
             .max(MIN_FRAMES_PER_TURN);
         let mut taken = 0;
@@ -320,37 +256,6 @@ impl Worker {
         }
     }
 
-    fn send(&mut self, now: Instant) -> usize {
-        let Self { index, paths, .. } = *self;
-        let mut link =
-            Link { outbox: &mut self.sockets.outbox, seals: &mut self.seals, index, paths };
-        let tenants = &mut self.ports;
-        // Packets for which the kernel has no room wait; more packets of the switch would only lengthen that
-        // queue.
-        let room = MAX_PACKETS_PER_TURN.saturating_sub(link.outbox.waiting());
-        let mut packet = Packet::default();
-        let mut sent = self.switch.poll_burst(now, room, &mut packet, |leaving| {
-            underlay::push_packet(&mut link, leaving, tenants);
-        });
-        while link.outbox.waiting() < MAX_PACKETS_PER_TURN {
-            let Some(plain) = self.switch.poll_plain() else { break };
-            self.plain.send(&plain, &mut link, tenants, &mut self.counters);
-            sent += 1;
-        }
-        link.outbox.flush();
-        sent
-    }
-
-    /// Removes the keys of connections that have ended, and logs those of new ones.
-    fn update_keys(&mut self) {
-        while let Some(forgotten) = self.switch.poll_forgotten() {
-            self.seals.forget(forgotten);
-        }
-        if let Some(log) = &mut self.key_log {
-            log.append(&mut self.seals);
-        }
-    }
-
     /// Sends handovers to other threads. Returns their number.
     fn hand_over(&mut self) -> usize {
         let mut handed = 0;
@@ -379,24 +284,25 @@ impl Worker {
 
     fn sleep(&mut self) -> io::Result<()> {
         self.mailbox.waker.begin_sleep();
-        let now = self.clock.now();
+        let now = self.driver.now();
         if self.process_mail(now) > 0 {
             self.mailbox.waker.end_sleep();
             return Ok(());
         }
-        let until = self.switch.poll_timeout();
-        let own = [self.sockets.readable(), self.mailbox.waker.as_fd()];
-        let blocked = self.sockets.outbox.blocked();
+        let due = self.switch.poll_timeout();
+        let span = due.map_or(MAX_SLEEP, |due| due.since(now).min(MAX_SLEEP));
+        let own = [self.driver.sockets.readable(), self.mailbox.waker.as_fd()];
+        let blocked = self.driver.sockets.outbox.blocked();
         if !self.poller.is_small() {
             // The next turn begins with a poll of the ports.
-            let woken = wait(now, until, own.into_iter().chain([self.poller.as_fd()]), blocked);
+            let woken = wait(own.into_iter().chain([self.poller.as_fd()]), blocked, span);
             self.mailbox.waker.end_sleep();
             return woken.map(drop);
         }
         let ports = self.ports.iter().map(|(_, port)| port.fd());
-        let ready = wait(now, until, ports.chain(own), blocked);
+        let ready = wait(ports.chain(own), blocked, span);
         self.mailbox.waker.end_sleep();
-        let now = self.clock.now();
+        let now = self.driver.now();
         for (id, _) in self.ports.ids().into_iter().zip(ready?).filter(|(_, ready)| *ready) {
             self.ports.with(id, |port| port.service(now));
         }
@@ -417,7 +323,7 @@ mod tests {
     use std::net::UdpSocket;
 
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    use weft_seal::SealConfig;
+    use weft_seal::{SealConfig, Seals};
     use weft_transport::{Secret, TransportConfig};
     use weft_udp::sockets::SocketConfig;
     use weft_units::Seed;
@@ -434,7 +340,8 @@ mod tests {
         let router = (mailbox, Router::new(vec![address]));
         let index = (ThreadIndex { thread: 0, threads: 1 }, 1);
         let seals = Seals::new(SealConfig::off(), [7; 32]);
-        Worker::new(index, PortPoller::new().unwrap(), switch, sockets, seals, router)
+        let driver = Driver::new(sockets, seals, Worker::budget());
+        Worker::new(index, PortPoller::new().unwrap(), switch, driver, router)
     }
 
     /// Checks that a turn reads more single datagrams than leave in one. With thousands of connections each ACK
@@ -449,11 +356,12 @@ mod tests {
             // Shorter than a VXLAN header, and of lengths that the kernel does not merge.
             let datagram = [0; 7];
             let len = 1 + usize::try_from(number % 7).unwrap();
-            sender.send_to(&datagram[..len], worker.sockets.local()).unwrap();
+            sender.send_to(&datagram[..len], worker.driver.sockets.local()).unwrap();
         }
         let mut turns = 0;
         while worker.counters.malformed < SENT {
-            let mut readable = [PollFd::from_borrowed_fd(worker.sockets.readable(), PollFlags::IN)];
+            let mut readable =
+                [PollFd::from_borrowed_fd(worker.driver.sockets.readable(), PollFlags::IN)];
             let timeout = Timespec { tv_sec: 10, tv_nsec: 0 };
             assert_eq!(poll(&mut readable, Some(&timeout)), Ok(1), "some datagrams are lost");
             worker.turn();

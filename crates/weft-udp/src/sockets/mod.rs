@@ -177,7 +177,7 @@ impl Senders {
     }
 
     /// Returns a datagram that arrived on a sending socket, if any, with its source.
-    pub fn stray(&mut self) -> Option<(SocketAddr, &[u8])> {
+    pub fn stray(&mut self) -> Option<(SocketAddr, &mut [u8])> {
         self.strays.next(&self.outbox.sockets)
     }
 }
@@ -212,7 +212,7 @@ impl Sockets {
     }
 
     /// Returns a datagram that arrived on a sending socket, if any, with its source.
-    pub fn stray(&mut self) -> Option<(SocketAddr, &[u8])> {
+    pub fn stray(&mut self) -> Option<(SocketAddr, &mut [u8])> {
         self.strays.next(&self.outbox.sockets)
     }
 

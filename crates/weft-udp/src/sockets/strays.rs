@@ -33,7 +33,7 @@ impl Strays {
     }
 
     /// Returns the next datagram with its source, if any. One system call if there is none.
-    pub(super) fn next(&mut self, sockets: &[Socket]) -> Option<(SocketAddr, &[u8])> {
+    pub(super) fn next(&mut self, sockets: &[Socket]) -> Option<(SocketAddr, &mut [u8])> {
         let nothing =
             epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
         let mut ready = [nothing];
@@ -41,6 +41,6 @@ impl Strays {
         let index = ready[..count].first()?.data.u64();
         let socket = sockets.get(usize::try_from(index).ok()?)?;
         let (len, _, from) = recvfrom(socket, &mut self.buffer, RecvFlags::DONTWAIT).ok()?;
-        Some((from?.try_into().ok()?, &self.buffer[..len]))
+        Some((from?.try_into().ok()?, &mut self.buffer[..len]))
     }
 }

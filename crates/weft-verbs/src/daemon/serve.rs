@@ -4,6 +4,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use rustix::event::{PollFd, PollFlags, epoll, poll};
+use weft_udp::SocketSet as _;
 use weft_units::{Duration, Instant};
 
 use super::devices::ROOT;
@@ -80,7 +81,8 @@ impl Daemon {
         // Records appended before the flag was set come without a signal.
         if !pages().any(|tenant| tenant.work.has_any(&tenant.page)) && !self.retry_delivery() {
             let now = self.host.now();
-            let longest = if self.host.links.waiting() > 0 { UNTIL_ROOM } else { MAX_SLEEP };
+            let longest =
+                if self.host.driver.sockets.waiting() > 0 { UNTIL_ROOM } else { MAX_SLEEP };
             let dues = self.host.next_due().into_iter().chain(self.host.next_show());
             let due = dues.min().unwrap_or(Instant::FAR_FUTURE);
             let span = due.min(now + longest).since(now);

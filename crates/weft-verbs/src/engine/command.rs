@@ -196,10 +196,10 @@ impl Host {
             Command::DestroyQp(qp) => device.destroy_qp(now, qp)?,
             Command::Route(context, peer, row) => {
                 let row = usize::try_from(row).map_err(|_| EINVAL)?;
-                if !self.links.may_route(context, peer) {
+                if !self.driver.sockets.may_route(context, peer) {
                     return Err(Errno(libc::ENOSPC));
                 }
-                self.links.route(context, peer, row).map_err(Errno::from_socket)?;
+                self.driver.sockets.route(context, peer, row).map_err(Errno::from_socket)?;
             }
         }
         Ok(Reply::Done)
@@ -210,7 +210,7 @@ impl Host {
     /// # Errors
     /// It is not open.
     pub(crate) fn close(&mut self, now: Instant, context: Context) -> Outcome<()> {
-        self.links.forget(context);
+        self.driver.sockets.forget(context);
         Ok(self.device.reclaim(now, context)?)
     }
 }

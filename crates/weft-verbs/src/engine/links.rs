@@ -3,13 +3,15 @@
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::BorrowedFd;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use weft_rnic::{Context, Source, Transmit};
 use weft_seal::Seals;
+use weft_udp::SocketSet;
 use weft_udp::sockets::{Inbox, Senders, SocketConfig, SocketError};
+use weft_udp::wait::wait;
 use weft_units::{Duration, Instant};
 
 use super::memory::{self, Fault};
@@ -37,7 +39,7 @@ const MAX_ARRIVED_AT: usize = 1 << 16;
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) ip: IpAddr,
-    pub(crate) inbox: Inbox,
+    inbox: Inbox,
     senders: Option<Senders>,
     config: SocketConfig,
     planned: Sources,
@@ -60,8 +62,6 @@ pub(crate) struct Links {
     arrived_at: BTreeMap<IpAddr, usize>,
     /// The latest packet's context and destination, and the address that it left from.
     latest: Cell<Option<(Option<Context>, IpAddr, usize)>>,
-    /// The encryption of packets over the network.
-    pub(crate) seals: Seals,
     share: u8,
     /// Size of a packet, bytes.
     packet: u64,
@@ -78,7 +78,6 @@ impl Links {
         paths: u16,
         packet: u16,
         planned: &Planned,
-        seals: Seals,
     ) -> Result<Self, SocketError> {
         let mut refusal = None;
         for share in 0..SHARES {
@@ -94,7 +93,6 @@ impl Links {
                         routes: BTreeMap::new(),
                         arrived_at: BTreeMap::new(),
                         latest: Cell::new(None),
-                        seals,
                         share,
                         packet: packet.into(),
                     });
@@ -111,17 +109,9 @@ impl Links {
         self.share
     }
 
-    pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut Link> {
-        self.links.get_mut(index)
-    }
-
-    /// Returns one address, and the encryption of packets that arrive there.
-    pub(crate) fn get_with_seals(&mut self, index: usize) -> Option<(&mut Link, &mut Seals)> {
-        Some((self.links.get_mut(index)?, &mut self.seals))
-    }
-
-    pub(crate) fn len(&self) -> usize {
-        self.links.len()
+    /// Returns an address.
+    pub(crate) fn ip(&self, index: usize) -> IpAddr {
+        self.links[index].ip
     }
 
     /// Returns `true` if an address received or sent a packet recently.
@@ -180,32 +170,22 @@ impl Links {
         self.latest.set(None);
     }
 
-    /// Records that a packet came from `peer` to this address.
-    #[inline]
-    pub(crate) fn record_arrival(&mut self, peer: IpAddr, index: usize) {
-        if self.arrived_at.get(&peer) == Some(&index) {
-            return;
-        }
-        if self.arrived_at.len() >= MAX_ARRIVED_AT {
-            // Any host can forge an address in a packet. Active peers are recorded again.
-            self.arrived_at.clear();
-        }
-        self.arrived_at.insert(peer, index);
-        self.latest.set(None);
-    }
-
     /// Writes a packet for sending. Without sockets for it, the packet is lost.
     ///
     /// # Errors
     /// Its payload cannot be read. The bytes that leave in its place are not a packet.
-    pub(crate) fn push(&mut self, transmit: &Transmit, source: Source<'_>) -> Result<(), Fault> {
+    pub(crate) fn push(
+        &mut self,
+        transmit: &Transmit,
+        source: Source<'_>,
+        seals: &mut Seals,
+    ) -> Result<(), Fault> {
         let to = transmit.to.ip();
         let Some(index) = self.index_for(transmit.context, to) else { return Ok(()) };
         let link = &mut self.links[index];
         link.idle = 0;
         let path = link.planned.socket(to, transmit.path.0, link.config.paths);
         let Ok(senders) = link.senders() else { return Ok(()) };
-        let seals = &mut self.seals;
         let wrap = seals.wrap(&transmit.to, transmit.connection, &transmit.packet);
         let header = transmit.packet.len() + transmit.rdma.map_or(0, |rdma| rdma.header_len());
         let size = header + usize::from(transmit.payload_len) + wrap.len();
@@ -219,20 +199,6 @@ impl Links {
             }
         });
         laid
-    }
-
-    /// Passes all packets to the kernel.
-    pub(crate) fn flush(&mut self) {
-        self.links
-            .iter_mut()
-            .filter_map(|link| link.senders.as_mut())
-            .for_each(|senders| senders.outbox.flush());
-    }
-
-    /// Returns the number of datagrams that the kernel has not taken yet.
-    pub(crate) fn waiting(&self) -> usize {
-        let senders = self.links.iter().filter_map(|link| link.senders.as_ref());
-        senders.map(|senders| senders.outbox.waiting()).sum()
     }
 
     /// Returns the number of packets that the kernel can take. If several addresses are used, a full one does not hold
@@ -260,10 +226,57 @@ impl Links {
 
     /// Waits for a packet, for `span` at most.
     pub(crate) fn wait(&self, span: Duration) {
-        let mut watched: Vec<PollFd<'_>> =
-            self.readable().map(|socket| PollFd::from_borrowed_fd(socket, PollFlags::IN)).collect();
-        // An interrupted or failed poll counts as a short one.
-        let _ = poll(&mut watched, Some(&timespec(span)));
+        // A failed wait counts as a short one.
+        let _ = wait(self.readable(), std::iter::empty(), span);
+    }
+}
+
+impl SocketSet for Links {
+    #[inline]
+    fn addresses(&self) -> usize {
+        self.links.len()
+    }
+
+    fn receive(&mut self, index: usize) -> io::Result<usize> {
+        let link = &mut self.links[index];
+        let messages = link.inbox.receive();
+        let has_any = messages.as_ref().is_ok_and(|&messages| messages > 0);
+        link.idle = if has_any { 0 } else { link.idle.saturating_add(1) };
+        messages
+    }
+
+    #[inline]
+    fn inbox(&mut self, index: usize) -> &mut Inbox {
+        &mut self.links[index].inbox
+    }
+
+    #[inline]
+    fn record_arrival(&mut self, peer: IpAddr, index: usize) {
+        if self.arrived_at.get(&peer) == Some(&index) {
+            return;
+        }
+        if self.arrived_at.len() >= MAX_ARRIVED_AT {
+            // Any host can forge an address in a packet. Active peers are recorded again.
+            self.arrived_at.clear();
+        }
+        self.arrived_at.insert(peer, index);
+        self.latest.set(None);
+    }
+
+    fn stray(&mut self, index: usize) -> Option<(SocketAddr, &mut [u8])> {
+        self.links[index].senders.as_mut()?.stray()
+    }
+
+    fn waiting(&self) -> usize {
+        let senders = self.links.iter().filter_map(|link| link.senders.as_ref());
+        senders.map(|senders| senders.outbox.waiting()).sum()
+    }
+
+    fn flush(&mut self) {
+        self.links
+            .iter_mut()
+            .filter_map(|link| link.senders.as_mut())
+            .for_each(|senders| senders.outbox.flush());
     }
 }
 
@@ -281,18 +294,6 @@ impl Link {
             self.senders = Some(Senders::open(&self.config)?);
         }
         Ok(self.senders.as_mut().expect("opened just now"))
-    }
-
-    /// Reads arrivals; returns the number of messages.
-    pub(crate) fn receive(&mut self) -> usize {
-        let messages = self.inbox.receive().unwrap_or(0);
-        self.idle = if messages > 0 { 0 } else { self.idle.saturating_add(1) };
-        messages
-    }
-
-    /// Returns a datagram that arrived at a sending port, if any.
-    pub(crate) fn stray(&mut self) -> Option<(SocketAddr, &[u8])> {
-        self.senders.as_mut()?.stray()
     }
 }
 
@@ -313,15 +314,6 @@ fn lay(transmit: &Transmit, source: Source<'_>, out: &mut [u8]) -> Result<(), Fa
     Ok(())
 }
 
-/// Converts a duration to the kernel's type.
-pub(crate) fn timespec(span: Duration) -> Timespec {
-    let (seconds, nanos) = (span.as_nanos() / 1_000_000_000, span.as_nanos() % 1_000_000_000);
-    Timespec {
-        tv_sec: i64::try_from(seconds).unwrap_or(i64::MAX),
-        tv_nsec: i64::try_from(nanos).expect("below 10^9"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -329,8 +321,7 @@ mod tests {
     fn links() -> Links {
         let addresses = [[127, 0, 0, 1], [127, 0, 0, 2]].map(IpAddr::from);
         let planned = Planned::from_environment().unwrap();
-        let seals = Seals::new(weft_seal::SealConfig::off(), [0; 32]);
-        Links::open(&addresses, 1, 1_024, &planned, seals).unwrap()
+        Links::open(&addresses, 1, 1_024, &planned).unwrap()
     }
 
     fn address(last: u8) -> IpAddr {

@@ -9,8 +9,10 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use weft_rnic::Limits;
 use weft_seal::{SealConfig, Seals};
 use weft_transport::{EndpointConfig, Secret, TransportConfig};
+pub(crate) use weft_udp::wait::timespec;
 use weft_udp::{
-    EncryptionSettings, SettingError, TransportSettings, describe_encryption, leave_room,
+    Budget, Driver, EncryptionSettings, SettingError, TransportSettings, describe_encryption,
+    leave_room,
 };
 use weft_units::{BitRate, ByteCount, Duration, Instant, Seed};
 
@@ -40,7 +42,6 @@ pub(crate) use command::Region;
 pub(crate) use commands::address_of;
 use embedded::Embedded;
 pub(crate) use host::{Asynchronous, Channel, Host, Object, Watcher, Watchers};
-pub(crate) use links::timespec;
 use links::{Links, port_of};
 pub(crate) use memory::{Fault, OWNER, owner_of};
 use planned::Planned;
@@ -153,9 +154,12 @@ impl Host {
         let key_log = settings.encryption.open_key_log().map_err(refuse)?;
         let seals = Seals::new(encryption, random()?);
         let is_on = seals.is_on();
-        let links = Links::open(&addresses, transport.paths, transport.mtu, &planned, seals)
+        let links = Links::open(&addresses, transport.paths, transport.mtu, &planned)
             .map_err(Errno::from_socket)?;
-        let port = port_of(u32::from(links.share()) << 16);
+        let share = links.share();
+        let mut driver = Driver::new(links, seals, Budget::default());
+        driver.key_log = key_log;
+        let port = port_of(u32::from(share) << 16);
         let endpoint = EndpointConfig {
             transport,
             receive_port: port,
@@ -168,7 +172,7 @@ impl Host {
         let device = weft_rnic::Device::new(limits, endpoint, seed, Secret::new(random()?));
         let device = device.map_err(|_| Errno(libc::EINVAL))?;
         // `Links::push` chooses a socket by the peer's address and the path alone.
-        let device = device.sharing_host(links.share()).sharing_ports();
+        let device = device.sharing_host(share).sharing_ports();
         let device = if is_on { device.keeping_forgotten() } else { device };
         // A capture shows only packets on the network.
         let seen = std::env::var_os("WEFT_CAPTURE").is_some();
@@ -177,9 +181,8 @@ impl Host {
         } else {
             Neighbours::none().map_err(Errno::from)?
         };
-        let mut host = Self::new(device, links, neighbours, shown);
+        let mut host = Self::new(device, driver, neighbours, shown);
         host.transport = described;
-        host.key_log = key_log;
         Ok(host)
     }
 }
@@ -279,10 +282,7 @@ fn round_trip(set: &TransportConfig, rate: BitRate, mtu: u32) -> Duration {
 
 /// Returns random bytes from the operating system.
 pub(crate) fn random<const N: usize>() -> Outcome<[u8; N]> {
-    let mut bytes = [0; N];
-    let failed = |error: getrandom::Error| Errno(error.raw_os_error().unwrap_or(libc::EIO));
-    getrandom::fill(&mut bytes).map_err(failed)?;
-    Ok(bytes)
+    weft_udp::random().map_err(|error| Errno(error.raw_os_error().unwrap_or(libc::EIO)))
 }
 
 /// The latest possible deadline.

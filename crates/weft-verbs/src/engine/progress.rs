@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering;
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::time::{ClockId, clock_gettime};
-use weft_udp::Clock;
+use weft_udp::wait::{sharpen_timers, timespec};
+use weft_udp::{Clock, SocketSet as _};
 use weft_units::{Duration, Instant};
 
-use super::links::timespec;
 use super::pace::Evaluator;
 use super::{Embedded, NEVER};
 use crate::errno::{Errno, Outcome};
@@ -41,8 +41,7 @@ pub(super) fn spawn(run: impl FnOnce() + Send + 'static) -> Outcome<()> {
 }
 
 fn run(engine: &Embedded) {
-    // Sleeps are short; otherwise the kernel may make them 50 us longer (prctl(2)).
-    let _ = rustix::thread::set_current_timer_slack(std::num::NonZeroU64::new(1));
+    sharpen_timers();
     ask_for_short_slices();
     // A panic poisons the engine's lock: from then on each verb fails with EIO.
     let _ = catch_unwind(AssertUnwindSafe(|| {
@@ -102,7 +101,7 @@ fn turn(engine: &Embedded, evaluator: &mut Evaluator) -> Option<Sleep> {
             if !worked {
                 evaluator.woke_without_work(&engine.pace, now);
             }
-            let full = host.links.waiting() > 0 || host.neighbours.is_full();
+            let full = host.driver.sockets.waiting() > 0 || host.neighbours.is_full();
             let longest = if full { UNTIL_ROOM } else { MAX_SLEEP };
             let due = host.next_due().into_iter().chain(host.next_show()).min().unwrap_or(NEVER);
             let until = due.min(host.now() + longest);

@@ -3,11 +3,11 @@
 use core::mem;
 use std::fs;
 use std::io;
-use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use corosensei::{Coroutine, CoroutineResult};
+use weft_udp::wait::sharpen_timers;
 
 use super::{Call, Copy, Returned, Stall};
 use crate::engine::ask_for_short_slices;
@@ -64,8 +64,7 @@ impl Worker {
 
     fn run(&self) {
         self.thread.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::Release);
-        // Otherwise the kernel may make short sleeps 50 us longer (prctl(2)).
-        let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+        sharpen_timers();
         ask_for_short_slices();
         let state = mem::replace(&mut *self.state(), State::Running);
         let State::Ready(mut engine, mut returned) = state else {

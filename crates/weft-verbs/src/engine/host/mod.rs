@@ -1,14 +1,13 @@
 //! The device of this process, between the program and the sockets: one turn handles arrivals and timeouts, sends
 //! packets, and delivers completions and events to the program's queues.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 
 use rustix::event::epoll;
 
-use weft_rnic::{Device, Event, QueuePairNumber, Reach, SendRequest, Source, Transmit, VerbsError};
-use weft_transport::LinkId;
-use weft_udp::{Clock, KeyLog};
+use weft_rnic::{Device, Event, QueuePairNumber, Reach, SendRequest, VerbsError};
+use weft_udp::{Clock, Driver, Node as _, SocketSet as _};
 use weft_units::{Duration, Instant};
 
 use super::links::Links;
@@ -17,25 +16,26 @@ use super::same_host::{Change, Neighbours};
 use super::show::Shown;
 
 mod arrivals;
+mod node;
 mod watchers;
 
-pub(crate) use watchers::{Asynchronous, Channel, Object, Watcher, Watchers};
+use node::{DeviceNode, push};
 
-/// Maximum number of packets taken from the device before the sockets are read again.
-const TRANSMIT_BUDGET: usize = 176;
+pub(crate) use watchers::{Asynchronous, Channel, Object, Watcher, Watchers};
 
 /// Maximum number of turns that handle arrivals before a queue pair ends: other processes of the host may continue to
 /// send.
 const LAST_TURNS: u32 = 16;
 
-/// The interval between reads of sockets that only send.
-const STRAYS_EVERY: Duration = Duration::from_millis(1);
+/// The local address while no datagrams are read.
+const NOWHERE: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// The state under the engine's lock.
 #[derive(Debug)]
 pub(crate) struct Host {
     pub(crate) device: Device,
-    pub(crate) links: Links,
+    /// The sockets of all addresses, and the keys of connections over them.
+    pub(crate) driver: Driver<Links>,
     pub(crate) neighbours: Neighbours,
     pub(crate) watchers: Watchers,
     /// The transport of its connections, in rows of name and value.
@@ -43,8 +43,6 @@ pub(crate) struct Host {
     held: HeldPayload,
     /// Faults of memory since they were last taken.
     faults: Vec<Fault>,
-    clock: Clock,
-    look_for_strays: Instant,
     turns: u32,
     /// `true` if the last turn ended with packets left to send.
     unsent: bool,
@@ -53,8 +51,6 @@ pub(crate) struct Host {
     /// The start of the last turn.
     turned_at: Instant,
     shown: Option<Shown>,
-    /// The file that records the connections' keys, for a dissector.
-    pub(crate) key_log: Option<KeyLog>,
 }
 
 /// Number of turns between reads of sockets that have not received anything yet: each read is a system call.
@@ -73,33 +69,38 @@ const MAX_CHECKS: u32 = 6;
 impl Host {
     pub(crate) fn new(
         device: Device,
-        links: Links,
+        driver: Driver<Links>,
         neighbours: Neighbours,
         shown: Option<Shown>,
     ) -> Self {
         Self {
             device,
-            links,
+            driver,
             neighbours,
             watchers: Watchers::default(),
             transport: Vec::new(),
             held: HeldPayload::default(),
             faults: Vec::new(),
-            clock: Clock,
-            look_for_strays: Instant::EPOCH,
             turns: 0,
             unsent: false,
             is_quiet: false,
             turned_at: Instant::EPOCH,
             shown,
-            key_log: None,
         }
+    }
+
+    /// Returns the driver, and the device as its node; datagrams arrive at `local`.
+    fn parts(&mut self, local: IpAddr) -> (&mut Driver<Links>, DeviceNode<'_>) {
+        let Self { device, driver, neighbours, held, faults, .. } = self;
+        let node =
+            DeviceNode { device, neighbours, held, faults, local, sent: 0, has_unsent: false };
+        (driver, node)
     }
 
     /// Publishes the device's state for `weft stat`, if due.
     pub(crate) fn show(&mut self, now: Instant) {
         if let Some(shown) = &mut self.shown {
-            shown.refresh(now, &self.device, &self.links.seals);
+            shown.refresh(now, &self.device, &self.driver.seals);
         }
     }
 
@@ -109,7 +110,7 @@ impl Host {
     }
 
     pub(crate) fn now(&self) -> Instant {
-        self.clock.now()
+        self.driver.now()
     }
 
     /// Runs one turn, which begins at `now`, without waiting. Returns `true` if there was work.
@@ -179,13 +180,10 @@ impl Host {
             now = self.now();
         }
         let mut busy = received > 0 || self.has_unsent();
-        if self.look_for_strays <= now {
-            self.look_for_strays = now + STRAYS_EVERY;
-            self.take_strays(now);
-            busy = true;
-        }
-        if self.device.poll_timeout().is_some_and(|due| due <= now) {
-            self.device.handle_timeout(now);
+        let (driver, mut node) = self.parts(NOWHERE);
+        busy |= driver.receive_strays(now, &mut node);
+        if node.device.poll_timeout().is_some_and(|due| due <= now) {
+            node.handle_timeout(now);
             busy = true;
         }
         if !busy {
@@ -205,7 +203,7 @@ impl Host {
     /// Returns `true` if packets may leave now that could not before.
     fn has_unsent(&self) -> bool {
         let owes = self.unsent || self.device.owes_links() || self.device.may_reach();
-        owes || self.links.waiting() > 0 || self.neighbours.is_full()
+        owes || self.driver.sockets.waiting() > 0 || self.neighbours.is_full()
     }
 
     /// Returns one descriptor that is readable when any packet arrives.
@@ -214,7 +212,7 @@ impl Host {
     /// The kernel has no more descriptors.
     pub(crate) fn arrivals(&self) -> rustix::io::Result<OwnedFd> {
         let set = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        for socket in self.links.readable().chain([self.neighbours.watch()]) {
+        for socket in self.driver.sockets.readable().chain([self.neighbours.watch()]) {
             epoll::add(&set, socket, epoll::EventData::new_u64(0), epoll::EventFlags::IN)?;
         }
         Ok(set)
@@ -222,7 +220,7 @@ impl Host {
 
     /// Returns the sockets for packets and neighbours, and the file for `weft stat`.
     pub(crate) fn descriptors(&self) -> Vec<RawFd> {
-        let sockets = self.links.readable().chain(self.neighbours.descriptors());
+        let sockets = self.driver.sockets.readable().chain(self.neighbours.descriptors());
         let board = self.shown.as_ref().map(|shown| shown.file().as_raw_fd());
         sockets.map(|socket| socket.as_raw_fd()).chain(board).collect()
     }
@@ -240,7 +238,8 @@ impl Host {
                 return;
             }
             if !worked {
-                self.links.wait(self.next_due().map_or(until, |due| due.min(until)).since(now));
+                let due = self.next_due().map_or(until, |due| due.min(until));
+                self.driver.sockets.wait(due.since(now));
             }
         }
     }
@@ -249,60 +248,26 @@ impl Host {
     /// acknowledgement of a write that failed.
     pub(crate) fn transmit(&mut self, now: Instant) -> usize {
         self.update_leases(now);
-        let Self { device, links, neighbours, faults, .. } = self;
-        if !faults.is_empty() {
+        if !self.faults.is_empty() {
             return 0;
         }
-        neighbours.with_room_again().for_each(|link| device.release_link(link));
-        links.seals.handle_timeout(now);
-        let waiting = links.waiting();
-        let room = TRANSMIT_BUDGET.saturating_sub(waiting).min(links.room(now));
-        device.hold_network(room == 0);
-        let (mut sent, mut over_network, mut full) = (0, 0, None);
-        // A fault is handled before the device uses more of that memory.
-        while over_network < room.max(1)
-            && faults.is_empty()
-            && device.poll_transmit(now, |packet, source| match packet.link {
-                Some(link) => full = push(link, packet, source, links, neighbours),
-                None => {
-                    over_network += 1;
-                    faults.extend(links.push(packet, source).err());
-                }
-            })
-        {
-            sent += 1;
-            full.take().into_iter().for_each(|link| device.hold_link(link));
-        }
-        if waiting + over_network > 0 {
-            links.flush();
-        }
-        neighbours.announce();
+        let (driver, mut node) = self.parts(NOWHERE);
+        let over_network = driver.transmit(now, &mut node);
+        let DeviceNode { sent, has_unsent, .. } = node;
         self.is_quiet &= over_network == 0;
-        self.unsent = over_network >= room;
-        self.keep_keys();
+        self.unsent = has_unsent;
         sent
-    }
-
-    /// Removes the keys of ended connections from the key log, and records those of new ones.
-    fn keep_keys(&mut self) {
-        let Self { device, links, key_log, .. } = self;
-        while let Some(forgotten) = device.poll_forgotten() {
-            links.seals.forget(forgotten);
-        }
-        if let Some(log) = key_log {
-            log.append(&mut links.seals);
-        }
     }
 
     /// Revokes leases of neighbours, and uses the leases they granted.
     #[inline]
     fn update_leases(&mut self, now: Instant) {
-        let Self { device, neighbours, clock, .. } = self;
+        let Self { device, neighbours, .. } = self;
         loop {
             while let Some(change) = device.poll_leasing() {
                 neighbours.notify(&change);
             }
-            let reach = |request: &Reach<'_>| neighbours.reach(request).then(|| clock.now());
+            let reach = |request: &Reach<'_>| neighbours.reach(request).then(|| Clock.now());
             if !device.poll_reach(now, reach) {
                 return;
             }
@@ -316,7 +281,8 @@ impl Host {
         qp: QueuePairNumber,
         request: &SendRequest<'_>,
     ) -> Result<(), VerbsError> {
-        let Self { device, links, neighbours, .. } = self;
+        let Self { device, driver, neighbours, .. } = self;
+        let links = &driver.sockets;
         let mut full = None;
         device.post_send_and_transmit(now, qp, request, |packet, source| {
             let link = packet.link.expect("packets leave at once over links");
@@ -346,7 +312,7 @@ impl Host {
         let mut applied = 0;
         while let Some(change) = self.neighbours.poll_change() {
             applied += 1;
-            let now = self.clock.now();
+            let now = self.driver.now();
             match change {
                 Change::Up(link) => self.device.link_up(now, link),
                 Change::Down(link) => self.device.link_down(now, link),
@@ -357,7 +323,7 @@ impl Host {
 
     /// Returns the time of the next timeout.
     pub(crate) fn next_due(&self) -> Option<Instant> {
-        self.device.poll_timeout().into_iter().chain(self.links.room_at()).min()
+        self.device.poll_timeout().into_iter().chain(self.driver.sockets.room_at()).min()
     }
 
     /// Delivers completions and events to the program's queues.
@@ -376,17 +342,4 @@ impl Host {
             }
         }
     }
-}
-
-/// Sends a packet to a neighbour. Returns the link if it is full afterwards.
-#[inline]
-fn push(
-    link: LinkId,
-    packet: &Transmit,
-    source: Source<'_>,
-    links: &Links,
-    neighbours: &mut Neighbours,
-) -> Option<LinkId> {
-    let from = links.source_for(packet.context, packet.to.ip());
-    (!neighbours.push(link, packet, source, from)).then_some(link)
 }

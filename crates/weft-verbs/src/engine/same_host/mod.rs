@@ -9,10 +9,10 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, epoll, eventfd, poll};
 use weft_rnic::{Lease, LeaseId, Leasing, Reach, Source, Transmit};
 use weft_transport::LinkId;
 use weft_udp::Clock;
+use weft_udp::wait::timespec;
 use weft_units::{Duration, Instant};
 
 use super::fork;
-use super::links::timespec;
 
 mod channel;
 mod greeting;

@@ -24,7 +24,7 @@ const STEPS: &[Step] = &[
     Step { name: "connection and endpoint", out: &["weft-transport/src/endpoint/transmit.rs"], back: &["weft-transport/src/endpoint/mod.rs"] },
     Step { name: "header and bytes", out: &["weft-wire/src/packet.rs"], back: &["weft-wire/src/packet.rs"] },
     Step { name: "sealed datagram", out: &["weft-seal/src/seals/mod.rs"], back: &["weft-seal/src/seals/mod.rs"] },
-    Step { name: "real world", out: &["weft-udp/src/turn.rs", "weft-udp/src/sockets/mod.rs"], back: &["weft-udp/src/sockets/mod.rs", "weft-udp/src/turn.rs"] },
+    Step { name: "real world", out: &["weft-udp/src/driver.rs", "weft-udp/src/sockets/mod.rs"], back: &["weft-udp/src/sockets/mod.rs", "weft-udp/src/driver.rs"] },
     Step { name: "or simulated", out: &["weft-sim/src/world/packets.rs", "weft-sim/src/nic.rs"], back: &["weft-sim/src/fabric/plain.rs", "weft-sim/src/world/packets.rs"] },
 ];
 
