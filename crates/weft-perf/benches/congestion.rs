@@ -214,7 +214,7 @@ impl Bench {
             .expect("the server answers");
         let (began, before) = first.unwrap_or_default();
         let rate = (last.1 - before) as f64 * 8.0 / (last.0 - began).max(0.001);
-        (rate, report.client.data_sent, report.client.repeats())
+        (rate, report.client.engine.data_sent, report.client.engine.retransmissions())
     }
 
     /// A stream of the kernel's TCP, bits a second.

@@ -58,39 +58,11 @@ pub fn latency_histogram() -> Histogram<u64> {
 /// Counters of one end: its engine, its sockets, and each path.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TransportCounters {
-    /// Data packets sent, first transmissions and retransmissions.
-    pub data_sent: u64,
-    /// Data packets accepted.
-    pub data_received: u64,
-    /// ACKs sent.
-    pub acks_sent: u64,
-    /// ACKs accepted.
-    pub acks_received: u64,
-    /// Packets retransmitted because later ones were acknowledged.
-    pub fast_retransmits: u64,
-    /// Packets retransmitted after a timeout.
-    pub timeout_retransmits: u64,
-    /// Tail loss probes: retransmissions after a shorter silence that request an ACK.
-    pub tail_loss_probes: u64,
-    /// Packets retransmitted although the first transmission had arrived.
-    pub spurious_retransmits: u64,
-    /// Packets that carried a congestion mark.
-    pub ecn_marks: u64,
-    /// Congestion marks reported by the other ends.
-    pub ecn_marks_heard: u64,
-    /// Packets accepted before one with a lower number.
-    pub out_of_order: u64,
-    /// Times a path went down.
-    pub paths_down: u64,
-    /// Times a path came back.
-    pub paths_up: u64,
-    /// Times a new packet took another path than the one before it.
-    pub path_switches: u64,
-    /// Probes sent.
-    pub probes_sent: u64,
-    /// Bytes of probes and their answers as UDP payload.
-    pub probe_bytes: u64,
-    /// Packets refused, by reason; reasons with none are left out.
+    /// The engine's counters, each under its key; its refused packets are in `dropped`.
+    #[serde(flatten)]
+    pub engine: Stats,
+    /// Packets refused, by reason; reasons with none are left out. The simulator's report calls them `refused`.
+    #[serde(alias = "refused")]
     pub dropped: BTreeMap<String, u64>,
     /// Datagrams and bytes of each path, by its index.
     pub paths: Vec<PathCount>,
@@ -102,11 +74,6 @@ pub struct TransportCounters {
 }
 
 impl TransportCounters {
-    /// Returns the packets retransmitted for any reason.
-    pub fn repeats(&self) -> u64 {
-        self.fast_retransmits + self.timeout_retransmits + self.tail_loss_probes
-    }
-
     /// Returns the current counters of an agent.
     pub fn of(agent: &mut Agent) -> Self {
         let counters = agent.counters();
@@ -128,53 +95,7 @@ impl TransportCounters {
         // The agent finds malformed bytes before the engine receives them.
         *dropped.entry(DropReason::Malformed.name().to_owned()).or_default() += agent.malformed;
         dropped.retain(|_, &mut count| count > 0);
-        // Destructured by name, so that the compiler reports a new counter.
-        let &Stats {
-            data_sent,
-            data_received,
-            acks_sent,
-            acks_received,
-            fast_retransmits,
-            timeout_retransmits,
-            tail_loss_probes,
-            spurious_retransmits,
-            ecn_marks,
-            ecn_marks_reported: ecn_marks_heard,
-            nacks_received: _,
-            declined: _,
-            shed: _,
-            out_of_order,
-            paths_down,
-            paths_lossy: _,
-            paths_up,
-            path_switches,
-            switch_stall_nanos: _,
-            probes_sent,
-            probe_bytes,
-            dropped: _,
-        } = stats;
-        Self {
-            data_sent,
-            data_received,
-            acks_sent,
-            acks_received,
-            fast_retransmits,
-            timeout_retransmits,
-            tail_loss_probes,
-            spurious_retransmits,
-            ecn_marks,
-            ecn_marks_heard,
-            out_of_order,
-            paths_down,
-            paths_up,
-            path_switches,
-            probes_sent,
-            probe_bytes,
-            dropped,
-            paths: Vec::new(),
-            sockets: SendCounters::default(),
-            sealing: BTreeMap::new(),
-        }
+        Self { engine: stats.clone(), dropped, ..Self::default() }
     }
 }
 
@@ -253,4 +174,27 @@ pub struct Report {
     pub client: TransportCounters,
     /// The other end's counters; they include other clients of the same server.
     pub server: TransportCounters,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_keep_their_keys_and_those_of_another_version_are_read() {
+        let stats = Stats { data_sent: 3, ecn_marks_reported: 2, ..Stats::default() };
+        let own = TransportCounters::of_engine(
+            &stats,
+            ReceiveCounters { malformed: 1, ..ReceiveCounters::default() },
+        );
+        let mut json = serde_json::to_value(&own).unwrap();
+        assert_eq!((&json["data_sent"], &json["ecn_marks_heard"]), (&3.into(), &2.into()));
+        assert_eq!(json["dropped"]["malformed"], 1);
+        // An end that does not know `shed`, and has the other name of `dropped`.
+        let fields = json.as_object_mut().unwrap();
+        fields.remove("shed").unwrap();
+        let dropped = fields.remove("dropped").unwrap();
+        fields.insert("refused".into(), dropped);
+        assert_eq!(serde_json::from_value::<TransportCounters>(json).unwrap(), own);
+    }
 }

@@ -55,7 +55,7 @@ fn through_with(config: ClientConfig, paths: Vec<PathModel>) -> (Client, Emulato
 }
 
 fn resent(report: &Report) -> u64 {
-    report.client.repeats()
+    report.client.engine.retransmissions()
 }
 
 #[test]
@@ -86,8 +86,8 @@ fn a_path_that_dies_is_avoided_and_used_again_when_it_returns() {
         .unwrap();
     assert_eq!(report.corrupt, 0);
     assert!(victim.counters().lost > 0, "{:?}", victim.counters());
-    assert!(report.client.paths_down > 0, "{:?}", report.client);
-    assert!(report.client.paths_up > 0, "{:?}", report.client);
+    assert!(report.client.engine.paths_down > 0, "{:?}", report.client);
+    assert!(report.client.engine.paths_up > 0, "{:?}", report.client);
 }
 
 /// One flow of 20 Mb/s on paths of 100 Mb/s and 2 ms; then its path carries only 2 Mb/s.
@@ -123,7 +123,10 @@ fn hopper_leaves_a_path_that_becomes_slow() {
         slowed.get().expect("a second and a half is longer than half of one");
     let after = delivered();
     let (on_it, in_all) = (after[used] - on_it, after.iter().sum::<u64>() - in_all);
-    assert!(report.client.path_switches > 0 && report.client.probes_sent > 1, "{report:?}");
+    assert!(
+        report.client.engine.path_switches > 0 && report.client.engine.probes_sent > 1,
+        "{report:?}"
+    );
     // ACKs take every path; of the data a window and what left before the probes were answered.
     assert!(in_all > 500 && on_it * 3 < in_all, "{on_it} of {in_all}: {:?}", report.client);
     assert_eq!(report.corrupt, 0);
@@ -158,7 +161,7 @@ fn congestion_marks_of_a_full_queue_reach_the_receiver() {
     let report = client.run(|_| {}).unwrap();
     let marked: u64 = emulator.paths().iter().map(|path| path.counters().marked).sum();
     assert!(marked > 0);
-    assert!(report.server.ecn_marks > 0, "{marked} marked by the fabric, none seen");
+    assert!(report.server.engine.ecn_marks > 0, "{marked} marked by the fabric, none seen");
 }
 
 #[test]

@@ -120,8 +120,16 @@ fn senders_fill_one_link_evenly_with_a_short_queue() {
 #[test]
 fn probes_of_idle_paths_are_few_where_links_are_slow() {
     let report = run_case(Case { senders: 16, ..ALONE }).transport;
-    assert!(report.probes_sent > 16 * 50, "idle paths stay measured: {}", report.probes_sent);
-    assert!(report.probes_sent * 8 < report.data_sent, "{} probes", report.probes_sent);
+    assert!(
+        report.counters.probes_sent > 16 * 50,
+        "idle paths stay measured: {}",
+        report.counters.probes_sent
+    );
+    assert!(
+        report.counters.probes_sent * 8 < report.counters.data_sent,
+        "{} probes",
+        report.counters.probes_sent
+    );
 }
 
 /// Without a bound on the first window all of 16 overflow the queue at the start. It stays full until all have cut,

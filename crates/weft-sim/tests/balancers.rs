@@ -61,7 +61,7 @@ fn conweave_moves_flows_and_hosts_do_not_notice() {
     for seed in 1..=3 {
         let report = run("conweave", seed);
         assert!(report.network.switch_made > 100, "seed {seed}: {:?}", report.network);
-        assert_eq!(report.transport.out_of_order, 0, "seed {seed}");
-        assert!(run("drill", seed).transport.out_of_order > 100, "seed {seed}");
+        assert_eq!(report.transport.counters.out_of_order, 0, "seed {seed}");
+        assert!(run("drill", seed).transport.counters.out_of_order > 100, "seed {seed}");
     }
 }

@@ -25,10 +25,10 @@ fn hopper_leaves_slow_spines_sooner_than_flowbender_and_ecmp_never_does() {
         for (time, report) in times.iter_mut().zip([&hopper, &flowbender, &single]) {
             *time += report.simulated_us;
         }
-        assert_eq!(single.transport.path_switches, 0);
-        assert!(hopper.transport.path_switches > 0);
+        assert_eq!(single.transport.counters.path_switches, 0);
+        assert!(hopper.transport.counters.path_switches > 0);
         // Hopper waits for packets in flight: few packets are reordered, although it switches paths.
-        let late = [&hopper, &flowbender].map(|report| report.transport.out_of_order);
+        let late = [&hopper, &flowbender].map(|report| report.transport.counters.out_of_order);
         assert!(late[0] * 2 < late[1], "seed {seed}: {late:?}");
     }
     // 0.604 of FlowBender's time; at most 0.60 before losses and silences of paths were evaluated anew. Not yet
@@ -51,6 +51,6 @@ const INCAST: &str = r#"
 #[test]
 fn hopper_probes_and_stays_where_every_path_leads_to_the_same_queue() {
     let report = run(INCAST, "hopper", 1);
-    assert!(report.transport.probes_sent > 50, "{:?}", report.transport);
-    assert_eq!(report.transport.path_switches, 0);
+    assert!(report.transport.counters.probes_sent > 50, "{:?}", report.transport);
+    assert_eq!(report.transport.counters.path_switches, 0);
 }

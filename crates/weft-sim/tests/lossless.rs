@@ -50,7 +50,11 @@ fn an_incast_loses_packets_without_pauses_and_none_with_them() {
 
     let lossless = report(ONE_LEAF, &format!("[pfc]\nenabled = true\n{INCAST}"));
     assert_eq!(lossless.network.lost.values().sum::<u64>(), 0);
-    assert_eq!(lossless.transport.timeout_retransmits + lossless.transport.fast_retransmits, 0);
+    assert_eq!(
+        lossless.transport.counters.timeout_retransmits
+            + lossless.transport.counters.fast_retransmits,
+        0
+    );
     // The port to the receiver never idles: 16 MB and their headers at 100 Gb/s.
     let bound = 16_000.0 * 1_078.0 * 8.0 / 100e3;
     let last = lossless.workloads[0].flows.fct_us.max;

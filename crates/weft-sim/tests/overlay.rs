@@ -56,7 +56,7 @@ fn a_flow_goes_over_all_paths_at_line_rate_and_its_tenant_repeats_nothing() {
     assert!(report.goodput.total_gbps > 170.0, "{}", report.goodput.total_gbps);
     assert_eq!((overlay.pair_ends, overlay.plain_sent, overlay.tenants.frames_again), (2, 0, 0));
     assert_eq!(overlay.reliable_sent, overlay.tenants.frames_sent);
-    assert!(report.transport.path_switches > 100, "{:?}", report.transport);
+    assert!(report.transport.counters.path_switches > 100, "{:?}", report.transport);
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn what_one_path_loses_the_overlay_repeats_and_a_plain_one_leaves_to_its_tenants
         assert!(report.network.lost["lossy_link"] > 0, "the path was used: {:?}", report.network);
     }
     assert_eq!(its.tenants.frames_again, 0, "{its:?}");
-    assert!(overlay.transport.fast_retransmits > 0, "{:?}", overlay.transport);
+    assert!(overlay.transport.counters.fast_retransmits > 0, "{:?}", overlay.transport);
     assert!(theirs.tenants.frames_again > 100 && theirs.reliable_sent == 0, "{theirs:?}");
     let (fast, slow) = (overlay.goodput.total_gbps, plain.goodput.total_gbps);
     // 105 and 38 Gb/s of 20 MB; 193 and 32 of the 200 MB of `scenarios/overlay-bulk.toml`.

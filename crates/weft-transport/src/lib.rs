@@ -115,4 +115,4 @@ pub use error::{ConnectError, PlacedError, SubmitError};
 pub use event::{CloseReason, DropReason, Event, Placement, Verdict};
 pub use path::{DwrrConfig, FlowBenderConfig, HopperConfig, MpRdmaConfig};
 pub use profile::Profile;
-pub use stats::Stats;
+pub use stats::{Counter, CounterUnit, Stats};

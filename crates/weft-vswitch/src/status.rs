@@ -240,25 +240,6 @@ fn add_to(sums: &mut BTreeMap<String, u64>, counts: impl IntoIterator<Item = (St
     }
 }
 
-fn transport(stats: &Stats) -> [(&'static str, u64); 14] {
-    [
-        ("data_sent", stats.data_sent),
-        ("data_received", stats.data_received),
-        ("acks_sent", stats.acks_sent),
-        ("acks_received", stats.acks_received),
-        ("fast_retransmits", stats.fast_retransmits),
-        ("timeout_retransmits", stats.timeout_retransmits),
-        ("tail_loss_probes", stats.tail_loss_probes),
-        ("spurious_retransmits", stats.spurious_retransmits),
-        ("out_of_order", stats.out_of_order),
-        ("declined", stats.declined),
-        ("shed", stats.shed),
-        ("paths_down", stats.paths_down),
-        ("paths_lossy", stats.paths_lossy),
-        ("paths_up", stats.paths_up),
-    ]
-}
-
 impl Daemon {
     /// Returns the daemon's state at this moment.
     ///
@@ -282,7 +263,7 @@ impl Daemon {
         };
         let mut addresses = BTreeMap::new();
         for thread in threads {
-            for (name, count) in transport(&thread.stats) {
+            for (name, count) in thread.stats.rows() {
                 *status.transport.entry(name.to_owned()).or_default() += count;
             }
             add_to(&mut status.dropped, thread.dropped);

@@ -1,9 +1,11 @@
-//! Generates `docs/reference/metrics.md`: every metric of the monitor, the overlay's daemon and the route controller.
+//! Generates `docs/reference/metrics.md`: the metrics of the monitor, the overlay's daemon and the route controller, and
+//! the transport's counters, which reports have too.
 
 use std::collections::BTreeMap;
 
 use serde_json::json;
 use weft_steer::View;
+use weft_transport::Stats;
 use weft_vswitch::Status;
 
 use super::{assert_page, cell, read, table};
@@ -17,6 +19,15 @@ const BEGINNING: &str = "\
 All are OpenMetrics text at `/metrics`, which Prometheus scrapes. A counter's samples have `_total` behind the name here, a histogram's
 `_bucket`, `_sum` and `_count`. [The monitor's page](../operating-messages.md#all-hosts-weft-monitor) has the configuration of
 Prometheus, with tokens and TLS.
+";
+
+const COUNTERS: &str = "
+## Counters of the transport
+
+`weft_vpc_transport_total` names them in its label `event`. The reports of `weft perf` (`client`, `server`), `weft sim run` (`transport`) and
+`weft vpc status` (`transport`) have the same keys as JSON. The counts of refused packets by reason are `dropped` in the report of
+`weft perf`, `refused` in the simulator's and a device's. `retransmit_share`, the simulator's, leaves `tail_loss_probes` out.
+
 ";
 
 /// A program that serves metrics.
@@ -33,7 +44,7 @@ fn sources() -> [Source; 3] {
     let status = json!({
         "address": "10.0.0.1", "tenant_mtu": 1378, "networks": [], "ports": [], "pairs": [], "threads": [],
         "encryption": { "mode": "", "identity": "", "authenticates": false, "connections": [0, 0], "counters": {} },
-        "transport": {}, "dropped": {},
+        "transport": Stats::default(), "dropped": {},
     });
     let status: Status = serde_json::from_value(status).unwrap();
     [
@@ -99,6 +110,15 @@ fn render() -> String {
         );
         page += &table(["metric", "kind", "what it says"], &rows(&source.text));
     }
+    page += COUNTERS;
+    let counters = Stats::COUNTERS.iter().map(|counter| {
+        [
+            format!("`{}`", counter.key),
+            counter.unit.to_string(),
+            cell(counter.about.trim_end_matches('.')),
+        ]
+    });
+    page += &table(["counter", "unit", "what it says"], &Vec::from_iter(counters));
     page.truncate(page.trim_end().len());
     page + "\n"
 }

@@ -91,8 +91,8 @@ fn round(place: &Place, settings: &Settings) -> Round {
         weft_p99_us: ping.latency_us.p99,
         bare_p50_us: bare.p50,
         bare_p99_us: bare.p99,
-        retransmits: weft.client.repeats(),
-        spurious_retransmits: weft.client.spurious_retransmits,
+        retransmits: weft.client.engine.retransmissions(),
+        spurious_retransmits: weft.client.engine.spurious_retransmits,
     }
 }
 

@@ -164,7 +164,7 @@ impl Load {
             total.corrupt += counts.corrupt;
             total.placed.merge(&counts.placed);
             // Each has the counters of the whole server; those of the latest are the highest.
-            if counts.transport.data_received >= total.transport.data_received {
+            if counts.transport.engine.data_received >= total.transport.engine.data_received {
                 total.transport = counts.transport;
             }
         }

@@ -82,107 +82,37 @@ pub struct NetworkReport {
     pub lost: BTreeMap<&'static str, u64>,
 }
 
-/// The counters of the transport; see [`weft_transport::Stats`].
+/// The counters of the transport, and shares of them.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct TransportReport {
-    /// Data packets sent, including retransmissions.
-    pub data_sent: u64,
-    /// Data packets accepted.
-    pub data_received: u64,
-    /// ACKs sent.
-    pub acks_sent: u64,
-    /// ACKs received.
-    pub acks_received: u64,
-    /// Retransmissions because a later packet of the path was acknowledged.
-    pub fast_retransmits: u64,
-    /// Retransmissions because the retransmission timeout expired.
-    pub timeout_retransmits: u64,
-    /// Retransmissions after a shorter silence, to elicit an ACK.
-    pub tail_loss_probes: u64,
-    /// Retransmissions of packets that had arrived.
-    pub spurious_retransmits: u64,
-    /// Accepted packets with a congestion mark.
-    pub ecn_marks: u64,
-    /// Congestion marks reported to senders.
-    pub ecn_marks_heard: u64,
-    /// NACKs that senders received.
-    pub nacks_received: u64,
-    /// Packets accepted before one with a lower number.
-    pub out_of_order: u64,
-    /// The share of those packets in all accepted packets.
+    /// Each counter, under its key.
+    #[serde(flatten)]
+    pub counters: Stats,
+    /// Packets accepted before one with a lower number, as a share of all accepted packets.
     pub out_of_order_share: f64,
-    /// Times a path went down.
-    pub paths_down: u64,
-    /// Times a path came back.
-    pub paths_up: u64,
-    /// Times a new packet took another path than the one before it.
-    pub path_switches: u64,
     /// The time payload waited for a change of path, over the number of changes, microseconds.
     pub switch_stall_us: f64,
-    /// Probes sent.
-    pub probes_sent: u64,
-    /// Bytes of probes and their replies, as UDP payload.
-    pub probe_bytes: u64,
-    /// Retransmissions as a share of all data packets.
+    /// Retransmissions of packets found lost, by fast retransmission or timeout, as a share of all data packets. Tail
+    /// loss probes are left out, unlike in [`Stats::retransmissions`]: they ask for an ACK before a packet is found lost.
     pub retransmit_share: f64,
     /// Probes as a share of all packets sent.
     pub probe_share: f64,
-    /// Packets refused, by reason.
+    /// Packets refused, by reason: [`Stats::dropped`].
     pub refused: BTreeMap<&'static str, u64>,
 }
 
 impl From<&Stats> for TransportReport {
     fn from(stats: &Stats) -> Self {
-        // The fields are named, so that a new counter is not forgotten.
-        let &Stats {
-            data_sent,
-            data_received,
-            acks_sent,
-            acks_received,
-            fast_retransmits,
-            timeout_retransmits,
-            tail_loss_probes,
-            spurious_retransmits,
-            ecn_marks,
-            ecn_marks_reported: ecn_marks_heard,
-            nacks_received,
-            declined: _,
-            shed: _,
-            out_of_order,
-            paths_down,
-            paths_lossy: _,
-            paths_up,
-            path_switches,
-            switch_stall_nanos,
-            probes_sent,
-            probe_bytes,
-            dropped: _,
-        } = stats;
-        let refused =
-            DropReason::ALL.iter().map(|&reason| (reason.name(), stats.dropped_for(reason)));
+        let lost = stats.fast_retransmits + stats.timeout_retransmits;
+        let sent = stats.data_sent + stats.acks_sent + stats.probes_sent;
+        let reasons = DropReason::ALL.iter();
         Self {
-            data_sent,
-            data_received,
-            acks_sent,
-            acks_received,
-            fast_retransmits,
-            timeout_retransmits,
-            tail_loss_probes,
-            spurious_retransmits,
-            ecn_marks,
-            ecn_marks_heard,
-            nacks_received,
-            out_of_order,
-            out_of_order_share: share(out_of_order, data_received),
-            paths_down,
-            paths_up,
-            path_switches,
-            switch_stall_us: share(switch_stall_nanos, path_switches) / 1e3,
-            probes_sent,
-            probe_bytes,
-            retransmit_share: share(fast_retransmits + timeout_retransmits, data_sent),
-            probe_share: share(probes_sent, data_sent + acks_sent + probes_sent),
-            refused: refused.collect(),
+            counters: stats.clone(),
+            out_of_order_share: share(stats.out_of_order, stats.data_received),
+            switch_stall_us: share(stats.switch_stall_nanos, stats.path_switches) / 1e3,
+            retransmit_share: share(lost, stats.data_sent),
+            probe_share: share(stats.probes_sent, sent),
+            refused: reasons.map(|&reason| (reason.name(), stats.dropped_for(reason))).collect(),
         }
     }
 }
@@ -234,5 +164,22 @@ impl Report {
     /// Returns the report as JSON, indented, keys in a fixed order.
     pub fn to_json(&self) -> String {
         serde_json::to_string_pretty(self).expect("numbers and names are JSON")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_and_shares_of_the_transport_have_their_published_keys() {
+        let mut stats =
+            Stats { data_sent: 8, fast_retransmits: 1, timeout_retransmits: 1, ..Stats::default() };
+        (stats.tail_loss_probes, stats.ecn_marks_reported) = (2, 5);
+        let json = serde_json::to_value(TransportReport::from(&stats)).unwrap();
+        assert_eq!((&json["data_sent"], &json["ecn_marks_heard"]), (&8.into(), &5.into()));
+        assert_eq!(json["retransmit_share"], 0.25, "without tail loss probes");
+        assert_eq!(json["refused"]["malformed"], 0);
+        assert_eq!(json.get("dropped"), None);
     }
 }

@@ -351,7 +351,7 @@ impl Report {
     fn counter_table(&self) -> Table {
         let mut table =
             Table::new(vec![Column::text("counter", "counter"), Column::number("count", "count")]);
-        let (network, transport) = (&self.network, &self.transport);
+        let (network, transport) = (&self.network, &self.transport.counters);
         let fixed = [
             ("packet hops", network.packet_hops),
             ("packets injected", network.injected),
@@ -378,7 +378,7 @@ impl Report {
         let fixed = fixed.into_iter().map(|(name, count)| (name.to_owned(), count));
         let counts = fixed
             .chain(named("lost", &network.lost))
-            .chain(named("refused", &transport.refused))
+            .chain(named("refused", &self.transport.refused))
             .filter(|(_, count)| *count > 0);
         for (name, count) in counts {
             table.push(vec![name.into(), count.into()]);

@@ -1,9 +1,9 @@
 //! A measurement as text.
 
 use weft_perf::{LatencyMicros, Report, TestKind, TransportCounters};
-use weft_report::{Cell, Column, Table, Unit};
-
 use weft_report::terminal::render;
+use weft_report::{Cell, Column, Table, Unit};
+use weft_transport::Stats;
 
 pub(super) fn text(profile: &str, report: &Report, source_ports: &[u16]) -> String {
     let summary = summary(report);
@@ -40,16 +40,16 @@ fn summary(report: &Report) -> Table {
     let until =
         if report.plan.kind == TestKind::Throughput { "until acknowledged" } else { "round trip" };
     row(until, latency(&report.latency_us));
-    row("sent again", retransmissions(&report.client));
+    row("sent again", retransmissions(&report.client.engine));
     if report.plan.kind.replies() {
-        row("sent again by the server", retransmissions(&report.server));
+        row("sent again by the server", retransmissions(&report.server.engine));
     }
-    let client = &report.client;
-    if client.paths_down > 0 {
-        row("paths lost and found", format!("{} down, {} up", client.paths_down, client.paths_up));
+    let engine = &report.client.engine;
+    if engine.paths_down > 0 {
+        row("paths lost and found", format!("{} down, {} up", engine.paths_down, engine.paths_up));
     }
-    if client.probes_sent > 0 {
-        row("probes", format!("{} ({} bytes)", client.probes_sent, client.probe_bytes));
+    if engine.probes_sent > 0 {
+        row("probes", format!("{} ({} bytes)", engine.probes_sent, engine.probe_bytes));
     }
     row("encryption", encryption(report));
     if report.plan.verify {
@@ -101,8 +101,8 @@ fn latency(micros: &LatencyMicros) -> String {
     )
 }
 
-fn retransmissions(counters: &TransportCounters) -> String {
-    let retransmissions = counters.repeats();
+fn retransmissions(counters: &Stats) -> String {
+    let retransmissions = counters.retransmissions();
     #[expect(clippy::cast_precision_loss, reason = "shown with three digits")]
     let share = Unit::Share.format(retransmissions as f64 / counters.data_sent.max(1) as f64);
     format!(

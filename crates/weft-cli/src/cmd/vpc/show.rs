@@ -40,6 +40,7 @@ pub(super) fn status(status: &Status, output: Output) -> Result<()> {
             writeln!(text, "\n{} of {pairs} pairs are shown", status.pairs.len())
                 .expect("a string");
         }
+        // Without tail loss probes: they ask for an ACK before a packet is found lost.
         let [sent, fast, timeouts, spurious] =
             ["data_sent", "fast_retransmits", "timeout_retransmits", "spurious_retransmits"]
                 .map(|name| status.transport.get(name).copied().unwrap_or(0));
