@@ -103,7 +103,7 @@ pub use context::{ChannelId, Context, OfferError, Payload, SwitchError};
 pub use event::{CloseReason, Event, Message, ProtocolError, SendError, Slow};
 pub use filter::{CallKind, Direction, Fault, Rule, RuleError};
 pub use journal::{Journal, Note, NoteKind};
-pub use memory::Block;
+pub use memory::{Block, MemoryUse};
 pub use rnic::Rnic;
 pub use stats::{ChannelState, ChannelStats, ChannelStatus, ContextStats};
 pub use trace::Decomposition;

@@ -59,6 +59,15 @@ struct Class {
     partial: BTreeSet<RegionKey>,
 }
 
+/// The memory of a context's cache.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryUse {
+    /// Registered memory, bytes.
+    pub registered: u64,
+    /// Registered memory that is in use, bytes.
+    pub used: u64,
+}
+
 /// A region divided into blocks.
 #[derive(Debug)]
 struct Cut {
@@ -99,9 +108,9 @@ impl MemoryCache {
         self.shrink_at = empty.min().map(|since| since + limits.keep);
     }
 
-    /// Returns the number of registered bytes and the number in use.
-    pub(crate) const fn bytes(&self) -> (u64, u64) {
-        (self.reserved, self.used)
+    /// Returns the registered memory and its use.
+    pub(crate) const fn bytes(&self) -> MemoryUse {
+        MemoryUse { registered: self.reserved, used: self.used }
     }
 
     /// Allocates a block of at least `len` bytes.
@@ -236,7 +245,7 @@ mod tests {
         let mut now = Instant::EPOCH;
         let held: Vec<_> = (0..3000).map(|_| cache.allocate(&mut verbs, 4096).unwrap()).collect();
         assert_eq!(verbs.regions.len(), 3, "1,008 blocks of 4,160 bytes a region");
-        assert_eq!(cache.bytes().1, 3000 * 4160);
+        assert_eq!(cache.bytes().used, 3000 * 4160);
         for block in held {
             cache.release(now, block);
         }
@@ -245,7 +254,7 @@ mod tests {
         now += LIMITS.keep;
         cache.shrink(now, &mut verbs);
         assert_eq!(cache.shrink_at(), None);
-        assert_eq!((verbs.regions.len(), cache.bytes()), (0, (0, 0)));
+        assert_eq!((verbs.regions.len(), cache.bytes()), (0, MemoryUse::default()));
     }
 
     #[test]
@@ -290,7 +299,7 @@ mod tests {
                 }
                 cache.shrink(now, &mut verbs);
                 let sum: u64 = held.iter().map(|block| u64::from(block.slice.len)).sum();
-                let (reserved, used) = cache.bytes();
+                let MemoryUse { registered: reserved, used } = cache.bytes();
                 assert_eq!(used, sum);
                 assert!(used <= reserved && reserved <= LIMITS.total);
             }

@@ -253,11 +253,11 @@ impl Node {
     fn state(&self, py: Python<'_>) -> PyResult<BTreeMap<&str, u64>> {
         self.with(py, |state| {
             let context = state.node.context();
-            let (memory, used) = context.memory();
+            let memory = context.memory();
             let stats = context.stats();
             BTreeMap::from([
-                ("memory_bytes", memory),
-                ("memory_used_bytes", used),
+                ("memory_bytes", memory.registered),
+                ("memory_used_bytes", memory.used),
                 ("channels", context.channels().count() as u64),
                 ("qps_cached", context.cached_qps() as u64),
                 ("qps_created", stats.qps_created),

@@ -12,7 +12,7 @@ use crate::event::{Channel, Event, Events};
 use crate::events::Open;
 use crate::ibverbs::{Device, PORT, gid_of};
 use crate::manager;
-use crate::manager::Space;
+use crate::manager::{AddressPair, Space};
 use crate::message::{CommunicationId, Offer};
 use crate::service::{Bound, Handle, State, with};
 use weft_verbs_abi::*;
@@ -183,11 +183,11 @@ impl Id {
     }
 
     /// Returns the local and the remote address, if both are known.
-    pub(crate) fn ends(&self) -> Option<(SocketAddr, SocketAddr)> {
+    pub(crate) fn addresses(&self) -> Option<AddressPair> {
         // SAFETY: a program does not change them.
         let addr = unsafe { &(*self.public()).route.addr };
         let end = |storage: &libc::sockaddr_storage| address::of_storage(storage);
-        Some((end(&addr.src_addr)?, end(&addr.dst_addr)?))
+        Some(AddressPair { local: end(&addr.src_addr)?, remote: end(&addr.dst_addr)? })
     }
 
     /// Returns the queue pair number that the other end uses.
@@ -198,7 +198,7 @@ impl Id {
     /// Returns the address vector to the other end.
     pub(crate) fn address_vector(&self, details: &Details) -> ibv_ah_attr {
         let remote =
-            self.ends().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |(_, remote)| remote.ip());
+            self.addresses().map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |it| it.remote.ip());
         let grh = ibv_global_route {
             dgid: gid_of(remote),
             sgid_index: details.row,
@@ -214,9 +214,10 @@ impl Id {
         &self,
         state: &mut State,
         about: CommunicationId,
-        (local, remote): (SocketAddr, SocketAddr),
+        addresses: AddressPair,
         offer: Offer,
     ) {
+        let AddressPair { local, remote } = addresses;
         let making = {
             let is_synchronous = false;
             // SAFETY: while it listens, a program changes only `context`, which it may.

@@ -10,7 +10,8 @@ use std::time::{Duration as Wall, Instant as Clock};
 use weft_plan::ports::{Entropy, switch_hashes};
 use weft_route::simulate::{Collective, Setup, tables};
 use weft_route::{
-    Controller, ControllerConfig, Fabric, Flow, LinkId, MoveRules, Pair, Start, Suspect, decide,
+    Controller, ControllerConfig, Fabric, Flow, LinkId, MoveQuery, MoveRules, Pair, PortSearch,
+    Start, Suspect, decide,
 };
 use weft_topo::hash::{FiveTuple, HashAlgorithm};
 use weft_topo::{Failures, Routes};
@@ -119,7 +120,8 @@ fn one_move(fabric: &Fabric, addresses: &[u32], gpus: u32, rng: &mut Rng) {
     let rules = MoveRules { most_percent: 100, margin_percent: 0, ..MoveRules::default() };
     let began = clock();
     let none = BTreeSet::new();
-    let decision = decide(fabric, &loads[..], (leaf, from), &flows, &none, |_, _, _| false, &rules);
+    let query = MoveQuery { router: leaf, from, flows: &flows, in_change: &none };
+    let decision = decide(fabric, &loads[..], &query, |_, _, _| false, &rules);
     println!(
         "  move: {:.1} ms, 1000 flows, {} next hops: {}",
         began.elapsed().as_secs_f64() * 1e3,
@@ -141,9 +143,10 @@ fn plan(fabric: Fabric, starts: &[(LinkId, FiveTuple)]) {
     };
     let pairs: Vec<Pair> = starts.iter().map(pair).collect();
     let mut controller = Controller::new(ControllerConfig::default(), fabric);
+    let search = PortSearch { entropy: Entropy::default(), tries: 8 };
     let began = clock();
     let announced = controller
-        .announce("all", &pairs, (Entropy::default(), 8), Seed(1), Instant::EPOCH)
+        .announce("all", &pairs, search, Seed(1), Instant::EPOCH)
         .expect("every flow arrives");
     let took = began.elapsed();
     let event = controller.poll_event().expect("it says what it planned");

@@ -2,7 +2,7 @@
 
 use alloc::string::String;
 use core::fmt;
-use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use core::str::FromStr;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -44,12 +44,9 @@ const MAX_FLOW_LABEL: u32 = 0xf_ffff;
 
 impl Flow {
     /// Returns the flow between two addresses, without a flow label; `None` if they are of different families.
-    pub fn new(
-        (src, src_port): (IpAddr, u16),
-        (dst, dst_port): (IpAddr, u16),
-        protocol: u8,
-    ) -> Option<Self> {
-        match (src, dst) {
+    pub fn new(from: SocketAddr, to: SocketAddr, protocol: u8) -> Option<Self> {
+        let (src_port, dst_port) = (from.port(), to.port());
+        match (from.ip(), to.ip()) {
             (IpAddr::V4(src), IpAddr::V4(dst)) => {
                 let (src, dst) = (src.to_bits(), dst.to_bits());
                 Some(Self::V4(FiveTuple { src, dst, src_port, dst_port, protocol }))
@@ -190,21 +187,21 @@ fn parse(text: &str) -> Option<Flow> {
     }
 }
 
-fn end(text: &str, port: u16) -> Option<(IpAddr, u16)> {
+fn end(text: &str, port: u16) -> Option<SocketAddr> {
     let text = text.trim();
     // An IPv6 address without a port needs no brackets.
     if let Ok(address) = text.parse::<Ipv6Addr>() {
-        return Some((address.into(), port));
+        return Some((address, port).into());
     }
     if let Some((address, rest)) = text.strip_prefix('[').and_then(|text| text.split_once(']')) {
         let port = if rest.is_empty() { port } else { rest.strip_prefix(':')?.parse().ok()? };
-        return Some((address.parse::<Ipv6Addr>().ok()?.into(), port));
+        return Some((address.parse::<Ipv6Addr>().ok()?, port).into());
     }
     let (address, port) = match text.split_once(':') {
         Some((address, port)) => (address, port.parse().ok()?),
         None => (text, port),
     };
-    Some((address.parse::<Ipv4Addr>().ok()?.into(), port))
+    Some((address.parse::<Ipv4Addr>().ok()?, port).into())
 }
 
 impl Serialize for Flow {

@@ -20,7 +20,7 @@
 //! let fabric = Fabric::new(toml::from_str(text)?)?;
 //! // The source port decides at which spine the leaf sends the flow.
 //! let path = |port| {
-//!     let flow = Flow::new(([10, 1, 0, 2].into(), port), ([10, 2, 0, 2].into(), 4791), 17);
+//!     let flow = Flow::new(([10, 1, 0, 2], port).into(), ([10, 2, 0, 2], 4791).into(), 17);
 //!     fabric.path(&flow.expect("both addresses are IPv4"))
 //! };
 //! let first = path(49_152);
@@ -50,13 +50,13 @@ mod telemetry;
 pub use alarm::{Alarm, AlarmRules, Alarms, Change, Level};
 pub use controller::{
     Action, Announced, Carried, Controller, ControllerConfig, Event, EventKind, Job, JobError,
-    JobFlow, Move, Pair, Stage, State, StateError, Stats,
+    JobFlow, Move, Pair, PortSearch, Stage, State, StateError, Stats,
 };
 pub use fabric::{End, Explanation, Fabric, HostId, LinkId, RouterId};
 pub use flow::{Flow, FlowError, FlowRef};
 pub use installed::{Installed, InstalledError, Prefix};
 pub use loads::Loads;
-pub use moves::{Decision, MoveRules, NoMove, decide};
+pub use moves::{Decision, MoveQuery, MoveRules, NoMove, decide};
 pub use path::{MAX_PATH_LINKS, Outcome, Path, Start};
 pub use suspects::{Sample, Suspect, SuspectRules, Suspects};
 pub use telemetry::{PortReport, Telemetry, TelemetryError, Window};

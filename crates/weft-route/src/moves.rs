@@ -139,21 +139,32 @@ impl Candidate {
     }
 }
 
-/// Finds the best next hops that `router` can have for all its flows to the suspect's destination, so that they
-/// leave `from`, a link at or behind that router. The suspect is the first flow. No flow may come through a router
-/// in `in_change`, because the routes of that router are not known yet.
+/// The flows that shall leave a link.
+#[derive(Clone, Copy, Debug)]
+pub struct MoveQuery<'a> {
+    /// The router whose route may change.
+    pub router: RouterId,
+    /// The link that the flows shall leave, at or behind that router.
+    pub from: LinkId,
+    /// All flows of the router to the suspect's destination, the suspect first.
+    pub flows: &'a [Suspect],
+    /// Routers through which no flow may come, because their routes are not known yet.
+    pub in_change: &'a BTreeSet<RouterId>,
+}
+
+/// Finds the best next hops that the query's router can have for the query's flows. `is_barred` returns `true` for
+/// next hops of a router and a destination that may not be tried.
 ///
 /// # Errors
 /// Returns [`NoMove`] with the reason if no candidate satisfies the rules.
 pub fn decide<L: Loads + ?Sized>(
     fabric: &Fabric,
     loads: &L,
-    (router, from): (RouterId, LinkId),
-    flows: &[Suspect],
-    in_change: &BTreeSet<RouterId>,
+    query: &MoveQuery<'_>,
     is_barred: impl Fn(&str, Prefix, &[Member]) -> bool,
     rules: &MoveRules,
 ) -> Result<Decision, NoMove> {
+    let MoveQuery { router, from, flows, in_change } = *query;
     let suspect = flows.first().ok_or(NoMove::NoSuspect)?;
     let prefix = Prefix::host(suspect.flow.dst());
     let name = fabric.router(router).name.as_str();
@@ -173,13 +184,13 @@ pub fn decide<L: Loads + ?Sized>(
     let limit = (rules.most_percent * 10).max(before.saturating_sub(rules.margin_percent * 10));
     let mut refused = Refusals::default();
     let mut best: Option<Candidate> = None;
+    let moved = Moved { router, flows, losses: &losses };
     for members in candidates(&next_hops, flows.len(), rules.tries) {
         if is_barred(name, prefix, &members) {
             refused.barred += 1;
             continue;
         }
-        let Some(candidate) = follow(fabric, loads, router, flows, &losses, members, &mut refused)
-        else {
+        let Some(candidate) = follow(fabric, loads, &moved, members, &mut refused) else {
             continue;
         };
         if candidate.after > limit {
@@ -280,17 +291,23 @@ pub(crate) fn negated(losses: impl Iterator<Item = (LinkId, u64)>) -> BTreeMap<L
     losses.map(|(link, rate)| (link, -i64::try_from(rate).unwrap_or(i64::MAX))).collect()
 }
 
+/// The flows of a move at a router, with the load that they put on each link now.
+struct Moved<'a> {
+    router: RouterId,
+    flows: &'a [Suspect],
+    losses: &'a BTreeMap<LinkId, u64>,
+}
+
 /// Follows all flows through a candidate. Returns `None` if a flow would not arrive or the load of a link that gains
 /// is not known.
 fn follow<L: Loads + ?Sized>(
     fabric: &Fabric,
     loads: &L,
-    router: RouterId,
-    flows: &[Suspect],
-    losses: &BTreeMap<LinkId, u64>,
+    moved: &Moved<'_>,
     members: Vec<Member>,
     refused: &mut Refusals,
 ) -> Option<Candidate> {
+    let Moved { router, flows, losses } = *moved;
     let mut changes = negated(losses.iter().map(|(&link, &rate)| (link, rate)));
     let choose = fabric.chooser(router, &members)?;
     let (mut rates, mut arrive) = (flows.iter().map(|flow| flow.rate), true);
@@ -432,10 +449,10 @@ mod tests {
         let mut loads = alloc::vec![0; fabric.links()];
         loads[uplink("s0").index()] = s0 * 1_000_000_000;
         loads[uplink("s1").index()] = s1 * 1_000_000_000;
-        let at = (RouterId(0), uplink("s0"));
+        let (from, flows, in_change) = (uplink("s0"), &[suspect], &BTreeSet::new());
+        let query = MoveQuery { router: RouterId(0), from, flows, in_change };
         let rules = MoveRules::default();
-        let found =
-            decide(&fabric, &loads[..], at, &[suspect], &BTreeSet::new(), |_, _, _| false, &rules);
+        let found = decide(&fabric, &loads[..], &query, |_, _, _| false, &rules);
         found.map(|decision| decision.after).map_err(|none| alloc::format!("{none}"))
     }
 

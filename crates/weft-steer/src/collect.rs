@@ -11,7 +11,7 @@
 //! | samples as flows on links | here |
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 use weft_guard::{Refusals, Refused};
@@ -248,7 +248,8 @@ fn flow_of(packet: &SampledPacket) -> Option<Flow> {
     if [packet.source, packet.destination].into_iter().any(is_of_a_link) {
         return None;
     }
-    let (from, to) = ((packet.source, packet.ports.0), (packet.destination, packet.ports.1));
+    let from = SocketAddr::new(packet.source, packet.ports.0);
+    let to = SocketAddr::new(packet.destination, packet.ports.1);
     Some(match Flow::new(from, to, packet.protocol)? {
         Flow::V6(tuple) => Flow::V6(FiveTuple6 { flow_label: packet.flow_label, ..tuple }),
         v4 @ Flow::V4(_) => v4,

@@ -70,7 +70,7 @@ fn flow_over(
     link: LinkId,
 ) -> Flow {
     let [from, to] = [from, to].map(|host| address(lab, host, v6));
-    let flow = |src_port| Flow::new((from, src_port), (to, PORT), UDP).unwrap();
+    let flow = |src_port| Flow::new((from, src_port).into(), (to, PORT).into(), UDP).unwrap();
     (49_152..).map(flow).find(|it| fabric.path(it).links().contains(&link)).unwrap()
 }
 

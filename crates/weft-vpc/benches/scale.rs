@@ -12,8 +12,8 @@ use weft_testkit::{figure_row, json};
 use weft_transport::{Arrival, Secret, TransportConfig};
 use weft_units::{Duration, Instant, Seed};
 use weft_vpc::{
-    Place, PortConfig, PortId, Reading, Slot, Staging, Switch, SwitchConfig, Tenants, Token, Turn,
-    Vni,
+    Inbound, Place, PortConfig, PortId, Reading, Slot, Staging, Switch, SwitchConfig, TenantFrame,
+    Tenants, Token, Turn, Vni,
 };
 use weft_wire::{MacAddr, Packet, VirtioNetHeader};
 
@@ -111,7 +111,8 @@ impl Hosts {
         let token = Token(u32::try_from(tenants.sent.len()).expect("a short run"));
         tenants.sent.push((from, to));
         let len = u32::try_from(LEN).expect("short");
-        switch.handle_frame(self.now, PortId(from), token, len, &head(from, to), tenants);
+        let sent = TenantFrame { port: PortId(from), token, len };
+        switch.handle_frame(self.now, sent, &head(from, to), tenants);
     }
 
     /// Carries every packet that may leave an end to the other. Returns the number of packets.
@@ -135,7 +136,8 @@ impl Hosts {
                 congestion_experienced: false,
                 hops: 3,
             };
-            switch.handle_packet(self.now, &arrival, vni, &packet, &payload, tenants);
+            let inbound = Inbound { arrival: &arrival, vni, packet: &packet, payload: &payload };
+            switch.handle_packet(self.now, &inbound, tenants);
         }
         switch.handle_timeout(self.now, tenants);
         count

@@ -62,7 +62,7 @@ pub use frame::{
     Arp, Fragment, Frame, FrameError, Icmp, Ip, Network, Tcp, TcpFlags, Transport, Udp, protocol,
 };
 pub use gateway::{GATEWAY, Hop};
-pub use limit::{Limit, LimitError, Limiter};
+pub use limit::{Dropped, Limit, LimitError, Limiter};
 pub use offload::{Offload, OffloadError};
 pub use policies::{Policies, PoliciesError, PortPolicies};
 pub use prefix::{ParsePrefixError, Prefix, PrefixMap};
@@ -72,8 +72,8 @@ pub use security_group::{
 };
 pub use source_guard::SourceGuard;
 pub use switch::{
-    DropCause, Elsewhere, HandedOver, Handover, InClear, Keys, Leaving, NetworkConfig, PairView,
-    Place, Plain, PortConfig, PortId, Reading, Slot, Staging, Switch, SwitchConfig, SwitchCounters,
-    Tenants, Token, Turn, Vni,
+    DropCause, Elsewhere, HandedOver, Handover, InClear, Inbound, Keys, Leaving, NetworkConfig,
+    PairView, Place, Plain, PortConfig, PortId, Reading, Slot, Staging, Switch, SwitchConfig,
+    SwitchCounters, TenantFrame, Tenants, Token, Turn, Vni,
 };
-pub use table::{Table, TableConfig, TableCounters};
+pub use table::{Entry, Table, TableConfig, TableCounters};

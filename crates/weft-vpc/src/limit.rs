@@ -81,8 +81,16 @@ pub struct Limiter {
     limit: Limit,
     bits: Option<Bucket>,
     frames: Option<Bucket>,
-    /// Number of frames and bytes dropped.
-    dropped: (u64, ByteCount),
+    dropped: Dropped,
+}
+
+/// The frames that a limit did not let pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Dropped {
+    /// Number of frames; a super-frame counts as those that it is cut into.
+    pub frames: u64,
+    /// Their bytes.
+    pub bytes: ByteCount,
 }
 
 impl Limiter {
@@ -104,7 +112,7 @@ impl Limiter {
             let given = limit.frame_burst.map(NonZeroU64::get);
             Bucket::new(rate.get(), burst(given, rate.get(), 128), now)
         });
-        Ok(Self { limit, bits, frames, dropped: (0, ByteCount::ZERO) })
+        Ok(Self { limit, bits, frames, dropped: Dropped::default() })
     }
 
     /// Returns `true` if a frame passes, or all `frames` of a super-frame of `len` bytes. One that
@@ -118,8 +126,8 @@ impl Limiter {
             self.bits.iter_mut().for_each(|bucket| bucket.take(bits));
             self.frames.iter_mut().for_each(|bucket| bucket.take(frames));
         } else {
-            self.dropped.0 += frames;
-            self.dropped.1 += len;
+            self.dropped.frames += frames;
+            self.dropped.bytes += len;
         }
         passes
     }
@@ -146,8 +154,8 @@ impl Limiter {
         self.limit
     }
 
-    /// Returns the number of frames and bytes dropped so far.
-    pub const fn dropped(&self) -> (u64, ByteCount) {
+    /// Returns the frames dropped so far.
+    pub const fn dropped(&self) -> Dropped {
         self.dropped
     }
 }
@@ -214,7 +222,7 @@ mod tests {
         assert!(admit(3_000_000));
         // After a long pause no more than the burst passes.
         assert!(admit(1_000_000_000) && admit(1_000_000_000) && !admit(1_000_000_000));
-        assert_eq!(limiter.dropped(), (4, ByteCount(6000)));
+        assert_eq!(limiter.dropped(), Dropped { frames: 4, bytes: ByteCount(6000) });
     }
 
     #[test]
@@ -258,7 +266,7 @@ mod tests {
         assert!((0..100).all(|_| !limiter.admit(ByteCount(1000), 1, at(999_999))));
         // The buckets have 9,900 bytes and one frame.
         assert!(limiter.admit(ByteCount(9900), 1, at(1_000_000)));
-        assert_eq!(limiter.dropped(), (100, ByteCount(100_000)));
+        assert_eq!(limiter.dropped(), Dropped { frames: 100, bytes: ByteCount(100_000) });
     }
 
     #[test]

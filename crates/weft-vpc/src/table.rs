@@ -190,13 +190,13 @@ impl<P: Copy + Eq> Table<P> {
         self.neighbours.sweep(now, self.config.lifetime, &mut self.counters);
     }
 
-    /// Returns each machine with its place; the flag is `true` if the place was set.
-    pub fn iter(&self) -> impl Iterator<Item = (MacAddr, P, bool)> {
+    /// Returns each machine with its place.
+    pub fn iter(&self) -> impl Iterator<Item = Entry<MacAddr, P>> {
         self.places.iter()
     }
 
-    /// Returns each address with its machine; the flag is `true` if the machine was set.
-    pub fn neighbours(&self) -> impl Iterator<Item = (IpAddr, MacAddr, bool)> {
+    /// Returns each address with its machine.
+    pub fn neighbours(&self) -> impl Iterator<Item = Entry<IpAddr, MacAddr>> {
         self.neighbours.iter()
     }
 
@@ -204,6 +204,17 @@ impl<P: Copy + Eq> Table<P> {
     pub const fn counters(&self) -> TableCounters {
         self.counters
     }
+}
+
+/// An entry of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Entry<A, V> {
+    /// The address of a machine.
+    pub address: A,
+    /// Its place, or the machine that has the address.
+    pub value: V,
+    /// `true` if it was set, `false` if it was learned.
+    pub is_set: bool,
 }
 
 /// Values of set and of learned addresses. An address is in one of the two maps.
@@ -336,10 +347,11 @@ impl<A: Copy + Ord, V: Copy + Eq> Addresses<A, V> {
         counters.aged += (before - self.learned.len()) as u64;
     }
 
-    fn iter(&self) -> impl Iterator<Item = (A, V, bool)> {
-        let fixed = self.fixed.iter().map(|(&address, &value)| (address, value, true));
+    fn iter(&self) -> impl Iterator<Item = Entry<A, V>> {
+        let entry = |address, value, is_set| Entry { address, value, is_set };
+        let fixed = self.fixed.iter().map(move |(&address, &value)| entry(address, value, true));
         let learned =
-            self.learned.iter().map(|(&address, learned)| (address, learned.value, false));
+            self.learned.iter().map(move |(&address, known)| entry(address, known.value, false));
         fixed.chain(learned)
     }
 }

@@ -6,7 +6,7 @@ use weft_transport::{Arrival, ConnectionId, EndedConnection};
 use weft_udp::Node;
 use weft_udp::sockets::Sockets;
 use weft_units::Instant;
-use weft_vpc::{Switch, Vni};
+use weft_vpc::{Inbound, Switch, Vni};
 use weft_wire::{Packet, SealedContent, SetupHeader, SetupKind, VxlanHeader, VxlanNext};
 
 use crate::redirect::ThreadIndex;
@@ -134,12 +134,14 @@ impl SwitchNode<'_> {
         // stores.
         match &Packet::parse(inside) {
             Ok((packet @ Packet::Setup(header), rest)) => {
-                if !self.switch.redirect_packet(arrival, vni, packet, rest) {
+                let inbound = Inbound { arrival, vni, packet, payload: rest };
+                if !self.switch.redirect_packet(&inbound) {
                     self.admit(now, arrival, header, rest, seals);
                 }
             }
             Ok((packet, payload)) if !packet.announces_rdma() => {
-                self.switch.handle_packet(now, arrival, vni, packet, payload, self.ports);
+                let inbound = Inbound { arrival, vni, packet, payload };
+                self.switch.handle_packet(now, &inbound, self.ports);
             }
             _ => self.counters.malformed += 1,
         }

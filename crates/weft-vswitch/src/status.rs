@@ -178,7 +178,7 @@ impl Worker {
     fn snapshot(&self, networks: &[Vni]) -> Snapshot {
         let (stats, handed) = (self.switch.transport(), self.switch.handed_over());
         let address = |&vni: &Vni| {
-            self.switch.addresses(vni).map(move |(address, place, _)| ((vni, address), place))
+            self.switch.addresses(vni).map(move |entry| ((vni, entry.address), entry.value))
         };
         let port = |(id, port): (PortId, &dyn Port)| {
             let switched = self.switch.port_counters(id).cloned().unwrap_or_default();

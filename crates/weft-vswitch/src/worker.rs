@@ -9,7 +9,7 @@ use weft_udp::sockets::Sockets;
 use weft_udp::wait::{MAX_SLEEP, wait};
 use weft_udp::{Budget, Driver, Node};
 use weft_units::{Duration, Instant};
-use weft_vpc::{Frame, Handover, Place, PortId, Reading, Switch, Tenants, Vni};
+use weft_vpc::{Frame, Handover, Place, PortId, Reading, Switch, TenantFrame, Tenants, Vni};
 use weft_wire::{MacAddr, Packet, VirtioNetHeader};
 
 use crate::mailbox::{Mail, Mailbox, Router};
@@ -244,7 +244,8 @@ impl Worker {
             self.ports.read(id, sent.token, 0, head, Reading::First);
             self.ports.record(id, pcapng::Direction::Out, head, sent.len);
             let (switch, tenants) = (&mut self.switch, &mut self.ports);
-            switch.handle_frame(now, id, sent.token, sent.len, head, tenants);
+            let frame = TenantFrame { port: id, token: sent.token, len: sent.len };
+            switch.handle_frame(now, frame, head, tenants);
         }
         most
     }

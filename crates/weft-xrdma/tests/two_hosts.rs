@@ -39,7 +39,7 @@ fn first_line(of: &mut Child) -> String {
 
 /// Returns the node's resources: bytes of memory registered and in use, and the number of channels.
 fn held(node: &mut Node) -> (u64, u64, usize) {
-    let (registered, used) = node.context().memory();
+    let weft_msg::MemoryUse { registered, used } = node.context().memory();
     (registered, used, node.context().channels().count())
 }
 

@@ -10,7 +10,7 @@ use crate::channel::{Carrier, Channel, State};
 use crate::event::CloseReason;
 use crate::filter::Rule;
 use crate::journal::Journal;
-use crate::memory::MemoryLimits;
+use crate::memory::{MemoryLimits, MemoryUse};
 use crate::stats::{ChannelStatus, ContextStats};
 use crate::verbs::{Qp, Verbs};
 use crate::{Config, ConfigError};
@@ -79,8 +79,8 @@ impl<V: Verbs> Context<V> {
         self.channels.get(id).map(|channel| &channel.calls)
     }
 
-    /// Returns the number of registered bytes and the number in use.
-    pub const fn memory(&self) -> (u64, u64) {
+    /// Returns the registered memory and its use.
+    pub const fn memory(&self) -> MemoryUse {
         self.shared.memory.bytes()
     }
 

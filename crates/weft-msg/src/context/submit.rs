@@ -28,6 +28,16 @@ impl Payload<'_> {
     }
 }
 
+/// A message to be sent.
+#[derive(Clone, Copy)]
+struct Submission<'a> {
+    call: CallRole,
+    number: u64,
+    /// The stamp of a traced call.
+    trace: Option<Stamp>,
+    body: Payload<'a>,
+}
+
 impl<V: Verbs> Context<V> {
     /// Sends a message and returns its number.
     ///
@@ -40,7 +50,8 @@ impl<V: Verbs> Context<V> {
         body: Payload<'_>,
     ) -> Result<u64, SendError> {
         let number = self.next_number;
-        self.submit(now, channel, CallRole::OneWay, number, None, body)?;
+        let message = Submission { call: CallRole::OneWay, number, trace: None, body };
+        self.submit(now, channel, message)?;
         self.next_number += 1;
         Ok(number)
     }
@@ -59,7 +70,8 @@ impl<V: Verbs> Context<V> {
         let every = u64::from(self.shared.config.trace_every);
         let traced = every > 0 && id.is_multiple_of(every);
         let trace = traced.then_some(Stamp { id, received_at: 0 });
-        self.submit(now, channel, CallRole::Request(id), id, trace, body)?;
+        let message = Submission { call: CallRole::Request(id), number: id, trace, body };
+        self.submit(now, channel, message)?;
         self.next_number += 1;
         Ok(id)
     }
@@ -78,7 +90,8 @@ impl<V: Verbs> Context<V> {
         let requester = self.channels.get(channel).ok_or(SendError::Closed)?;
         let trace = *requester.to_answer.get(id).ok_or(SendError::NoRequest { id })?;
         let number = self.next_number;
-        self.submit(now, channel, CallRole::Response(id), number, trace, body)?;
+        let message = Submission { call: CallRole::Response(id), number, trace, body };
+        self.submit(now, channel, message)?;
         self.next_number += 1;
         Ok(number)
     }
@@ -103,18 +116,16 @@ impl<V: Verbs> Context<V> {
         &mut self,
         now: Instant,
         id: ChannelId,
-        call: CallRole,
-        number: u64,
-        trace: Option<Stamp>,
-        body: Payload<'_>,
+        message: Submission<'_>,
     ) -> Result<(), SendError> {
+        let Submission { call, number, body, .. } = message;
         let channel = self.channels.get(id).ok_or(SendError::Closed)?;
         may_take(channel, self.shared.config.backlog, body.len())?;
         let small = channel.peer.small;
         let fault = self.shared.filter.verdict(Direction::Out, call, &mut self.shared.rng);
         let mut frame = None;
         if fault != Some(Fault::Drop) {
-            frame = Some(self.frame(small, call, number, trace, body, fault)?);
+            frame = Some(self.frame(small, message, fault)?);
         }
         let channel = self.channels.get_mut(id).ok_or(SendError::Closed)?;
         match call {
@@ -172,12 +183,10 @@ impl<V: Verbs> Context<V> {
     fn frame(
         &mut self,
         small: u32,
-        call: CallRole,
-        number: u64,
-        trace: Option<Stamp>,
-        body: Payload<'_>,
+        message: Submission<'_>,
         fault: Option<Fault>,
     ) -> Result<Outgoing, DeviceError> {
+        let Submission { call, number, trace, body } = message;
         let shared = &mut self.shared;
         let length = u32::try_from(body.len()).expect("checked against the peer's limit");
         let kind = if length <= small { FrameKind::Small } else { FrameKind::Large };

@@ -77,7 +77,7 @@ fn a_body_that_may_not_be_read_ends_its_channel() {
     network.run_until(|network| network.closed(1, b).is_some());
     // The sender's context resets its queue pair, often before the NAK is sent.
     assert!(matches!(network.closed(1, b), Some(CloseReason::PeerUnreachable(_))));
-    assert_eq!(network.hosts[1].context.memory().1, 0);
+    assert_eq!(network.hosts[1].context.memory().used, 0);
 }
 
 #[test]
@@ -188,6 +188,6 @@ fn bytes_of_any_kind_on_queue_pair_and_stream_never_panic() {
         }
         let now = network.now;
         network.hosts[1].context.shut_down(now);
-        assert_eq!(network.hosts[1].context.memory(), (0, 0));
+        assert_eq!(network.hosts[1].context.memory(), MemoryUse::default());
     }
 }

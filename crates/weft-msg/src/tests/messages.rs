@@ -41,11 +41,11 @@ fn lent_memory_is_sent_without_a_copy_and_told_of() {
     for len in [100, 4096, 300_000] {
         let context = &mut network.hosts[0].context;
         let block = context.allocate(len).unwrap();
-        let used = context.memory().1;
+        let used = context.memory().used;
         context.bytes_mut(&block)[..len as usize].fill(7);
         let lent = Slice { len, ..block.slice() };
         let number = context.send(network.now, a, Payload::Lent(lent)).unwrap();
-        assert!(context.memory().1 < used + 5000, "a frame's head at most");
+        assert!(context.memory().used < used + 5000, "a frame's head at most");
         let delivered = Event::Delivered { channel: a, number };
         network.run_until(|network| network.hosts[0].events.contains(&delivered));
         let messages = network.take_messages(1);

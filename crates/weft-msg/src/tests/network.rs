@@ -252,13 +252,13 @@ impl Network {
             if shared > 0 {
                 // The shared queue keeps its memory until the context ends.
                 let most = shared * u64::from(context.config().small + 1024);
-                assert!(context.memory().1 <= most, "host {host} still uses memory");
+                assert!(context.memory().used <= most, "host {host} still uses memory");
                 context.shut_down(self.now);
             }
-            assert_eq!(context.memory().1, 0, "host {host} still uses memory");
+            assert_eq!(context.memory().used, 0, "host {host} still uses memory");
             let keep = context.config().memory_keep;
             context.poll(self.now + keep);
-            assert_eq!(context.memory().0, 0, "host {host} still has regions");
+            assert_eq!(context.memory().registered, 0, "host {host} still has regions");
         }
     }
 }

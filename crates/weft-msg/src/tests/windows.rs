@@ -21,7 +21,7 @@ fn a_receiver_that_stops_polling_gets_everything_when_it_resumes() {
         .collect();
     network.run_for(Duration::from_millis(5));
     network.hosts[0].stuck = true;
-    let before = network.hosts[0].context.memory().0;
+    let before = network.hosts[0].context.memory().registered;
     for &(host, channel) in &senders {
         for number in 0..MESSAGES {
             network.send(host, channel, &number.to_be_bytes());
@@ -29,7 +29,11 @@ fn a_receiver_that_stops_polling_gets_everything_when_it_resumes() {
     }
     // `rnr_retry` is 0: one SEND without a receive request would break its channel.
     network.run_for(Duration::from_millis(200));
-    assert_eq!(network.hosts[0].context.memory().0, before, "nothing grows while it is stuck");
+    assert_eq!(
+        network.hosts[0].context.memory().registered,
+        before,
+        "nothing grows while it is stuck"
+    );
     network.hosts[0].stuck = false;
     let mut came = 0;
     network.run_until(|network| {
@@ -54,7 +58,7 @@ fn a_shared_receive_queue_holds_memory_down_and_loses_nothing_where_it_runs_dry(
             .map(|host| (host, network.connect(host, 0).0))
             .collect();
         network.run_for(Duration::from_millis(5));
-        *used = network.hosts[0].context.memory().1;
+        *used = network.hosts[0].context.memory().used;
         network.hosts[0].stuck = true;
         for &(host, channel) in &senders {
             for number in 0..MESSAGES {

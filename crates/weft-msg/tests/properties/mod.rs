@@ -3,7 +3,8 @@
 #![allow(dead_code, unreachable_pub, reason = "each user of this file calls what it needs")]
 
 use weft_msg::{
-    CallRole, Carrier, ChannelId, ChannelState, Config, Context, Event, Message, Payload, Qp,
+    CallRole, Carrier, ChannelId, ChannelState, Config, Context, Event, MemoryUse, Message,
+    Payload, Qp,
 };
 use weft_rnic::Status;
 use weft_units::{Duration, Instant, Seed};
@@ -226,7 +227,7 @@ impl Scene {
                 _ => {}
             }
         }
-        let (reserved, used) = self.context.memory();
+        let MemoryUse { registered: reserved, used } = self.context.memory();
         assert!(used <= reserved && reserved <= self.context.config().memory_limit);
         let status = self.context.status(self.channel);
         assert_eq!(status.is_some(), self.open, "who is closed is gone");
@@ -251,7 +252,7 @@ impl Scene {
             }
         }
         self.context.shut_down(self.now);
-        assert_eq!(self.context.memory(), (0, 0), "it keeps memory");
+        assert_eq!(self.context.memory(), MemoryUse::default(), "it keeps memory");
         self.any
     }
 }

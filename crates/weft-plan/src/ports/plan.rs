@@ -8,7 +8,7 @@ use weft_topo::LinkId;
 use weft_units::{Rng, Seed};
 
 use super::fabric::{Affine, MAX_PATH_LINKS};
-use super::search::{Budget, Found, exact, first_fit};
+use super::search::{Bounds, Budget, Draws, Found, exact, first_fit};
 use super::targets::{Target, targets};
 use super::{Bound, Fabric, Flow, PlanError, Solver, bound};
 
@@ -300,7 +300,8 @@ impl Planner<'_> {
             return Outcome::Unrealised;
         }
         let taken = &self.ports[number - run.min(MAX_NEIGHBOURS)..number];
-        let found = exact(fabric, flow, target, taken, tries, (&mut self.budget, &mut self.rng));
+        let draws = Draws { budget: &mut self.budget, rng: &mut self.rng };
+        let found = exact(fabric, flow, target, taken, tries, draws);
         found.map_or(Outcome::Unrealised, Outcome::Found)
     }
 
@@ -309,16 +310,16 @@ impl Planner<'_> {
         for (place, &number) in left.iter().enumerate() {
             // A quarter of the budget is reserved for repairs.
             let tries = self.budget.share((left.len() - place) * 4 / 3, self.effort.tries);
-            let found = self.first_fit(number, (limit, tries));
+            let found = self.first_fit(number, Bounds { limit, tries });
             self.how.fitted += 1;
             self.take(number, found.port, found.path.links());
         }
     }
 
-    fn first_fit(&mut self, number: usize, effort: (u32, u32)) -> Found {
+    fn first_fit(&mut self, number: usize, bounds: Bounds) -> Found {
         let taken = self.taken(number);
-        let means = (&mut self.budget, &mut self.rng);
-        first_fit(self.fabric, self.flows[number], &self.loads, &taken, effort, means)
+        let draws = Draws { budget: &mut self.budget, rng: &mut self.rng };
+        first_fit(self.fabric, self.flows[number], &self.loads, &taken, bounds, draws)
     }
 
     /// Moves flows off links that carry more than `limit` flows, until a round moves none.
@@ -335,7 +336,7 @@ impl Planner<'_> {
                     return;
                 }
                 let tries = self.budget.share(overloaded.len() - place, 4 * self.effort.tries);
-                moved += usize::from(self.relocate(number, (limit, tries)));
+                moved += usize::from(self.relocate(number, Bounds { limit, tries }));
             }
             if moved == 0 {
                 return;
@@ -344,13 +345,13 @@ impl Planner<'_> {
     }
 
     /// Moves a flow off an overloaded link if some port leads over less loaded ones. Returns `true` if it moved.
-    fn relocate(&mut self, number: usize, effort: (u32, u32)) -> bool {
+    fn relocate(&mut self, number: usize, bounds: Bounds) -> bool {
         let busiest = self.busiest(number);
-        if busiest <= effort.0 {
+        if busiest <= bounds.limit {
             return false;
         }
         self.paths.of(number).iter().for_each(|link| self.loads[link.index()] -= 1);
-        let found = self.first_fit(number, effort);
+        let found = self.first_fit(number, bounds);
         let new = found.path.links().iter().map(|link| self.loads[link.index()] + 1).max();
         let better = new.unwrap_or(0) < busiest;
         if better {

@@ -73,6 +73,21 @@ impl Budget {
     }
 }
 
+/// The state that trials of ports use up.
+pub(super) struct Draws<'a> {
+    pub(super) budget: &'a mut Budget,
+    pub(super) rng: &'a mut Rng,
+}
+
+/// The bounds of a flow's search.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    /// Number of flows of a link below which the search ends.
+    pub(super) limit: u32,
+    /// Maximum number of ports tried.
+    pub(super) tries: u32,
+}
+
 /// Returns a port that leads the flow exactly over its target's links, from the first `tries` candidates.
 pub(super) fn exact(
     fabric: &Fabric<'_>,
@@ -80,8 +95,9 @@ pub(super) fn exact(
     target: &Target,
     taken: &[u16],
     tries: u32,
-    (budget, rng): (&mut Budget, &mut Rng),
+    draws: Draws<'_>,
 ) -> Option<u16> {
+    let Draws { budget, rng } = draws;
     let packet = fabric.packet(flow);
     let fits = |&port: &u16| {
         budget.spend();
@@ -95,16 +111,17 @@ pub(super) fn exact(
     fabric.entropy().candidates(rng).take(tries as usize).find(fits)
 }
 
-/// Returns the first of `tries` ports whose links all carry fewer than `limit` flows, or else the port with the
-/// least loaded busiest link, and among those the lowest sum of loads.
+/// Returns the first port whose links all carry fewer flows than the limit, or else the port with the least loaded
+/// busiest link, and among those the lowest sum of loads.
 pub(super) fn first_fit(
     fabric: &Fabric<'_>,
     flow: Flow,
     loads: &[u32],
     taken: &[u16],
-    (limit, tries): (u32, u32),
-    (budget, rng): (&mut Budget, &mut Rng),
+    bounds: Bounds,
+    draws: Draws<'_>,
 ) -> Found {
+    let (Bounds { limit, tries }, Draws { budget, rng }) = (bounds, draws);
     let packet = fabric.packet(flow);
     // A path is abandoned as soon as one of its links is busier than the busiest link of the best path.
     let most = Cell::new(u32::MAX);

@@ -6,7 +6,7 @@ use crate::abi::*;
 use crate::errno::{Outcome, pointer, status};
 use crate::event::{Channel, Event};
 use crate::id::{Id, acknowledge};
-use crate::message::Reason;
+use crate::manager::Rejection;
 use crate::service::with;
 use crate::transition;
 use weft_verbs_abi::qp_state;
@@ -86,9 +86,10 @@ fn respond(id: &Id, event: &mut Event) {
             event.public.event = cm_event::CONNECT_ERROR;
             event.public.status = errno.negative();
             let _ = transition::go(id, &[qp_state::ERR]);
-            let why = (Reason::CONSUMER, Vec::new());
             let _ = id.communication().and_then(|communication| {
-                with(|state| Ok(state.manager.reject(state.now, communication, why)))
+                with(|state| {
+                    Ok(state.manager.reject(state.now, communication, Rejection::CONSUMER))
+                })
             });
         }
     }

@@ -6,7 +6,7 @@ use super::{channel, complete};
 use crate::abi::*;
 use crate::errno::{EINVAL, Errno, Outcome, status};
 use crate::id::{Details, Id};
-use crate::manager::Space;
+use crate::manager::{Rejection, Space};
 use crate::message::{Offer, Reason, private_data};
 use crate::service::{Handle, with};
 use crate::transition;
@@ -88,7 +88,7 @@ unsafe extern "C" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_par
     status(|| {
         // SAFETY: guaranteed by the caller.
         let this = unsafe { Id::of(id) };
-        let ends = this.ends().ok_or(EINVAL)?;
+        let addresses = this.addresses().ok_or(EINVAL)?;
         with(|state| {
             let mut details = this.details();
             if details.communication.is_some() || details.bound.is_none() {
@@ -102,8 +102,8 @@ unsafe extern "C" fn rdma_connect(id: *mut rdma_cm_id, param: *mut rdma_conn_par
             let offer = unsafe { offer(id, &details, param, most)? };
             let offer = Offer { psn: state.manager.draw_psn(), ..offer };
             details.own = offer.clone();
-            state.sockets.connect(ends.0, ends.1);
-            let communication = state.manager.connect(state.now, this.space(), ends, offer);
+            state.sockets.connect(addresses.local, addresses.remote);
+            let communication = state.manager.connect(state.now, this.space(), addresses, offer);
             details.communication = Some(communication);
             state.ids.insert(communication, Handle(this));
             Ok(())
@@ -157,8 +157,8 @@ unsafe fn reject(id: *mut rdma_cm_id, data: *const c_void, len: u8, reason: Reas
         // SAFETY: guaranteed by the caller.
         let (this, data) = unsafe { (Id::of(id), private(data, len, private_data::REJECT)?) };
         let communication = this.communication().map_err(|_| EINVAL)?;
-        let rejected =
-            with(|state| Ok(state.manager.reject(state.now, communication, (reason, data))))?;
+        let rejection = Rejection { reason, private_data: data };
+        let rejected = with(|state| Ok(state.manager.reject(state.now, communication, rejection)))?;
         if rejected { Ok(()) } else { Err(EINVAL) }
     })
 }

@@ -124,7 +124,7 @@ pub(super) unsafe extern "C" fn rdma_resolve_route(
     status(|| {
         // SAFETY: guaranteed by the caller.
         let this = unsafe { Id::of(id) };
-        if this.ends().is_none() {
+        if this.addresses().is_none() {
             return Err(EINVAL);
         }
         // The network routes each packet by itself.

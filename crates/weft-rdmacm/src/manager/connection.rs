@@ -3,11 +3,9 @@
 //! idle, and a request for disconnection is answered at once and not by the program, which bounds the other
 //! end's wait.
 
-use std::net::SocketAddr;
-
 use weft_units::{Duration, Instant};
 
-use super::{Event, Outbox, Owner, Space, Transmit};
+use super::{AddressPair, Event, Outbox, Owner, Rejection, Space, Transmit};
 use crate::message::{Body, CommunicationId, Message, Offer, Reason, count_copy};
 
 /// The retransmission timeout of a message's first transmission; it doubles each time.
@@ -55,8 +53,7 @@ pub(super) enum Side {
 pub(super) struct Connection {
     pub(super) space: Space,
     pub(super) side: Side,
-    pub(super) local: SocketAddr,
-    pub(super) remote: SocketAddr,
+    pub(super) addresses: AddressPair,
     pub(super) own: CommunicationId,
     pub(super) peer: CommunicationId,
     pub(super) state: State,
@@ -70,16 +67,18 @@ pub(super) struct Connection {
 }
 
 impl Connection {
+    /// Creates a connection that has sent nothing. `peer` is [`CommunicationId::NOBODY`] until the peer answers.
     pub(super) fn new(
-        (space, side): (Space, Side),
-        (local, remote): (SocketAddr, SocketAddr),
-        (own, peer): (CommunicationId, CommunicationId),
+        space: Space,
+        side: Side,
+        addresses: AddressPair,
+        own: CommunicationId,
+        peer: CommunicationId,
     ) -> Self {
         Self {
             space,
             side,
-            local,
-            remote,
+            addresses,
             own,
             peer,
             state: State::RequestReceived,
@@ -95,7 +94,8 @@ impl Connection {
     }
 
     fn send(&self, bytes: Vec<u8>, out: &mut Outbox) {
-        out.transmits.push_back(Transmit { from: self.local, to: self.remote, bytes });
+        let AddressPair { local, remote } = self.addresses;
+        out.transmits.push_back(Transmit { from: local, to: remote, bytes });
     }
 
     fn send_body(&self, body: Body, out: &mut Outbox) {
@@ -185,12 +185,8 @@ impl Connection {
     }
 
     /// Rejects the request or the reply. Returns `true` if there was one.
-    pub(super) fn reject(
-        &mut self,
-        (reason, private_data): (Reason, Vec<u8>),
-        now: Instant,
-        out: &mut Outbox,
-    ) -> bool {
+    pub(super) fn reject(&mut self, rejection: Rejection, now: Instant, out: &mut Outbox) -> bool {
+        let Rejection { reason, private_data } = rejection;
         use State::{ReplyReceived, ReplySent, RequestReceived, RequestSent};
         if !matches!(self.state, RequestSent | RequestReceived | ReplySent | ReplyReceived) {
             return false;
@@ -238,7 +234,7 @@ impl Connection {
         if self.state == State::Established {
             self.disconnect(now, out);
         } else {
-            self.reject((Reason::CONSUMER, Vec::new()), now, out);
+            self.reject(Rejection::CONSUMER, now, out);
         }
     }
 

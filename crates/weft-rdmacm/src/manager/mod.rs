@@ -31,6 +31,25 @@ pub(crate) enum Space {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Owner(pub(crate) usize);
 
+/// The addresses of a connection's ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct AddressPair {
+    pub(crate) local: SocketAddr,
+    pub(crate) remote: SocketAddr,
+}
+
+/// The rejection of a request or a reply.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Rejection {
+    pub(crate) reason: Reason,
+    pub(crate) private_data: Vec<u8>,
+}
+
+impl Rejection {
+    /// The owner's rejection, without private data.
+    pub(crate) const CONSUMER: Self = Self { reason: Reason::CONSUMER, private_data: Vec::new() };
+}
+
 /// A datagram to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Transmit {
@@ -82,7 +101,7 @@ struct Listening {
 }
 
 /// The other end of a connection in its own terms: every copy of a request has the same.
-type Peer = (SocketAddr, SocketAddr, CommunicationId);
+type Peer = (AddressPair, CommunicationId);
 
 /// All connections and listeners of a process.
 #[derive(Debug)]
@@ -135,12 +154,12 @@ impl Manager {
         &mut self,
         now: Instant,
         space: Space,
-        (local, remote): (SocketAddr, SocketAddr),
+        addresses: AddressPair,
         offer: Offer,
     ) -> CommunicationId {
         let own = self.draw_id();
-        let ids = (own, CommunicationId::NOBODY);
-        self.insert(Connection::new((space, Side::Active), (local, remote), ids));
+        let peer = CommunicationId::NOBODY;
+        self.insert(Connection::new(space, Side::Active, addresses, own, peer));
         self.with(own, |connection, out| connection.request(offer, now, out));
         own
     }
@@ -155,9 +174,9 @@ impl Manager {
         &mut self,
         now: Instant,
         id: CommunicationId,
-        why: (Reason, Vec<u8>),
+        rejection: Rejection,
     ) -> bool {
-        self.with(id, |connection, out| connection.reject(why, now, out)).unwrap_or(false)
+        self.with(id, |connection, out| connection.reject(rejection, now, out)).unwrap_or(false)
     }
 
     /// Confirms the reply: the queue pair is ready. Returns `true` if there was a reply.
@@ -188,14 +207,9 @@ impl Manager {
     }
 
     /// Handles a datagram that arrived at one of this process's addresses.
-    pub(crate) fn handle_datagram(
-        &mut self,
-        now: Instant,
-        (local, remote): (SocketAddr, SocketAddr),
-        bytes: &[u8],
-    ) {
+    pub(crate) fn handle_datagram(&mut self, now: Instant, addresses: AddressPair, bytes: &[u8]) {
         let Some(message) = Message::parse(bytes) else { return };
-        let peer = (local, remote, message.from);
+        let peer = (addresses, message.from);
         if message.to == CommunicationId::NOBODY {
             match self.requested.get(&peer) {
                 Some(&id) => {
@@ -206,18 +220,18 @@ impl Manager {
             return;
         }
         let is_the_peer = |connection: &Connection| {
-            (connection.local, connection.remote) == (local, remote)
+            connection.addresses == addresses
                 && (connection.peer == message.from || connection.peer == CommunicationId::NOBODY)
         };
         if self.connections.get(&message.to).is_some_and(is_the_peer) {
             self.with(message.to, |connection, out| connection.handle(message, now, out));
         } else {
-            self.handle_unknown(local, remote, &message);
+            self.handle_unknown(addresses, &message);
         }
     }
 
     /// Answers a message about an unknown connection: it is over.
-    fn handle_unknown(&mut self, from: SocketAddr, to: SocketAddr, message: &Message) {
+    fn handle_unknown(&mut self, addresses: AddressPair, message: &Message) {
         let body = match message.body {
             Body::DisconnectRequest => Body::DisconnectReply,
             Body::Reply(_) | Body::ReadyToUse | Body::Probe => {
@@ -226,12 +240,14 @@ impl Manager {
             _ => return,
         };
         let bytes = Message { from: message.to, to: message.from, copy: 0, body }.emit();
+        let AddressPair { local: from, remote: to } = addresses;
         self.out.transmits.push_back(Transmit { from, to, bytes });
     }
 
     /// Handles a request from a new peer.
     fn handle_request(&mut self, peer: Peer, message: Message) {
-        let (local, remote, from) = peer;
+        let (addresses, from) = peer;
+        let AddressPair { local, remote } = addresses;
         let (space, offer) = match message.body {
             Body::Request(offer) => (Space::Connected, offer),
             Body::ServiceRequest(offer) => (Space::Datagram, offer),
@@ -256,7 +272,7 @@ impl Manager {
         *waiting += 1;
         let own = self.draw_id();
         let side = Side::Passive { listener };
-        self.insert(Connection::new((space, side), (local, remote), (own, from)));
+        self.insert(Connection::new(space, side, addresses, own, from));
         self.requested.insert(peer, own);
         self.out.events.push_back((own, Event::Requested { listener, local, remote, offer }));
     }
@@ -264,7 +280,7 @@ impl Manager {
     /// Handles an ICMP error: the host of `remote` has no socket at that port.
     pub(crate) fn handle_refused(&mut self, now: Instant, local: SocketAddr, remote: SocketAddr) {
         let between =
-            |connection: &&Connection| (connection.local, connection.remote) == (local, remote);
+            |connection: &&Connection| connection.addresses == AddressPair { local, remote };
         let ids: Vec<_> =
             self.connections.values().filter(between).map(|connection| connection.own).collect();
         for id in ids {
@@ -304,7 +320,7 @@ impl Manager {
     }
 
     fn insert(&mut self, connection: Connection) {
-        *self.users.entry(connection.local).or_insert(0) += 1;
+        *self.users.entry(connection.addresses.local).or_insert(0) += 1;
         self.connections.insert(connection.own, connection);
     }
 
@@ -328,8 +344,8 @@ impl Manager {
             count_down(&mut self.waiting, listener);
         }
         if connection.state == State::Closed {
-            let (local, peer) =
-                (connection.local, (connection.local, connection.remote, connection.peer));
+            let peer = (connection.addresses, connection.peer);
+            let local = connection.addresses.local;
             self.connections.remove(&id);
             count_down(&mut self.users, local);
             if self.requested.get(&peer) == Some(&id) {

@@ -93,7 +93,7 @@ impl Scene {
 
     /// Connects the client and the server.
     fn establish(&mut self) -> [CommunicationId; 2] {
-        let between = (address(0), address(1));
+        let between = AddressPair { local: address(0), remote: address(1) };
         let client = self.ends[CLIENT].connect(self.now, Space::Connected, between, offer());
         self.deliver();
         let Some((server, Event::Requested { .. })) = self.ends[LISTENER].poll_event() else {
@@ -121,7 +121,8 @@ impl Scene {
             } else {
                 let to = if sent.to == address(0) { CLIENT } else { LISTENER };
                 assert_ne!(from, to);
-                self.ends[to].handle_datagram(self.now, (sent.to, sent.from), &sent.bytes);
+                let addresses = AddressPair { local: sent.to, remote: sent.from };
+                self.ends[to].handle_datagram(self.now, addresses, &sent.bytes);
             }
         }
     }
@@ -143,7 +144,7 @@ impl Scene {
                 // The owner acts on a connection that the enemy began.
                 let Some(&id) = self.enemy.get(script.below(4)) else { return };
                 let (server, now) = (&mut self.ends[LISTENER], self.now);
-                let is_enemy = |it: &Connection| it.remote == address(ENEMY);
+                let is_enemy = |it: &Connection| it.addresses.remote == address(ENEMY);
                 if !server.connections.get(&id).is_some_and(is_enemy) {
                     return;
                 }
@@ -164,7 +165,8 @@ impl Scene {
     fn arrive(&mut self, from: u8, bytes: &[u8]) {
         let server = &mut self.ends[LISTENER];
         let before = (server.out.transmits.len(), server.out.events.len());
-        server.handle_datagram(self.now, (address(1), address(from)), bytes);
+        let addresses = AddressPair { local: address(1), remote: address(from) };
+        server.handle_datagram(self.now, addresses, bytes);
         let transmits = server.out.transmits.iter().skip(before.0);
         let answered: usize = transmits.map(|sent| sent.bytes.len()).sum();
         assert!(answered <= 256, "one datagram was answered with {answered} bytes");
@@ -181,7 +183,7 @@ impl Scene {
             self.enemy.insert(0, id);
             // The peer that asked may have gone since.
             match script.below(3) {
-                0 => _ = server.reject(self.now, id, (Reason::CONSUMER, Vec::new())),
+                0 => _ = server.reject(self.now, id, Rejection::CONSUMER),
                 1 => {}
                 _ => _ = server.accept(self.now, id, offer()),
             }
@@ -245,7 +247,7 @@ fn hold(manager: &Manager, now: Instant) {
     assert!(first.is_none_or(|(at, _)| *at + Duration::from_secs(70) > now));
     assert!(manager.connections.iter().all(|(id, it)| *id == it.own));
     assert!(connections().all(|it| it.state != State::Closed), "a closed connection is removed");
-    check_counts(&manager.users, || connections().map(|it| it.local));
+    check_counts(&manager.users, || connections().map(|it| it.addresses.local));
     check_counts(&manager.waiting, || {
         connections().filter_map(|it| match (it.side, it.state) {
             (Side::Passive { listener }, State::RequestReceived) => Some(listener),
@@ -253,9 +255,9 @@ fn hold(manager: &Manager, now: Instant) {
         })
     });
     assert!(manager.waiting.values().all(|&count| count <= BACKLOG));
-    for (&(local, remote, peer), id) in &manager.requested {
+    for (&peer, id) in &manager.requested {
         let it = &manager.connections[id];
-        assert_eq!((it.local, it.remote, it.peer), (local, remote, peer));
+        assert_eq!((it.addresses, it.peer), peer);
     }
 }
 

@@ -47,7 +47,8 @@ impl Line {
     }
 
     fn connect(&mut self, space: Space) -> CommunicationId {
-        self.ends[0].connect(self.now, space, (address(0), address(1)), offer(5))
+        let addresses = AddressPair { local: address(0), remote: address(1) };
+        self.ends[0].connect(self.now, space, addresses, offer(5))
     }
 
     /// Delivers every datagram in the queues.
@@ -61,8 +62,8 @@ impl Line {
                 Fate::Twice => 2,
             };
             for _ in 0..times {
-                let ends = (transmit.to, transmit.from);
-                self.ends[1 - end].handle_datagram(self.now, ends, &transmit.bytes);
+                let addresses = AddressPair { local: transmit.to, remote: transmit.from };
+                self.ends[1 - end].handle_datagram(self.now, addresses, &transmit.bytes);
             }
             self.sent.push(transmit);
         }
@@ -259,7 +260,7 @@ fn a_rejection_carries_private_data_and_is_repeated() {
     line.connect(Space::Connected);
     line.deliver();
     let server = line.requested();
-    let why = (Reason::CONSUMER, vec![1, 2]);
+    let why = Rejection { reason: Reason::CONSUMER, private_data: vec![1, 2] };
     assert!(line.ends[1].reject(line.now, server, why));
     line.go(|_| Fate::Lost);
     line.pass(SECOND, |_| Fate::Arrive);
@@ -341,7 +342,7 @@ fn strangers_change_nothing() {
             (ids[0], address(9))
         };
         let bytes = Message { from, to: ids[1], copy: 0, body }.emit();
-        line.ends[1].handle_datagram(now, (address(1), remote), &bytes);
+        line.ends[1].handle_datagram(now, AddressPair { local: address(1), remote }, &bytes);
     }
     assert_eq!(line.ends[1].poll_event(), None);
     assert_eq!(line.ends[1].connections.len(), 1);

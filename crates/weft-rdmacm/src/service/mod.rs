@@ -16,7 +16,7 @@ use weft_units::{Instant, Seed};
 use crate::errno::{Errno, Outcome};
 use crate::ibverbs::{Device, open_devices};
 use crate::id::Id;
-use crate::manager::{Event, Manager};
+use crate::manager::{AddressPair, Event, Manager};
 use crate::message::CommunicationId;
 
 mod ends;
@@ -229,7 +229,8 @@ impl State {
         for _ in 0..RECEIVE_BUDGET {
             match self.sockets.receive(local, &mut bytes) {
                 Ok((len, from)) => {
-                    self.manager.handle_datagram(self.now, (local, from), &bytes[..len]);
+                    let addresses = AddressPair { local, remote: from };
+                    self.manager.handle_datagram(self.now, addresses, &bytes[..len]);
                 }
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                     self.refused(local);
@@ -276,7 +277,7 @@ impl State {
             let listener = ptr::with_exposed_provenance::<Id>(listener.0);
             // SAFETY: a listener leaves the manager before it is destroyed, under the lock that is held.
             let listener = unsafe { &*listener };
-            listener.requested(self, about, (local, remote), offer);
+            listener.requested(self, about, AddressPair { local, remote }, offer);
         } else if let Some(&Handle(id)) = self.ids.get(&about) {
             // SAFETY: the handle leaves the table before its identifier is destroyed, under the lock that is held.
             unsafe { &*id }.on_event(event);

@@ -4,17 +4,27 @@ use alloc::borrow::ToOwned;
 use alloc::format;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::net::SocketAddr;
 use core::ops::Range;
 
 use weft_plan::ports::{Entropy, least_busy};
 use weft_units::{Instant, Seed, prefetch};
 
 use super::job::MAX_FLOWS;
-use super::{Controller, EventKind, Job, JobError, JobFlow, Pair};
+use super::{Controller, EventKind, Job, JobError, JobFlow, Pair, Subject};
 use crate::fabric::LinkId;
 use crate::flow::Flow;
 use crate::loads::per_mille;
 use crate::path::{Outcome, Path, Start};
+
+/// The search for a job's ports.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PortSearch {
+    /// The ports that flows may have.
+    pub entropy: Entropy,
+    /// Number of ports drawn for each flow.
+    pub tries: usize,
+}
 
 /// The ports planned for a job.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,16 +65,17 @@ impl Candidates {
         entropy: Entropy,
     ) {
         let before = self.flows.len();
-        let to = (pair.dst, entropy.destination_port);
+        let to = SocketAddr::new(pair.dst, entropy.destination_port);
         let ports = pair.port.into_iter().chain(drawn);
-        let flows = ports.filter_map(|it| Flow::new((pair.src, it), to, entropy.protocol));
+        let from = ports.map(|port| SocketAddr::new(pair.src, port));
+        let flows = from.filter_map(|from| Flow::new(from, to, entropy.protocol));
         self.flows.extend(flows.map(|flow| (start, flow)));
         self.senders.push((cable, before..self.flows.len()));
     }
 }
 
 impl Controller {
-    /// Plans source ports for a job's flows: weft-plan's search for the least busy path among `tries`, on top of the
+    /// Plans source ports for a job's flows: weft-plan's search for the least busy path among those drawn, on top of the
     /// load expected on links and of the job's flows before. A job of the same name is replaced, and its earlier load
     /// does not count.
     ///
@@ -74,7 +85,7 @@ impl Controller {
         &mut self,
         name: &str,
         pairs: &[Pair],
-        (entropy, tries): (Entropy, usize),
+        search: PortSearch,
         seed: Seed,
         now: Instant,
     ) -> Result<Announced, JobError> {
@@ -91,7 +102,7 @@ impl Controller {
         let index = self.telemetry.index(now);
         self.watch_jobs(index, now);
         let mut loads = self.loads_without(name, index);
-        let (flows, (full, link)) = self.choose(pairs, (entropy, tries), seed, &mut loads)?;
+        let (flows, (full, link)) = self.choose(pairs, search, seed, &mut loads)?;
         let ports: Vec<u16> = flows.iter().map(|it| it.flow.ports().0).collect();
         let kept = pairs.iter().zip(&ports).filter(|(pair, port)| pair.port == Some(**port));
         let kept = kept.count();
@@ -102,7 +113,7 @@ impl Controller {
             full
         );
         self.keep_job(name, flows, full, index, now);
-        self.emit(EventKind::Job, "", "", None, text, now);
+        self.emit(EventKind::Job, Subject::default(), text, now);
         Ok(Announced { ports, kept, fullest: (link, full) })
     }
 
@@ -126,7 +137,7 @@ impl Controller {
     fn choose(
         &self,
         pairs: &[Pair],
-        (entropy, tries): (Entropy, usize),
+        PortSearch { entropy, tries }: PortSearch,
         seed: Seed,
         loads: &mut [u64],
     ) -> Result<(Vec<JobFlow>, (u32, LinkId)), JobError> {

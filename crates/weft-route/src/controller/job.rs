@@ -10,7 +10,7 @@ use core::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use weft_units::{BitRate, Instant};
 
-use super::{Controller, EventKind};
+use super::{Controller, EventKind, Subject};
 use crate::fabric::LinkId;
 use crate::flow::Flow;
 use crate::path::Start;
@@ -152,7 +152,8 @@ impl Controller {
             return Err(JobError::Unknown { name: name.to_owned(), known });
         };
         let count = job.flows.len();
-        self.emit(EventKind::Job, "", "", None, format!("{name} withdrawn, {count} flows"), now);
+        let text = format!("{name} withdrawn, {count} flows");
+        self.emit(EventKind::Job, Subject::default(), text, now);
         Ok(count)
     }
 
@@ -189,7 +190,7 @@ impl Controller {
             if is_gone {
                 let text =
                     format!("{name} forgotten: nothing of it was sampled for {span} windows");
-                self.emit(EventKind::Job, "", "", None, text, now);
+                self.emit(EventKind::Job, Subject::default(), text, now);
             }
             !is_gone
         });

@@ -38,7 +38,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 pub use action::{Action, Event, EventKind, Stats};
-pub use announce::Announced;
+pub use announce::{Announced, PortSearch};
 pub use job::{Job, JobError, JobFlow, Pair};
 use moved::{Barred, Episode};
 pub use moved::{Carried, Move, Stage};
@@ -239,7 +239,7 @@ impl Controller {
             // A move to be undone stays so: the change will be sent again.
             (Stage::Undoing { .. }, Err(why)) => {
                 let text = format!("refuses to undo {}: {why}", key.1);
-                self.emit(EventKind::Refused, &key.0, "", Some(id), text, now);
+                self.emit(EventKind::Refused, Subject::of_move(&key.0, id), text, now);
             }
             _ => {}
         }
@@ -319,7 +319,7 @@ impl Controller {
             }
         };
         let (router, port) = self.port_name(link);
-        self.emit(what, &router, &port, None, text, now);
+        self.emit(what, Subject { router, port, id: None }, text, now);
     }
 
     fn doubt(&mut self, link: LinkId, doubt: TelemetryError, at: Instant) {
@@ -330,21 +330,14 @@ impl Controller {
             if doubt == TelemetryError::OffPath && !router.is_empty() {
                 self.actions.push_back(Action::Read { router: router.clone() });
             }
-            self.emit(EventKind::Doubt, &router, &port, None, format!("{doubt}"), at);
+            let subject = Subject { router, port, id: None };
+            self.emit(EventKind::Doubt, subject, format!("{doubt}"), at);
         }
     }
 
-    fn emit(
-        &mut self,
-        what: EventKind,
-        router: &str,
-        port: &str,
-        id: Option<u64>,
-        text: String,
-        now: Instant,
-    ) {
+    fn emit(&mut self, what: EventKind, subject: Subject, text: String, now: Instant) {
         self.stats.count(what);
-        let (router, port) = (router.to_owned(), port.to_owned());
+        let Subject { router, port, id } = subject;
         self.events.push_back(Event { at: now.as_nanos(), what, router, port, id, text });
     }
 
@@ -362,6 +355,26 @@ impl Controller {
 
     fn key_of(&self, id: u64) -> Option<(String, Prefix)> {
         self.moves.iter().find(|(_, it)| it.id == id).map(|(key, _)| key.clone())
+    }
+}
+
+/// The subject of an event; empty for an event of the whole fabric.
+#[derive(Default)]
+struct Subject {
+    router: String,
+    port: String,
+    /// The number of the move.
+    id: Option<u64>,
+}
+
+impl Subject {
+    fn router(name: &str) -> Self {
+        Self { router: name.to_owned(), ..Self::default() }
+    }
+
+    /// Returns the subject of an event of a move at a router.
+    fn of_move(router: &str, id: u64) -> Self {
+        Self { id: Some(id), ..Self::router(router) }
     }
 }
 

@@ -8,13 +8,13 @@ use alloc::vec::Vec;
 use weft_units::Instant;
 
 use super::moved::{Barred, alike};
-use super::{Action, Controller, Episode, Estimate, EventKind, Move, Stage};
+use super::{Action, Controller, Episode, Estimate, EventKind, Move, Stage, Subject};
 use crate::alarm::Level;
 use crate::fabric::{End, LinkId, RouterId};
 use crate::flow::Flow;
 use crate::installed::{Member, Prefix};
 use crate::loads::{Loads, per_mille};
-use crate::moves::{Decision, NoMove, decide};
+use crate::moves::{Decision, MoveQuery, NoMove, decide};
 use crate::path::{Path, Start};
 use crate::suspects::Suspect;
 
@@ -192,8 +192,8 @@ impl Controller {
             };
             self.barred.iter().any(same)
         };
-        let at = (router, link);
-        decide(&self.fabric, loads, at, &flows, &excluded.in_change, is_barred, &self.config.moves)
+        let query = MoveQuery { router, from: link, flows: &flows, in_change: &excluded.in_change };
+        decide(&self.fabric, loads, &query, is_barred, &self.config.moves)
     }
 
     /// Returns the flow as `router` receives it, if it crosses that router on its way to `link`.
@@ -268,7 +268,7 @@ impl Controller {
             prefix: decision.prefix,
             members,
         });
-        self.emit(EventKind::Move, &router, "", Some(id), decision.reason.clone(), now);
+        self.emit(EventKind::Move, Subject::of_move(&router, id), decision.reason.clone(), now);
         let it = Move {
             id,
             router,
@@ -300,7 +300,7 @@ impl Controller {
         let until = if count >= 3 { (now + self.config.bar).as_nanos() } else { 0 };
         self.refusals.insert(key.0.clone(), (count, until));
         let text = format!("refuses {} by {}: {why}", key.1, ports(&it.members));
-        self.emit(EventKind::Refused, &key.0, "", Some(it.id), text, now);
+        self.emit(EventKind::Refused, Subject::of_move(&key.0, it.id), text, now);
         self.bar(&it, now);
         if let Some(members) = it.previous.clone() {
             self.moves
@@ -322,7 +322,7 @@ impl Controller {
         let episode = self.episodes.entry(link).or_default();
         if episode.said != text {
             episode.said.clone_from(&text);
-            self.emit(what, &router, &port, None, text, now);
+            self.emit(what, Subject { router, port, id: None }, text, now);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The comparison of tables that were read again with moves: pending moves, changes by others, failed links.
 
+use alloc::borrow::ToOwned;
 use alloc::collections::BTreeMap;
 use alloc::format;
 use alloc::string::String;
@@ -9,7 +10,7 @@ use weft_units::Instant;
 
 use super::moved::{alike, members, steered};
 use super::rounds::ports;
-use super::{Controller, Estimate, EventKind, Move, Stage};
+use super::{Controller, Estimate, EventKind, Move, Stage, Subject};
 use crate::fabric::{End, Fabric, LinkId};
 use crate::installed::{Installed, InstalledError, PortState, Prefix, Router};
 use crate::loads::{Loads, per_mille};
@@ -34,7 +35,7 @@ impl Controller {
         let after = states(&router);
         if let Err(error) = self.fabric.replace(router) {
             let text = format!("the tables that were read are not used: {error}");
-            self.emit(EventKind::Drift, &name, "", None, text, now);
+            self.emit(EventKind::Drift, Subject::router(&name), text, now);
             return Err(error);
         }
         let changed: Vec<usize> =
@@ -95,7 +96,7 @@ impl Controller {
             let id = self.next_id;
             self.next_id = self.next_id.saturating_add(1);
             let reason = format!("{prefix} by {}, found installed", ports(&members));
-            self.emit(EventKind::Drift, &router, "", Some(id), reason.clone(), now);
+            self.emit(EventKind::Drift, Subject::of_move(&router, id), reason.clone(), now);
             let key = (router.clone(), prefix);
             let it = Move {
                 id,
@@ -133,7 +134,8 @@ impl Controller {
             PortState::NoCarrier => "the port has no carrier",
             PortState::Down => "the port is down",
         };
-        self.emit(EventKind::Link, name, &port, None, text.into(), now);
+        let subject = Subject { router: name.to_owned(), port: port.clone(), id: None };
+        self.emit(EventKind::Link, subject, text.into(), now);
         if let Some(link) = self.fabric.link_of_port(router, &port) {
             self.telemetry.forget(link);
             self.alarms.forget(link);
@@ -185,7 +187,8 @@ impl Controller {
         let it = self.moves.get_mut(key).expect("its key was found");
         (it.stage, it.tries) = (Stage::Verifying { window }, 0);
         let (id, before) = (it.id, it.before);
-        self.emit(EventKind::Applied, &key.0, "", Some(id), format!("{} is installed", key.1), now);
+        let text = format!("{} is installed", key.1);
+        self.emit(EventKind::Applied, Subject::of_move(&key.0, id), text, now);
         // The installed order of members may differ from the order sent, and decides the paths: flows are followed
         // again.
         let changes = self.followed(&self.moves[key]);
@@ -241,14 +244,8 @@ impl Controller {
 
     fn undone(&mut self, key: &(String, Prefix), now: Instant) {
         let Some(it) = self.moves.remove(key) else { return };
-        self.emit(
-            EventKind::Undone,
-            &key.0,
-            "",
-            Some(it.id),
-            format!("{} is as it was", key.1),
-            now,
-        );
+        let text = format!("{} is as it was", key.1);
+        self.emit(EventKind::Undone, Subject::of_move(&key.0, it.id), text, now);
         if let Some(members) = it.previous.clone() {
             let stage = Stage::Kept;
             self.moves.insert(key.clone(), Move { members, previous: None, stage, tries: 0, ..it });
@@ -263,12 +260,12 @@ impl Controller {
         if is_up && it.again <= MAX_REINSTALLS {
             it.stage = Stage::Applying { since: now.as_nanos() };
             let text = format!("{} is not installed any more; it is installed again", key.1);
-            self.emit(EventKind::Drift, &key.0, "", Some(id), text, now);
+            self.emit(EventKind::Drift, Subject::of_move(&key.0, id), text, now);
             self.send_change(key);
         } else {
             self.moves.remove(key);
             let text = format!("{} is not installed any more; the move is given up", key.1);
-            self.emit(EventKind::Drift, &key.0, "", Some(id), text, now);
+            self.emit(EventKind::Drift, Subject::of_move(&key.0, id), text, now);
         }
     }
 

@@ -369,9 +369,10 @@ impl Announcer {
     }
 
     fn announce(&mut self, name: &str, pairs: &[Pair]) -> Result<Announced, JobError> {
-        let (entropy, seed) = (weft_plan::ports::Entropy::default(), weft_units::Seed(1));
+        let entropy = weft_plan::ports::Entropy::default();
+        let (search, seed) = (PortSearch { entropy, tries: 64 }, weft_units::Seed(1));
         let now = self.harness.now();
-        self.harness.controller.announce(name, pairs, (entropy, 64), seed, now)
+        self.harness.controller.announce(name, pairs, search, seed, now)
     }
 
     /// Returns the uplink port by which a job of one flow is sent.

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use weft_units::Instant;
 
-use super::{Action, Carried, Controller, EventKind, Move, Stage, WINDOWS_KEPT};
+use super::{Action, Carried, Controller, EventKind, Move, Stage, Subject, WINDOWS_KEPT};
 use crate::fabric::LinkId;
 use crate::installed::Prefix;
 use crate::loads::per_mille;
@@ -123,7 +123,7 @@ impl Controller {
                 it.tries = 0;
                 it.stage = Stage::Undoing { since: now.as_nanos(), why: text.clone() };
                 let id = it.id;
-                self.emit(EventKind::Idle, &key.0, "", Some(id), text, now);
+                self.emit(EventKind::Idle, Subject::of_move(&key.0, id), text, now);
                 self.send_change(&key);
             }
         }
@@ -134,7 +134,7 @@ impl Controller {
         it.stage = Stage::Kept;
         it.previous = None;
         let id = it.id;
-        self.emit(EventKind::Kept, &key.0, "", Some(id), text, now);
+        self.emit(EventKind::Kept, Subject::of_move(&key.0, id), text, now);
     }
 
     /// Restores the route from before a move.
@@ -144,7 +144,7 @@ impl Controller {
         it.stage = Stage::Undoing { since: now.as_nanos(), why: why.clone() };
         it.tries = 0;
         self.bar(&before, now);
-        self.emit(EventKind::Undo, &key.0, "", Some(before.id), why, now);
+        self.emit(EventKind::Undo, Subject::of_move(&key.0, before.id), why, now);
         self.send_change(key);
     }
 
@@ -185,20 +185,14 @@ impl Controller {
                     *since = now.as_nanos();
                     if tries == 1 {
                         let text = format!("does not answer; {} is still to be undone", key.1);
-                        self.emit(EventKind::Silent, &key.0, "", Some(id), text, now);
+                        self.emit(EventKind::Silent, Subject::of_move(&key.0, id), text, now);
                     }
                     self.send_change(&key);
                 }
                 // The outcome at the router is not known, and undoing is safe in either case.
                 _ if tries >= 3 => {
-                    self.emit(
-                        EventKind::Silent,
-                        &key.0,
-                        "",
-                        Some(id),
-                        "does not answer".into(),
-                        now,
-                    );
+                    let subject = Subject::of_move(&key.0, id);
+                    self.emit(EventKind::Silent, subject, "does not answer".into(), now);
                     self.undo(&key, "the router does not answer".into(), now);
                 }
                 Stage::Applying { since } => {

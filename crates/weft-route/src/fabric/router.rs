@@ -58,25 +58,43 @@ pub(super) fn tables(
         return Err(InstalledError::RouteTwice { router: router.name.clone(), prefix: pair[0] });
     }
     let ignore_linkdown6 = router.ipv6.map_or(router.ignore_linkdown, |it| it.ignore_linkdown);
-    let v4 = (router.hash, router.ignore_linkdown);
-    let v6 = (router.hash6(), ignore_linkdown6);
+    let v4 = Selection { hash: router.hash, ignore_linkdown: router.ignore_linkdown };
+    let v6 = Selection { hash: router.hash6(), ignore_linkdown: ignore_linkdown6 };
+    let numbered = Numbered { router, first, ports: &ports };
     let is_v6 = prefixes.last().is_some_and(|prefix| prefix.first().is_ipv6());
     Ok(Tables {
-        v4: table(functions, (router, first), &ports, v4, &routes)?,
-        v6: table(functions, (router, first), &ports, v6, if is_v6 { &routes } else { &[] })?,
+        v4: table(functions, numbered, v4, &routes)?,
+        v6: table(functions, numbered, v6, if is_v6 { &routes } else { &[] })?,
     })
+}
+
+/// A router with the numbers of its ports and links.
+#[derive(Clone, Copy)]
+struct Numbered<'a> {
+    router: &'a Router,
+    /// The link of the router's first port.
+    first: u32,
+    ports: &'a BTreeMap<&'a str, u32>,
+}
+
+/// A family's settings for the selection of a next hop.
+#[derive(Clone, Copy)]
+struct Selection {
+    hash: RouterHash,
+    /// `true` if next hops of ports without carrier are skipped.
+    ignore_linkdown: bool,
 }
 
 /// Converts the routes of one family, with groups by that family's hash and link-state settings.
 fn table<A: Address>(
     functions: &mut Functions,
-    (router, first): (&Router, u32),
-    ports: &BTreeMap<&str, u32>,
-    (hash, ignore_linkdown): (RouterHash, bool),
+    numbered: Numbered<'_>,
+    selection: Selection,
     routes: &[(Prefix, u32)],
 ) -> Result<(Table, Lookup<A>), InstalledError> {
+    let Numbered { router, first, .. } = numbered;
     let hash = functions
-        .add(&hash)
+        .add(&selection.hash)
         .map_err(|reason| InstalledError::Hash { router: router.name.clone(), reason })?;
     // Most fabrics use one family. Groups without a route are still checked, once.
     let used = if A::of(Ipv4Addr::UNSPECIFIED.into()).is_some() || !routes.is_empty() {
@@ -86,7 +104,7 @@ fn table<A: Address>(
     };
     let mut groups = Vec::with_capacity(used.len());
     for group in used {
-        let members = members(router, group, (first, ignore_linkdown), ports)?;
+        let members = members(numbered, group, selection.ignore_linkdown)?;
         groups.push(match &group.kind {
             GroupKind::Resilient { buckets } => Group::resilient(&members, buckets),
             GroupKind::Single | GroupKind::HashThreshold => {
@@ -99,11 +117,11 @@ fn table<A: Address>(
 
 /// Returns a group's members after checking them against its kind.
 fn members(
-    router: &Router,
+    numbered: Numbered<'_>,
     group: &crate::installed::Group,
-    (first, ignore_linkdown): (u32, bool),
-    ports: &BTreeMap<&str, u32>,
+    ignore_linkdown: bool,
 ) -> Result<Vec<Member>, InstalledError> {
+    let Numbered { router, first, ports } = numbered;
     let wrong = |reason| InstalledError::Group {
         router: router.name.clone(),
         group: group.name.clone(),

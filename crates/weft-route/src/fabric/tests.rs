@@ -271,7 +271,7 @@ fn random_tables_give_the_longest_prefix() {
             let dst = address(&mut rng);
             let alive = routes.iter().filter(|(to, group)| to.contains(dst) && **group != "dead");
             let want = alive.max_by_key(|(to, _)| to.len()).map(|(_, group)| *group);
-            let flow = Flow::new((dst, 1), (dst, 2), 17).unwrap();
+            let flow = Flow::new((dst, 1).into(), (dst, 2).into(), 17).unwrap();
             let path = fabric.path_from(Start::Router(RouterId(0)), &flow);
             let got = path.links().first().map(|link| if link.0 == 0 { "host" } else { "up" });
             assert_eq!(got, want, "seed {seed}, address {dst}");

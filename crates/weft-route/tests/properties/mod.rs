@@ -37,7 +37,7 @@ pub fn installed(bytes: &[u8]) -> bool {
     let mut flows = vec![];
     for &src in &hosts {
         for &dst in hosts.iter().chain(&[[0, 0, 0, 1].into(), [1u16; 8].into()]) {
-            if let Some(flow) = Flow::new((src, 0xc000), (dst, 4791), 17) {
+            if let Some(flow) = Flow::new((src, 0xc000).into(), (dst, 4791).into(), 17) {
                 follow(&fabric, &flow);
                 flows.push(flow);
             }

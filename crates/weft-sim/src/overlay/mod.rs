@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use weft_topo::NodeId;
 use weft_transport::{Arrival, Departure};
 use weft_units::Instant;
-use weft_vpc::{Frame, PortId, Reading, Switch, Tenants, Vni};
+use weft_vpc::{Frame, Inbound, PortId, Reading, Switch, TenantFrame, Tenants, Vni};
 use weft_wire::{Packet, U24, VirtioNetHeader, VxlanHeader, VxlanNext};
 
 use crate::payload::PacketPayload;
@@ -126,7 +126,10 @@ impl Vtep {
             VxlanNext::Frame => {
                 switch.handle_plain(now, arrival.from, vni, &payload.bytes, nics);
             }
-            _ => switch.handle_packet(now, arrival, vni, packet, &payload.bytes, nics),
+            _ => {
+                let inbound = Inbound { arrival, vni, packet, payload: &payload.bytes };
+                switch.handle_packet(now, &inbound, nics);
+            }
         }
     }
 
@@ -239,7 +242,7 @@ impl Vtep {
                 &mut head[..(len as usize).min(VirtioNetHeader::LEN + Frame::MIN_PARSE_BYTES)];
             let token = self.nics.send(frame);
             self.nics.read(port, token, 0, head, Reading::First);
-            self.switch.handle_frame(now, port, token, len, head, &mut self.nics);
+            self.switch.handle_frame(now, TenantFrame { port, token, len }, head, &mut self.nics);
         }
         taken
     }

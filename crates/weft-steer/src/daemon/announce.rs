@@ -3,12 +3,13 @@
 //! Any thread sends requests by a [`Handle`]; the daemon answers them in its loop.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 
 use serde::{Deserialize, Serialize};
 use weft_plan::output::PortRow;
 use weft_plan::ports::Entropy;
-use weft_route::{Controller, End, Fabric, Flow, JobError, LinkId, Pair, Start};
+use weft_route::{Controller, End, Fabric, Flow, JobError, LinkId, Pair, PortSearch, Start};
 use weft_units::{BitRate, Instant, Seed};
 
 use crate::SteerError;
@@ -199,7 +200,7 @@ fn plan(
     let pairs = pairs(controller.fabric(), &rows, rate)?;
     let tries = (MAX_TRIES_PER_JOB / pairs.len().max(1))
         .clamp(*TRIES_PER_FLOW.start(), *TRIES_PER_FLOW.end());
-    let announced = controller.announce(&job, &pairs, (entropy, tries), seed, now)?;
+    let announced = controller.announce(&job, &pairs, PortSearch { entropy, tries }, seed, now)?;
     let fabric = controller.fabric();
     let (link, fullest_per_mille) = announced.fullest;
     let queue_pairs = rows.into_iter().zip(&pairs).zip(&announced.ports);
@@ -255,8 +256,8 @@ fn first_link(fabric: &Fabric, row: usize, it: &PortRow) -> Result<Option<LinkId
 
 /// Returns the routers that a flow crosses.
 fn switches(fabric: &Fabric, pair: &Pair, port: u16, entropy: Entropy) -> Vec<String> {
-    let to = (pair.dst, entropy.destination_port);
-    let flow = Flow::new((pair.src, port), to, entropy.protocol);
+    let to = SocketAddr::new(pair.dst, entropy.destination_port);
+    let flow = Flow::new(SocketAddr::new(pair.src, port), to, entropy.protocol);
     let path = pair.first.zip(flow).map(|(first, it)| fabric.path_from(Start::Link(first), &it));
     let ends = path.iter().flat_map(|path| path.links()).map(|&link| fabric.to(link));
     let names = ends.filter_map(|end| match end {

@@ -117,11 +117,14 @@ fn flow_of(packet: &[u8; 64]) -> Option<Flow> {
     match packet[0] >> 4 {
         4 => {
             let header = usize::from(packet[0] & 15) * 4;
-            let (from, to) = ((address4(12), port(header)), (address4(16), port(header + 2)));
+            let from = SocketAddr::new(address4(12), port(header));
+            let to = SocketAddr::new(address4(16), port(header + 2));
             Flow::new(from, to, packet[9])
         }
         6 => {
-            let flow = Flow::new((address6(8), port(40)), (address6(24), port(42)), packet[6]);
+            let from = SocketAddr::new(address6(8), port(40));
+            let to = SocketAddr::new(address6(24), port(42));
+            let flow = Flow::new(from, to, packet[6]);
             let label = u32::from_be_bytes(packet[..4].try_into().unwrap()) & 0xf_ffff;
             flow.map(|flow| labelled(flow, label))
         }
@@ -153,8 +156,8 @@ pub fn flows(lab: &Lab, each: usize, (v6, protocol): (bool, u8), rng: &mut Rng) 
             let wanted = flows.len() + each;
             while flows.len() < wanted {
                 let port = 10_000 + u16::try_from(rng.below(50_000)).unwrap();
-                let from = (address(lab, source, v6), port);
-                let to = (address(lab, destination, v6), PORT);
+                let from = SocketAddr::new(address(lab, source, v6), port);
+                let to = SocketAddr::new(address(lab, destination, v6), PORT);
                 flows.insert(Flow::new(from, to, protocol).unwrap());
             }
         }

@@ -69,6 +69,16 @@ struct Run {
     marks: u32,
 }
 
+/// A packet that an ACK newly reports.
+struct AckedPacket {
+    psn: u32,
+    path: PathId,
+    /// Length of its payload, bytes.
+    len: u16,
+    /// `true` if it was not overtaken by more packets than the path policy accepts.
+    in_bound: bool,
+}
+
 impl Connection {
     /// Processes an ACK of packets of this end.
     pub(crate) fn handle_ack(
@@ -260,20 +270,14 @@ impl Sender {
         let by = if overtaken { newly_acked.acked_end.wrapping_sub(psn) - 1 } else { 0 };
         let (of_policy, of_control) = self.reordering_bounds;
         newly_acked.late += u32::from(by > of_control);
-        self.notify_path(psn, packet.path, now, len, by <= of_policy, newly_acked);
+        let packet = AckedPacket { psn, path: packet.path, len, in_bound: by <= of_policy };
+        self.notify_path(now, &packet, newly_acked);
     }
 
     /// Notifies the path policy of one acknowledged packet, unless it was overtaken by more than the policy accepts,
     /// and the path's own controller, if it has one.
-    fn notify_path(
-        &mut self,
-        psn: u32,
-        path: PathId,
-        now: Instant,
-        len: u16,
-        in_bound: bool,
-        newly_acked: &mut NewlyAcked,
-    ) {
+    fn notify_path(&mut self, now: Instant, packet: &AckedPacket, newly_acked: &mut NewlyAcked) {
+        let AckedPacket { psn, path, len, in_bound } = *packet;
         let marked = newly_acked.marks_left > 0;
         newly_acked.marks_left -= u32::from(marked);
         let delays =

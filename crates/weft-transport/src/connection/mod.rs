@@ -43,12 +43,12 @@ pub(crate) use message::SendQueue;
 use peer_check::{Announcement, PeerCheck};
 pub use prefetch::PrefetchStage;
 use probe::ReceivedProbes;
-use reassembly::{ReceivedPacket, Receiver};
+use reassembly::{DataPacket, ReceivedPacket, Receiver};
 pub(crate) use reset::Proof;
 pub(crate) use rtt::RoundTrip;
-use sender::{Counts, Cursor, Sender};
+use sender::{Counts, Cursor, Sender, SenderStart};
 use setup::Setup;
-pub(crate) use setup::{CAPABILITIES, Identity, MIN_VERSION, VERSION, is_usable};
+pub(crate) use setup::{CAPABILITIES, Identity, MIN_VERSION, PeerRequest, VERSION, is_usable};
 
 /// The state shared by all connections of an endpoint.
 #[derive(Debug)]
@@ -303,8 +303,9 @@ impl Connection {
         let limit = shared.config.message_queue;
         let peer = self.peer_ports(shared);
         let sender = self.sender.get_or_insert_with(|| {
-            let (cursor, seed, sharers) = (self.cursor, self.seed, self.sharers);
-            Box::new(Sender::new(cursor, &shared.config, peer, self.mtu, sharers, seed, now))
+            let (cursor, mtu, sharers, seed) = (self.cursor, self.mtu, self.sharers, self.seed);
+            let start = SenderStart { cursor, peer, mtu, sharers, seed };
+            Box::new(Sender::new(start, &shared.config, now))
         });
         if !sender.holds_packets() {
             self.timers.arm_by(Timer::Idle, now + BUFFER_RELEASE_AFTER);
@@ -346,7 +347,8 @@ impl Connection {
                 Verdict::Done
             }
             Packet::Data(header, Some(message)) => {
-                self.handle_data(now, arrival, header, message, payload_len, shared)
+                let packet = DataPacket { header, message, payload_len };
+                self.handle_data(now, arrival, &packet, shared)
             }
             Packet::Data(_, None) => shared.refuse(DropReason::Malformed),
             Packet::Ack(ack) => match self.handle_ack(now, arrival, ack, shared) {

@@ -152,17 +152,23 @@ fn fits(message: &MessageHeader, payload_len: u16) -> bool {
     inside && (payload_len > 0 || message.length == 0)
 }
 
+/// A data packet without its payload.
+pub(crate) struct DataPacket<'a> {
+    pub(crate) header: &'a DataHeader,
+    pub(crate) message: &'a MessageHeader,
+    pub(crate) payload_len: u16,
+}
+
 impl Connection {
     /// Processes a data packet.
     pub(crate) fn handle_data(
         &mut self,
         now: Instant,
         arrival: &Arrival,
-        header: &DataHeader,
-        message: &MessageHeader,
-        payload_len: u16,
+        packet: &DataPacket<'_>,
         shared: &mut Shared,
     ) -> Verdict {
+        let DataPacket { header, message, payload_len } = *packet;
         if self.awaits_first_data {
             self.note_first_data(shared);
         }

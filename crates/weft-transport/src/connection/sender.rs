@@ -120,16 +120,20 @@ pub(crate) struct Sender {
     pub(crate) rewound_to: Option<u32>,
 }
 
+/// The state with which a sender begins a period of activity.
+pub(crate) struct SenderStart {
+    pub(crate) cursor: Cursor,
+    pub(crate) peer: PeerPorts,
+    pub(crate) mtu: u16,
+    /// The binary logarithm of the number of connections about to send to the peer.
+    pub(crate) sharers: u8,
+    /// The seed of the connection's path choices.
+    pub(crate) seed: Seed,
+}
+
 impl Sender {
-    pub(crate) fn new(
-        cursor: Cursor,
-        config: &TransportConfig,
-        peer: PeerPorts,
-        mtu: u16,
-        sharers: u8,
-        seed: Seed,
-        now: Instant,
-    ) -> Self {
+    pub(crate) fn new(start: SenderStart, config: &TransportConfig, now: Instant) -> Self {
+        let SenderStart { cursor, peer, mtu, sharers, seed } = start;
         let mut paths = Paths::new(config.paths, mtu, now);
         let mut controllers = Controllers::new(config, sharers);
         controllers.open_windows(&mut paths);

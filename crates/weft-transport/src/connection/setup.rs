@@ -94,6 +94,16 @@ pub(crate) struct Identity {
     pub(crate) thread_id: u8,
 }
 
+/// A peer's request for a connection.
+#[derive(Clone, Copy)]
+pub(crate) struct PeerRequest<'a> {
+    /// The peer's address, with the port at which it receives.
+    pub(crate) peer: SocketAddr,
+    pub(crate) header: &'a SetupHeader,
+    /// The terms in `header`.
+    pub(crate) terms: &'a SetupParameters,
+}
+
 impl Connection {
     /// Creates a connection that this end requests.
     pub(crate) fn requesting(
@@ -128,17 +138,16 @@ impl Connection {
     /// Creates a connection that the peer requested after proving its address.
     pub(crate) fn accepting(
         id: ConnectionId,
-        peer: SocketAddr,
-        request: &SetupHeader,
-        theirs: &SetupParameters,
+        request: PeerRequest<'_>,
         origin: Origin,
         now: Instant,
         config: &TransportConfig,
     ) -> Self {
+        let PeerRequest { peer, header, terms } = request;
         let setup = Setup::Established { accept_due: true };
         let mut connection = Self::new(id, peer, setup, origin, now);
-        connection.version = request.version.min(U4::truncate(VERSION));
-        connection.establish(now, request, theirs, config);
+        connection.version = header.version.min(U4::truncate(VERSION));
+        connection.establish(now, header, terms, config);
         connection.setup = setup;
         connection
     }

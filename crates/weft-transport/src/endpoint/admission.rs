@@ -6,7 +6,7 @@ use core::net::SocketAddr;
 use weft_units::Instant;
 use weft_wire::{Packet, SetupHeader, SetupKind, SetupParameters};
 
-use super::handshake::Refusal;
+use super::handshake::{Answer, Refusal};
 use super::token::Requester;
 use super::{Arrival, ConnectionId, Endpoint, Transmit};
 use crate::connection::Proof;
@@ -168,8 +168,7 @@ impl Endpoint {
         iv: u32,
     ) {
         if self.connections.find(connection.0).is_none() {
-            let (reason, number) = Proof::Iv(iv).to_wire();
-            self.answer(from, number, SetupKind::Reset, connection.0, reason, None);
+            self.answer(from, Answer::reset(connection.0, Proof::Iv(iv)));
         }
     }
 

@@ -8,7 +8,9 @@ use weft_wire::{Packet, SetupHeader, SetupKind, SetupParameters, U4};
 
 use super::token::Requester;
 use super::{Arrival, Endpoint, Transmit};
-use crate::connection::{CAPABILITIES, Connection, MIN_VERSION, Proof, VERSION, is_usable};
+use crate::connection::{
+    CAPABILITIES, Connection, MIN_VERSION, PeerRequest, Proof, VERSION, is_usable,
+};
 use crate::{CloseReason, DropReason, Event, Verdict};
 
 /// Maximum number of queued answers that belong to no connection; further ones are dropped.
@@ -22,6 +24,30 @@ pub(super) enum Refusal {
     Unusable = 3,
     NotEncrypted = 4,
     NotAuthentic = 5,
+}
+
+/// A set-up packet that belongs to no connection of this end.
+pub(super) struct Answer {
+    kind: SetupKind,
+    destination_cid: u32,
+    local_cid: u32,
+    reason: u8,
+    terms: Option<SetupParameters>,
+}
+
+impl Answer {
+    /// Returns the reset of a connection that this end does not know, with the proof that this end received a packet
+    /// of it.
+    pub(super) fn reset(unknown_cid: u32, proof: Proof) -> Self {
+        let (reason, destination_cid) = proof.to_wire();
+        Self {
+            kind: SetupKind::Reset,
+            destination_cid,
+            local_cid: unknown_cid,
+            reason,
+            terms: None,
+        }
+    }
 }
 
 impl Endpoint {
@@ -92,9 +118,9 @@ impl Endpoint {
             });
         }
         let (origin, config) = (self.next_origin(), &self.shared.config);
-        let slot = self
-            .connections
-            .insert(|id| Connection::accepting(id, peer, header, theirs, origin, now, config));
+        let request = PeerRequest { peer, header, terms: theirs };
+        let slot =
+            self.connections.insert(|id| Connection::accepting(id, request, origin, now, config));
         let Some(slot) = slot else {
             self.reject(peer, header, Refusal::NotAccepting);
             return Err(DropReason::TooManyConnections);
@@ -146,12 +172,26 @@ impl Endpoint {
             token,
             ..SetupParameters::default()
         };
-        self.answer(peer, header.local_cid, SetupKind::Challenge, 0, 0, Some(terms));
+        let answer = Answer {
+            kind: SetupKind::Challenge,
+            destination_cid: header.local_cid,
+            local_cid: 0,
+            reason: 0,
+            terms: Some(terms),
+        };
+        self.answer(peer, answer);
     }
 
     /// Queues a reject for the sender of `header`.
     pub(super) fn reject(&mut self, peer: SocketAddr, header: &SetupHeader, refusal: Refusal) {
-        self.answer(peer, header.local_cid, SetupKind::Reject, 0, refusal as u8, None);
+        let answer = Answer {
+            kind: SetupKind::Reject,
+            destination_cid: header.local_cid,
+            local_cid: 0,
+            reason: refusal as u8,
+            terms: None,
+        };
+        self.answer(peer, answer);
     }
 
     /// Sends a reset to the sender of a packet that names an unknown connection.
@@ -159,24 +199,16 @@ impl Endpoint {
         if self.connections.find(unknown_cid).is_none()
             && let Some(proof) = Proof::of(packet)
         {
-            let (reason, number) = proof.to_wire();
-            self.answer(to, number, SetupKind::Reset, unknown_cid, reason, None);
+            self.answer(to, Answer::reset(unknown_cid, proof));
         }
     }
 
     /// Queues an answer that belongs to no connection; drops it when [`MAX_ANSWERS`] are queued.
-    pub(super) fn answer(
-        &mut self,
-        to: SocketAddr,
-        destination_cid: u32,
-        kind: SetupKind,
-        local_cid: u32,
-        reason: u8,
-        terms: Option<SetupParameters>,
-    ) {
+    pub(super) fn answer(&mut self, to: SocketAddr, answer: Answer) {
         if self.answers.len() >= MAX_ANSWERS {
             return;
         }
+        let Answer { kind, destination_cid, local_cid, reason, terms } = answer;
         let header = SetupHeader {
             kind,
             version: U4::truncate(VERSION),

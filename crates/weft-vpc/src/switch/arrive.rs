@@ -8,8 +8,8 @@ use weft_wire::{Packet, SetupKind, VirtioNetHeader};
 
 use super::hello::{Hello, opcode};
 use super::incoming::{After, Claimed, Inspection, Message};
-use super::inspect::HEAD;
-use super::pair::{Pair, State};
+use super::inspect::{HEAD, Piece};
+use super::pair::{Pair, State, VnicPair};
 use super::pieces::Pieces;
 use super::{DropCause, Place, PortId, Slot, Staging, Switch, Tenants, Turn, Vni};
 use crate::frame::ecn;
@@ -20,44 +20,48 @@ const MAX_FRAME: u32 = 12 + 18 + 65_535;
 /// Smallest length, bytes: the two headers.
 const MIN_FRAME: u32 = 12 + 14;
 
+/// A packet of the transport that arrived.
+#[derive(Clone, Copy, Debug)]
+pub struct Inbound<'a> {
+    /// The path and marks with which it arrived.
+    pub arrival: &'a Arrival,
+    /// The network that it was addressed to.
+    pub vni: Vni,
+    /// The packet's headers.
+    pub packet: &'a Packet,
+    /// The bytes after the headers.
+    pub payload: &'a [u8],
+}
+
 impl Switch {
     /// Handles a packet of the transport that arrived for a network.
     pub fn handle_packet(
         &mut self,
         now: Instant,
-        arrival: &Arrival,
-        vni: Vni,
-        packet: &Packet,
-        payload: &[u8],
+        inbound: &Inbound<'_>,
         tenants: &mut impl Tenants,
     ) {
-        if !self.redirect_packet(arrival, vni, packet, payload) {
-            self.ingest_packet(now, arrival, vni, packet, payload, tenants);
+        if !self.redirect_packet(inbound) {
+            self.ingest_packet(now, inbound, tenants);
         }
     }
 
     /// Redirects a packet of the transport to the thread of its connection. Returns `true` if this thread is done
     /// with it: the packet was redirected, or dropped because its sender is no peer.
     #[inline]
-    pub fn redirect_packet(
-        &mut self,
-        arrival: &Arrival,
-        vni: Vni,
-        packet: &Packet,
-        payload: &[u8],
-    ) -> bool {
-        if !self.hosts.contains(&arrival.from.ip()) {
+    pub fn redirect_packet(&mut self, inbound: &Inbound<'_>) -> bool {
+        if !self.hosts.contains(&inbound.arrival.from.ip()) {
             self.counters.drop_frame(DropCause::UnknownPeer);
             return true;
         }
-        if let Some(thread) = self.belongs_to(vni, packet) {
-            self.redirect(thread, arrival, vni, packet, payload);
+        if let Some(thread) = self.belongs_to(inbound.vni, inbound.packet) {
+            self.redirect(thread, inbound);
             return true;
         }
         if self.config.threads > 1
-            && matches!(packet, Packet::Setup(header) if header.kind == SetupKind::Reset)
+            && matches!(inbound.packet, Packet::Setup(header) if header.kind == SetupKind::Reset)
         {
-            self.spread_reset(arrival, vni, packet);
+            self.spread_reset(inbound);
         }
         false
     }
@@ -66,19 +70,17 @@ impl Switch {
     pub(super) fn ingest_packet(
         &mut self,
         now: Instant,
-        arrival: &Arrival,
-        vni: Vni,
-        packet: &Packet,
-        payload: &[u8],
+        inbound: &Inbound<'_>,
         tenants: &mut impl Tenants,
     ) {
         // A UDP datagram has no payload past 64 KiB.
-        let len = u16::try_from(payload.len()).unwrap_or(u16::MAX);
-        let verdict = self.endpoint.handle_packet(now, arrival, packet, len);
+        let len = u16::try_from(inbound.payload.len()).unwrap_or(u16::MAX);
+        let verdict = self.endpoint.handle_packet(now, inbound.arrival, inbound.packet, len);
         let Verdict::Place(placement) = verdict else { return };
         let (connection, psn) = (placement.connection, placement.psn);
-        let payload = &payload[..usize::from(placement.len)];
-        let outcome = match self.ingest(now, arrival, vni, &placement, payload, tenants) {
+        let payload = &inbound.payload[..usize::from(placement.len)];
+        let inbound = Inbound { payload, ..*inbound };
+        let outcome = match self.ingest(now, &inbound, &placement, tenants) {
             Ingested::Placed => self.endpoint.placed(now, connection, psn),
             Ingested::Declined => self.endpoint.decline(connection, psn),
             Ingested::Shed => self.endpoint.shed(now, connection, psn),
@@ -116,12 +118,11 @@ impl Switch {
     fn ingest(
         &mut self,
         now: Instant,
-        arrival: &Arrival,
-        vni: Vni,
+        inbound: &Inbound<'_>,
         placement: &Placement,
-        payload: &[u8],
         tenants: &mut impl Tenants,
     ) -> Ingested {
+        let Inbound { arrival, vni, payload, .. } = *inbound;
         let (connection, number) = (placement.connection, placement.message);
         if placement.opcode == opcode::HELLO {
             return self.ingest_hello(now, connection, vni, placement, payload);
@@ -159,7 +160,8 @@ impl Switch {
                 Claimed { slot, pieces, after, inspection, marked: false }
             }
         };
-        if let Err(cause) = port.admit_piece(&mut frame, placement, payload, pair, network, now) {
+        let piece = Piece { placement, payload };
+        if let Err(cause) = port.admit_piece(&mut frame, piece, pair, network, now) {
             return self.abandon(now, placement, Some(frame.slot), cause, tenants);
         }
         tenants.place(id, frame.slot, placement.offset, payload);
@@ -242,7 +244,9 @@ impl Switch {
                 self.counters.drop_frame(DropCause::Misdirected);
                 return Ingested::Refused;
             };
-            let mut pair = Pair::new(vni, port, (hello.destination, hello.source), peer, State::Up);
+            let Hello { source: remote, destination: local, .. } = hello;
+            let vnics = VnicPair { vni, port, local, remote, peer };
+            let mut pair = Pair::new(vnics, State::Up);
             pair.peer_thread = self.endpoint.peer(connection).map(|peer| peer.thread_id);
             self.pairs.insert(connection, pair);
             self.peers.on_weft_answer(peer);

@@ -11,7 +11,8 @@ use weft_transport::{Arrival, ConnectionId};
 use weft_units::Instant;
 use weft_wire::{Packet, SetupKind, VirtioNetHeader};
 
-use super::{DropCause, Place, PortId, Switch, SwitchConfig, Tenants, Vni};
+use super::plain::PlainArrival;
+use super::{DropCause, Inbound, Place, PortId, Switch, SwitchConfig, Tenants, Vni};
 use crate::Frame;
 
 /// A unit of work for another thread of this host, with its bytes.
@@ -62,6 +63,16 @@ pub enum Handover {
     Path(PathNews),
 }
 
+/// A frame that another thread's tenant sent.
+struct LocalFrame<'a> {
+    from: PortId,
+    vni: Vni,
+    /// The destination port; all ports of the network if `None`.
+    to: Option<PortId>,
+    /// The frame with its virtio-net header.
+    bytes: &'a [u8],
+}
+
 impl Switch {
     /// Handles work that another thread of this host handed over.
     pub fn handle_handover(
@@ -72,13 +83,16 @@ impl Switch {
     ) {
         match handover {
             Handover::Frame { from, vni, to, bytes } => {
-                self.ingest_frame(now, from, vni, to, &bytes, tenants);
+                self.ingest_frame(now, &LocalFrame { from, vni, to, bytes: &bytes }, tenants);
             }
             Handover::Plain { from, proven, vni, ethernet } => {
-                self.ingest_plain(now, (from, proven), vni, &ethernet, tenants);
+                let arrival = PlainArrival { from, proven, vni, ethernet: &ethernet };
+                self.ingest_plain(now, arrival, tenants);
             }
             Handover::Packet { arrival, vni, packet, payload } => {
-                self.ingest_packet(now, &arrival, vni, &packet, &payload, tenants);
+                let inbound =
+                    Inbound { arrival: &arrival, vni, packet: &packet, payload: &payload };
+                self.ingest_packet(now, &inbound, tenants);
             }
             Handover::Path(news) => self.endpoint.handle_path_news(now, &news),
             Handover::Datagram { .. } => self.counters.drop_frame(DropCause::Malformed),
@@ -103,15 +117,8 @@ impl Switch {
     }
 
     /// Delivers a frame of another thread's tenant to ports of this thread.
-    fn ingest_frame(
-        &mut self,
-        now: Instant,
-        from: PortId,
-        vni: Vni,
-        to: Option<PortId>,
-        bytes: &[u8],
-        tenants: &mut impl Tenants,
-    ) {
+    fn ingest_frame(&mut self, now: Instant, frame: &LocalFrame<'_>, tenants: &mut impl Tenants) {
+        let LocalFrame { from, vni, to, bytes } = *frame;
         let Some((header, ethernet)) = bytes.split_at_checked(VirtioNetHeader::LEN) else { return };
         let Ok(frame) = Frame::parse(ethernet, ethernet.len()) else { return };
         self.table(vni).learn(&frame, ethernet, Place::Port(from), now);
@@ -159,14 +166,8 @@ impl Switch {
 
     /// Hands a packet of the transport over to another thread.
     #[cold]
-    pub(super) fn redirect(
-        &mut self,
-        thread: u8,
-        arrival: &Arrival,
-        vni: Vni,
-        packet: &Packet,
-        payload: &[u8],
-    ) {
+    pub(super) fn redirect(&mut self, thread: u8, inbound: &Inbound<'_>) {
+        let Inbound { arrival, vni, packet, payload } = *inbound;
         match packet {
             Packet::Setup(_) => self.others.counters.setups += 1,
             _ => self.others.counters.packets += 1,
@@ -178,10 +179,10 @@ impl Switch {
     /// Copies a reset to all other threads: it names a connection by its peer's id, which does not identify
     /// the thread.
     #[cold]
-    pub(super) fn spread_reset(&mut self, arrival: &Arrival, vni: Vni, packet: &Packet) {
+    pub(super) fn spread_reset(&mut self, reset: &Inbound<'_>) {
         let SwitchConfig { thread_id: own, threads, .. } = self.config;
         for thread in (0..threads).filter(|&other| other != own) {
-            self.redirect(thread, arrival, vni, packet, &[]);
+            self.redirect(thread, &Inbound { payload: &[], ..*reset });
         }
     }
 

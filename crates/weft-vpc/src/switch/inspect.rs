@@ -15,6 +15,13 @@ use crate::{Direction, Frame};
 /// Number of a frame's first bytes that are inspected, with its virtio-net header.
 pub(super) const HEAD: usize = VirtioNetHeader::LEN + Frame::MIN_PARSE_BYTES;
 
+/// The part of a frame that one packet carries.
+#[derive(Clone, Copy)]
+pub(super) struct Piece<'a> {
+    pub(super) placement: &'a Placement,
+    pub(super) payload: &'a [u8],
+}
+
 impl Port {
     /// Decides when to inspect a frame whose first piece to arrive is `piece`.
     pub(super) fn inspection_of(
@@ -38,22 +45,23 @@ impl Port {
     pub(super) fn admit_piece(
         &mut self,
         frame: &mut Claimed,
-        piece: &Placement,
-        payload: &[u8],
+        piece: Piece<'_>,
         pair: &Pair,
         network: &mut Network,
         now: Instant,
     ) -> Result<(), DropCause> {
+        let Piece { placement, payload } = piece;
         // A packet carries about as much as a frame of the network below, so a super-frame counts as the
         // frames it is cut into.
-        if !self.gate.admit(Direction::Ingress, piece.len.into(), 1, now) {
+        if !self.gate.admit(Direction::Ingress, placement.len.into(), 1, now) {
             return Err(DropCause::RateLimited);
         }
-        if !frame.pieces.add(piece) {
+        if !frame.pieces.add(placement) {
             return Err(DropCause::Malformed);
         }
-        if piece.offset == 0 && frame.inspection == Inspection::OnHead {
-            self.inspect(&payload[..payload.len().min(HEAD)], piece.length, pair, network, now)?;
+        if placement.offset == 0 && frame.inspection == Inspection::OnHead {
+            let head = &payload[..payload.len().min(HEAD)];
+            self.inspect(head, placement.length, pair, network, now)?;
             frame.inspection = Inspection::Passed;
         }
         Ok(())

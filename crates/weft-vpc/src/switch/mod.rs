@@ -17,7 +17,7 @@ use weft_transport::{
 use weft_units::{Instant, Seed};
 use weft_wire::{MacAddr, Packet};
 
-use crate::{Acl, Direction, Limit, LimitError, SecurityGroups, SourceGuard, Table};
+use crate::{Acl, Direction, Entry, Limit, LimitError, SecurityGroups, SourceGuard, Table};
 
 mod admission;
 mod arrive;
@@ -40,6 +40,7 @@ mod tenants;
 #[cfg(test)]
 mod tests;
 
+pub use arrive::Inbound;
 pub use config::{InClear, NetworkConfig, PortConfig, SwitchConfig, Vni};
 pub use counters::{DropCause, HandedOver, SwitchCounters};
 pub use elsewhere::Elsewhere;
@@ -48,7 +49,7 @@ use gate::Gate;
 pub use handover::Handover;
 use host_connection::HostConnections;
 pub use host_connection::Keys;
-pub use outgoing::Leaving;
+pub use outgoing::{Leaving, TenantFrame};
 use pair::{Pair, Pairs, State};
 use plain::KnownPeers;
 pub use tenants::{PortId, Reading, Slot, Staging, Tenants, Token, Turn};
@@ -387,8 +388,8 @@ impl Switch {
         self.pairs.len()
     }
 
-    /// Returns the addresses of a network with their places; the flag is `true` if the place was set.
-    pub fn addresses(&self, vni: Vni) -> impl Iterator<Item = (MacAddr, Place, bool)> {
+    /// Returns the addresses of a network with their places.
+    pub fn addresses(&self, vni: Vni) -> impl Iterator<Item = Entry<MacAddr, Place>> {
         self.networks.get(&vni).into_iter().flat_map(|network| network.table.iter())
     }
 

@@ -1,14 +1,12 @@
 //! The egress of frames that tenants send.
 
 use alloc::vec::Vec;
-use core::net::SocketAddr;
-
 use weft_transport::{ConnectionId, Departure, Message};
 use weft_units::Instant;
 use weft_wire::{MacAddr, Packet, VirtioNetHeader};
 
 use super::hello::{Hello, opcode, service_of};
-use super::pair::{Outgoing, Pair, State};
+use super::pair::{Outgoing, Pair, State, VnicPair};
 use super::{DropCause, Handover, Place, Plain, PortId, Reading, Switch, Tenants, Token, Vni};
 use crate::gateway::forward;
 use crate::{Direction, Frame, GATEWAY, Offload};
@@ -24,6 +22,17 @@ fn token_of(port: PortId, token: Token) -> u64 {
 #[expect(clippy::cast_possible_truncation, reason = "the two halves of a number")]
 pub(super) fn frame_of(token: u64) -> Option<(PortId, Token)> {
     (token != HELLO_TOKEN).then_some((PortId((token >> 32) as u32), Token(token as u32)))
+}
+
+/// A frame that a tenant sent; its bytes are in the tenant's memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TenantFrame {
+    /// The port that sent the frame.
+    pub port: PortId,
+    /// The frame's token at the port.
+    pub token: Token,
+    /// Length of the frame with its virtio-net header, bytes.
+    pub len: u32,
 }
 
 /// A packet of the transport that is about to be sent.
@@ -94,18 +103,16 @@ impl super::Port {
 }
 
 impl Switch {
-    /// Handles a frame that a tenant sent. It has `len` bytes with its virtio-net header and begins with `head`:
-    /// all of it, or at least [`Frame::MIN_PARSE_BYTES`] bytes. The switch releases the token when it no longer needs
-    /// the frame.
+    /// Handles a frame that a tenant sent. It begins with `head`: all of it, or at least [`Frame::MIN_PARSE_BYTES`]
+    /// bytes. The switch releases the token when it no longer needs the frame.
     pub fn handle_frame(
         &mut self,
         now: Instant,
-        port: PortId,
-        token: Token,
-        len: u32,
+        sent: TenantFrame,
         head: &[u8],
         tenants: &mut impl Tenants,
     ) {
+        let TenantFrame { port, token, len } = sent;
         let Some(sender) = self.ports.get_mut(&port) else { return tenants.release(port, token) };
         let vni = sender.config.vni;
         let Ok((virtio, frame)) = Frame::parse_virtio(head, len as usize) else {
@@ -130,18 +137,17 @@ impl Switch {
                 self.drop_frame(port, token, DropCause::NoRoute, tenants);
             }
             Some(Place::Port(to)) => {
-                match self.carry_locally(now, (port, token, len), vni, Some((to, next)), tenants) {
+                match self.carry_locally(now, sent, vni, Some((to, next)), tenants) {
                     true => tenants.release(port, token),
                     false => self.drop_frame(port, token, DropCause::NoRoute, tenants),
                 }
             }
             Some(Place::Peer(peer)) => {
-                let pair = (frame.source, next);
+                let vnics = VnicPair { vni, port, local: frame.source, remote: next, peer };
                 let flow = (frame.flow_hash() & 0xffff) as u16;
-                let frame = Outgoing { token, len, flow };
-                self.carry_to_peer(now, (port, frame), vni, pair, peer, tenants);
+                self.carry_to_peer(now, vnics, Outgoing { token, len, flow }, tenants);
             }
-            None => self.flood(now, port, token, len, vni, tenants),
+            None => self.flood(now, sent, vni, tenants),
         }
     }
 
@@ -173,16 +179,9 @@ impl Switch {
     }
 
     /// Sends a frame to all other ports and hosts of its network.
-    fn flood(
-        &mut self,
-        now: Instant,
-        port: PortId,
-        token: Token,
-        len: u32,
-        vni: Vni,
-        tenants: &mut impl Tenants,
-    ) {
-        let delivered_locally = self.carry_locally(now, (port, token, len), vni, None, tenants);
+    fn flood(&mut self, now: Instant, sent: TenantFrame, vni: Vni, tenants: &mut impl Tenants) {
+        let TenantFrame { port, token, len } = sent;
+        let delivered_locally = self.carry_locally(now, sent, vni, None, tenants);
         let to = self.network(vni).peers.clone();
         if !to.is_empty() {
             let plain = Plain { vni, port, token, len, next: None, to, under: None, is_last: true };
@@ -211,7 +210,7 @@ impl Switch {
     fn carry_locally(
         &mut self,
         now: Instant,
-        (port, token, len): (PortId, Token, u32),
+        TenantFrame { port, token, len }: TenantFrame,
         vni: Vni,
         to: Option<(PortId, MacAddr)>,
         tenants: &mut impl Tenants,
@@ -249,12 +248,11 @@ impl Switch {
     fn carry_to_peer(
         &mut self,
         now: Instant,
-        (port, frame): (PortId, Outgoing),
-        vni: Vni,
-        (local, remote): (MacAddr, MacAddr),
-        peer: SocketAddr,
+        vnics: VnicPair,
+        frame: Outgoing,
         tenants: &mut impl Tenants,
     ) {
+        let VnicPair { vni, port, remote, peer, .. } = vnics;
         let Outgoing { token, len, .. } = frame;
         let (next, under, to) = (Some(remote), None, [peer].to_vec());
         let plain = Plain { vni, port, token, len, next, to, under, is_last: true };
@@ -266,7 +264,7 @@ impl Switch {
                 return self.drop_frame(port, token, DropCause::NotEncrypted, tenants);
             }
             None if self.peers.is_plain(now, peer) => None,
-            None => self.connect(now, vni, port, (local, remote), peer),
+            None => self.connect(now, vnics),
         };
         let Some(connection) = connection else {
             return self.carry_plain(now, plain, tenants);
@@ -276,7 +274,7 @@ impl Switch {
         if !pair.leads_to(Place::Peer(peer)) {
             // The machine has moved. Another connection may lead to its new place.
             self.close_pair(now, connection, tenants);
-            return self.carry_to_peer(now, (port, frame), vni, (local, remote), peer, tenants);
+            return self.carry_to_peer(now, vnics, frame, tenants);
         }
         // A connection at rest keeps no paths and no state of them.
         let paths = self.endpoint.connection_stats(connection).and_then(|flow| flow.paths);
@@ -293,17 +291,10 @@ impl Switch {
     }
 
     /// Requests a pair's connection. Returns `None` at the limit of connections.
-    pub(super) fn connect(
-        &mut self,
-        now: Instant,
-        vni: Vni,
-        port: PortId,
-        (local, remote): (MacAddr, MacAddr),
-        peer: SocketAddr,
-    ) -> Option<ConnectionId> {
-        let connection = self.endpoint.connect(now, peer, service_of(remote)).ok()?;
-        let pair = Pair::new(vni, port, (local, remote), peer, State::Connecting);
-        self.pairs.insert(connection, pair);
+    pub(super) fn connect(&mut self, now: Instant, vnics: VnicPair) -> Option<ConnectionId> {
+        let service = service_of(vnics.remote);
+        let connection = self.endpoint.connect(now, vnics.peer, service).ok()?;
+        self.pairs.insert(connection, Pair::new(vnics, State::Connecting));
         Some(connection)
     }
 

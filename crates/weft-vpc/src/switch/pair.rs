@@ -15,6 +15,18 @@ use super::{Place, PortId, Token, Vni};
 /// A vNIC of this host and one of another host.
 pub(super) type PairKey = (PortId, MacAddr);
 
+/// The two vNICs that a connection joins, and their hosts.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct VnicPair {
+    pub(super) vni: Vni,
+    pub(super) port: PortId,
+    /// The vNIC of this host, as the pair's hello names it.
+    pub(super) local: MacAddr,
+    pub(super) remote: MacAddr,
+    /// The host of `remote`.
+    pub(super) peer: SocketAddr,
+}
+
 /// The state of a pair's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
@@ -56,14 +68,9 @@ pub(super) struct Pair {
 }
 
 impl Pair {
-    /// Creates a pair of the vNICs `local` and `remote` with an unused connection.
-    pub(super) fn new(
-        vni: Vni,
-        port: PortId,
-        (local, remote): (MacAddr, MacAddr),
-        peer: SocketAddr,
-        state: State,
-    ) -> Self {
+    /// Creates a pair with an unused connection.
+    pub(super) fn new(vnics: VnicPair, state: State) -> Self {
+        let VnicPair { vni, port, local, remote, peer } = vnics;
         Self {
             vni,
             port,
@@ -204,9 +211,10 @@ mod tests {
                     (PortId(rng.below(3) as u32), MacAddr([0, 0, 0, 0, 0, rng.below(4) as u8]));
                 let before = pairs.sending(key);
                 if rng.below(2) == 0 {
-                    let macs = (MacAddr([9; 6]), key.1);
+                    let (port, remote) = key;
+                    let vnics = VnicPair { vni, port, local: MacAddr([9; 6]), remote, peer };
                     let id = ConnectionId(number);
-                    pairs.insert(id, Pair::new(vni, key.0, macs, peer, State::Up));
+                    pairs.insert(id, Pair::new(vnics, State::Up));
                     model.insert(id, key);
                     assert_eq!(pairs.sending(key), before.or(Some(id)));
                 } else if let Some(id) = model.keys().nth(rng.below(20) as usize).copied() {

@@ -16,7 +16,7 @@ use weft_transport::ConnectionId;
 use weft_units::{Duration, Instant};
 use weft_wire::{MacAddr, VirtioNetHeader};
 
-use super::pair::State;
+use super::pair::{State, VnicPair};
 use super::{DropCause, Handover, InClear, Place, PortId, Switch, Tenants, Vni};
 use crate::{Frame, GATEWAY};
 
@@ -93,6 +93,16 @@ impl KnownPeers {
     }
 }
 
+/// A frame that arrived outside a pair's connection.
+#[derive(Clone, Copy)]
+pub(super) struct PlainArrival<'a> {
+    pub(super) from: SocketAddr,
+    /// `true` if `from` is authenticated.
+    pub(super) proven: bool,
+    pub(super) vni: Vni,
+    pub(super) ethernet: &'a [u8],
+}
+
 /// A plain frame with its place and the trust in its source.
 struct PlainFrame<'a> {
     vni: Vni,
@@ -117,8 +127,9 @@ impl Switch {
         ethernet: &[u8],
         tenants: &mut impl Tenants,
     ) {
+        let arrival = PlainArrival { from, proven: false, vni, ethernet };
         match self.allows_in_clear(now, from, vni) {
-            Ok(()) => self.handle_frame_of(now, from, false, vni, ethernet, tenants),
+            Ok(()) => self.handle_plain_arrival(now, arrival, tenants),
             Err(cause) => self.counters.drop_frame(cause),
         }
     }
@@ -132,10 +143,11 @@ impl Switch {
         ethernet: &[u8],
         tenants: &mut impl Tenants,
     ) {
-        match self.endpoint.peer(connection) {
-            Some(peer) => self.handle_frame_of(now, peer.address, true, vni, ethernet, tenants),
-            None => self.counters.drop_frame(DropCause::UnknownPeer),
-        }
+        let Some(peer) = self.endpoint.peer(connection) else {
+            return self.counters.drop_frame(DropCause::UnknownPeer);
+        };
+        let arrival = PlainArrival { from: peer.address, proven: true, vni, ethernet };
+        self.handle_plain_arrival(now, arrival, tenants);
     }
 
     /// Returns an error for an unencrypted frame that must be encrypted, or whose host may encrypt. Sends such a
@@ -166,17 +178,15 @@ impl Switch {
         }
     }
 
-    /// Handles a frame that arrived outside a pair's connection. `proven` is `true` if `from` is authenticated.
-    fn handle_frame_of(
+    /// Handles a frame that arrived outside a pair's connection.
+    fn handle_plain_arrival(
         &mut self,
         now: Instant,
-        from: SocketAddr,
-        proven: bool,
-        vni: Vni,
-        ethernet: &[u8],
+        arrival: PlainArrival<'_>,
         tenants: &mut impl Tenants,
     ) {
-        let plain = match self.learn_plain(now, from, proven, vni, ethernet) {
+        let PlainArrival { from, proven, vni, ethernet } = arrival;
+        let plain = match self.learn_plain(now, arrival) {
             Ok(plain) => plain,
             Err(cause) => return self.counters.drop_frame(cause),
         };
@@ -197,12 +207,10 @@ impl Switch {
     pub(super) fn ingest_plain(
         &mut self,
         now: Instant,
-        (from, proven): (SocketAddr, bool),
-        vni: Vni,
-        ethernet: &[u8],
+        arrival: PlainArrival<'_>,
         tenants: &mut impl Tenants,
     ) {
-        if let Ok(plain) = self.learn_plain(now, from, proven, vni, ethernet) {
+        if let Ok(plain) = self.learn_plain(now, arrival) {
             self.deliver_plain(now, &plain, tenants);
         }
     }
@@ -211,11 +219,9 @@ impl Switch {
     fn learn_plain<'a>(
         &mut self,
         now: Instant,
-        from: SocketAddr,
-        proven: bool,
-        vni: Vni,
-        ethernet: &'a [u8],
+        arrival: PlainArrival<'a>,
     ) -> Result<PlainFrame<'a>, DropCause> {
+        let PlainArrival { from, proven, vni, ethernet } = arrival;
         let network = self.networks.get_mut(&vni).ok_or(DropCause::UnknownPeer)?;
         let known = network.peers.iter().find(|peer| peer.ip() == from.ip());
         let peer = *known.ok_or(DropCause::UnknownPeer)?;
@@ -267,8 +273,9 @@ impl Switch {
         let every = self.config.plain_period / PROBES_WITHIN_PLAIN_PERIOD;
         match self.pairs.sending((port, frame.source)) {
             None if self.peers.may_probe(now, peer, every) => {
-                let pair = (frame.destination, frame.source);
-                let probed = self.connect(now, vni, port, pair, peer).is_some();
+                let (local, remote) = (frame.destination, frame.source);
+                let vnics = VnicPair { vni, port, local, remote, peer };
+                let probed = self.connect(now, vnics).is_some();
                 if !probed {
                     self.peers.probed.remove(&peer);
                 }
@@ -299,8 +306,8 @@ impl Switch {
         };
         let every = self.config.plain_period / PROBES_WITHIN_PLAIN_PERIOD;
         let own = self.ports.get(&port).and_then(|port| port.config.addresses.first().copied());
-        if let Some(own) = own.filter(|_| self.peers.may_probe(now, peer, every)) {
-            self.connect(now, vni, port, (own, mac), peer);
+        if let Some(local) = own.filter(|_| self.peers.may_probe(now, peer, every)) {
+            self.connect(now, VnicPair { vni, port, local, remote: mac, peer });
         }
     }
 }

@@ -94,7 +94,10 @@ fn set_places_override_learned_ones() {
     table.set_neighbour(ip("10.0.0.1"), Some(BOB));
     learn(&mut table, &arp(1, ALICE, [10, 0, 0, 1], [10, 0, 0, 2]), THERE, at(0));
     assert_eq!(table.neighbour(ip("10.0.0.1"), at(0)), Some(BOB));
-    assert_eq!(table.iter().collect::<Vec<_>>(), [(ALICE, HERE, true)]);
+    assert_eq!(
+        table.iter().collect::<Vec<_>>(),
+        [Entry { address: ALICE, value: HERE, is_set: true }]
+    );
 }
 
 #[test]
@@ -155,7 +158,7 @@ fn a_table_has_an_end() {
     learn(&mut table, &question, HERE, at(301));
     assert_eq!((table.iter().count(), table.neighbours().count()), (2, 2));
     table.sweep(at(310));
-    assert_eq!(table.iter().map(|(mac, ..)| mac).collect::<Vec<_>>(), [newcomer]);
+    assert_eq!(table.iter().map(|entry| entry.address).collect::<Vec<_>>(), [newcomer]);
 }
 
 #[test]

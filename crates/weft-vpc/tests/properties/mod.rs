@@ -127,8 +127,8 @@ pub fn table(bytes: &[u8]) -> &'static str {
     table.learn(&frame, &ethernet, 1, NOW);
     let learned = usize::from(frame.source != GATEWAY);
     assert_eq!(table.iter().count(), learned, "every sender is learned");
-    for (_, mac, fixed) in table.neighbours() {
-        assert!(fixed || mac == frame.source, "only its own address");
+    for entry in table.neighbours() {
+        assert!(entry.is_set || entry.value == frame.source, "only its own address");
     }
     if let Some(answer) = table.answer(&frame, &ethernet, NOW) {
         let parsed = Frame::parse(&answer, answer.len()).expect("an answer is a frame");

@@ -108,10 +108,10 @@ pub unsafe extern "C" fn xrdma_context_status(
             let (context, _) = tables.context(context.addr())?;
             let context = context.node.context();
             let stats = context.stats();
-            let (memory_bytes, memory_used_bytes) = context.memory();
+            let memory = context.memory();
             Ok(xrdma_context_state {
-                memory_bytes,
-                memory_used_bytes,
+                memory_bytes: memory.registered,
+                memory_used_bytes: memory.used,
                 channels: context.channels().count() as u64,
                 channels_begun: stats.channels,
                 channels_closed: stats.closed,

@@ -95,7 +95,7 @@ fn up_and_down() {
     println!("\nthe cache of the sending and the receiving end, MiB registered");
     println!("{:<44} {:>8} {:>9}", "", "sending", "receiving");
     let say = |node: &mut Node, what: &str, most: bool| {
-        let own = node.context().memory().0 as f64 / MIB;
+        let own = node.context().memory().registered as f64 / MIB;
         let other = ask(node, control, "");
         let other = if most { other.most } else { other.registered } as f64 / MIB;
         println!("{what:<44} {own:>8.1} {other:>9.1}");

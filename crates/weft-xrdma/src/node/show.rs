@@ -214,10 +214,10 @@ fn settings(context: &Context<IbVerbs>) -> Vec<Setting> {
 }
 
 fn about(context: &Context<IbVerbs>) -> ContextRecord {
-    let (stats, (registered, used)) = (context.stats(), context.memory());
+    let (stats, memory) = (context.stats(), context.memory());
     ContextRecord {
-        memory_registered: registered,
-        memory_used: used,
+        memory_registered: memory.registered,
+        memory_used: memory.used,
         memory_limit: context.config().memory_limit,
         qps_cached: context.cached_qps() as u64,
         qps_created: stats.qps_created,

@@ -22,7 +22,7 @@ struct Held {
 
 impl Held {
     fn by(node: &mut Node) -> Self {
-        let (registered, used) = node.context().memory();
+        let weft_msg::MemoryUse { registered, used } = node.context().memory();
         let descriptors = std::fs::read_dir("/proc/self/fd").expect("Linux has it").count();
         Self { used, registered, descriptors, channels: node.context().channels().count() }
     }

@@ -86,7 +86,7 @@ impl Vitals {
 
     fn of(node: &mut Node) -> Self {
         let channels = node.context().channels().count() as u64;
-        let registered = node.context().memory().0;
+        let registered = node.context().memory().registered;
         Self { channels, registered, resident: resident(), ..Self::default() }
     }
 }
@@ -112,7 +112,7 @@ pub(crate) fn serve(parameters: &str) {
             let Event::Channel(weft_msg::Event::Message { channel, message }) = event else {
                 continue;
             };
-            most = most.max(node.context().memory().0);
+            most = most.max(node.context().memory().registered);
             match message.call {
                 CallRole::Request(id) if node.context().body(&message).first() != Some(&b'!') => {
                     let (now, body) = (node.now(), node.context().body(&message).to_vec());

@@ -10,8 +10,8 @@ use weft_wire::{MacAddr, Packet, SetupKind, VirtioNetHeader};
 
 use crate::gateway::forward;
 use crate::{
-    InClear, Place, PortConfig, PortId, Reading, Slot, Staging, Switch, SwitchConfig, Tenants,
-    Token, Turn, Vni,
+    InClear, Inbound, Place, PortConfig, PortId, Reading, Slot, Staging, Switch, SwitchConfig,
+    TenantFrame, Tenants, Token, Turn, Vni,
 };
 
 pub(super) const RED: Vni = Vni::new(7).unwrap();
@@ -225,7 +225,8 @@ impl Hosts {
         let Host { switch, tenants } = &mut self.hosts[end];
         let token = tenants.send(port, frame.clone());
         let head = &frame[..frame.len().min(300)];
-        switch.handle_frame(self.now, port, token, frame.len() as u32, head, tenants);
+        let sent = TenantFrame { port, token, len: frame.len() as u32 };
+        switch.handle_frame(self.now, sent, head, tenants);
     }
 
     /// Sends frames `numbers` from the tenant of one end to that of the other.
@@ -306,15 +307,16 @@ impl Hosts {
                     congestion_experienced: self.marks,
                     hops: 2,
                 };
+                let inbound =
+                    Inbound { arrival: &arrival, vni, packet: &packet, payload: &payload };
                 let Packet::Setup(header) = &packet else {
-                    let (now, payload) = (self.now, &payload);
-                    return switch.handle_packet(now, &arrival, vni, &packet, payload, tenants);
+                    return switch.handle_packet(self.now, &inbound, tenants);
                 };
                 if header.kind == SetupKind::Accept {
                     let ids = [header.destination_cid, header.local_cid].map(ConnectionId);
                     self.accepted.insert((to, ids[0]), ids[1]);
                 }
-                if !switch.redirect_packet(&arrival, vni, &packet, &payload) {
+                if !switch.redirect_packet(&inbound) {
                     let admission = Admission::Take;
                     switch.handle_admission(self.now, &arrival, header, admission, both_encrypt);
                 }

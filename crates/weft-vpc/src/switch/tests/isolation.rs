@@ -9,7 +9,7 @@ use weft_units::Duration;
 use weft_wire::{MacAddr, Packet, VirtioNetHeader};
 
 use super::hosts::{Hosts, PORT, RED, frame, host, mac};
-use crate::{DropCause, Place, PortConfig, PortId, Vni};
+use crate::{DropCause, Inbound, Place, PortConfig, PortId, Vni};
 
 const LIMIT: Duration = Duration::from_secs(20);
 const BLUE: Vni = Vni::new(8).unwrap();
@@ -82,7 +82,8 @@ fn a_packet_under_another_network_is_not_taken() {
     for (packet, payload) in &forged {
         let own = &mut hosts.hosts[1];
         let now = hosts.now;
-        own.switch.handle_packet(now, &arrival, BLUE, packet, payload, &mut own.tenants);
+        let inbound = Inbound { arrival: &arrival, vni: BLUE, packet, payload };
+        own.switch.handle_packet(now, &inbound, &mut own.tenants);
         own.switch.handle_timeout(now, &mut own.tenants);
     }
     let counters = hosts.hosts[1].switch.port_counters(PORT).unwrap();
@@ -100,7 +101,8 @@ fn packets_of_unknown_peers_are_dropped() {
     let forged = packets(&mut hosts);
     let own = &mut hosts.hosts[1];
     for (packet, payload) in &forged {
-        own.switch.handle_packet(now, &arrival, RED, packet, payload, &mut own.tenants);
+        let inbound = Inbound { arrival: &arrival, vni: RED, packet, payload };
+        own.switch.handle_packet(now, &inbound, &mut own.tenants);
     }
     let ethernet = &frame(mac(1), mac(2), 0, 100)[VirtioNetHeader::LEN..];
     own.switch.handle_plain(now, unknown_peer, RED, ethernet, &mut own.tenants);

@@ -13,8 +13,8 @@ use weft_wire::{MacAddr, Packet, SetupKind, VirtioNetHeader};
 
 use super::hosts::{Host, Queues, RED, frame, host};
 use crate::{
-    DropCause, Elsewhere, Handover, Place, PortConfig, PortId, Reading, Switch, SwitchConfig,
-    Tenants, Vni,
+    DropCause, Elsewhere, Handover, Inbound, Place, PortConfig, PortId, Reading, Switch,
+    SwitchConfig, TenantFrame, Tenants, Vni,
 };
 
 const BLUE: Vni = Vni::new(8).unwrap();
@@ -152,7 +152,8 @@ impl Threads {
         let frame = frame(address(from), to, number, 100);
         let Host { switch, tenants } = &mut self.threads[from.0][self.owner[&from]];
         let token = tenants.send(port(from), frame.clone());
-        switch.handle_frame(self.now, port(from), token, 100, &frame, tenants);
+        let sent = TenantFrame { port: port(from), token, len: 100 };
+        switch.handle_frame(self.now, sent, &frame, tenants);
     }
 
     fn drain(&mut self, end: usize) {
@@ -227,7 +228,9 @@ impl Threads {
             }
             OnWire::Weft(vni, packet, payload) => {
                 let arrival = arrival(self.now, host(from));
-                switch.handle_packet(self.now, &arrival, vni, &packet, &payload, tenants);
+                let inbound =
+                    Inbound { arrival: &arrival, vni, packet: &packet, payload: &payload };
+                switch.handle_packet(self.now, &inbound, tenants);
             }
         }
     }
@@ -415,7 +418,9 @@ fn forged_ids_of_threads_that_are_not_there_do_no_harm() {
         };
         for packet in [Packet::data(header, None), Packet::Setup(reset)] {
             let Host { switch, tenants } = &mut all.threads[1][0];
-            switch.handle_packet(now, &arrival(now, host(0)), RED, &packet, &[], tenants);
+            let arrival = arrival(now, host(0));
+            let inbound = Inbound { arrival: &arrival, vni: RED, packet: &packet, payload: &[] };
+            switch.handle_packet(now, &inbound, tenants);
         }
         all.drain(1);
     }
