@@ -1,6 +1,5 @@
 //! The choice of a call's schedule, and the number of blocks of its buffer.
 
-use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
@@ -11,7 +10,7 @@ use weft_plan::collective::{
     all_reduce_ring,
 };
 
-use weft_units::unknown_name;
+use weft_units::UnknownName;
 
 use crate::Call;
 
@@ -33,7 +32,7 @@ pub enum Algorithm {
 }
 
 impl Algorithm {
-    const NAMES: [&str; 3] = ["ring", "tree", "hierarchical:RANKS"];
+    const NAMES: &'static [&'static str] = &["ring", "tree", "hierarchical:RANKS"];
 
     /// Returns `true` if a group of `ranks` ranks can use the algorithm.
     pub const fn fits(self, ranks: usize) -> bool {
@@ -65,18 +64,30 @@ impl fmt::Display for Algorithm {
     }
 }
 
-impl FromStr for Algorithm {
-    type Err = String;
+/// The error for a text that is no algorithm.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AlgorithmError {
+    /// The number of a server's ranks is zero or no number.
+    #[error("{0:?} is no number of a server's ranks")]
+    Ranks(String),
+    /// There is no algorithm of this name.
+    #[error(transparent)]
+    Unknown(#[from] UnknownName),
+}
 
-    fn from_str(text: &str) -> Result<Self, String> {
+impl FromStr for Algorithm {
+    type Err = AlgorithmError;
+
+    fn from_str(text: &str) -> Result<Self, AlgorithmError> {
         match (text, text.strip_prefix("hierarchical:")) {
             ("ring", _) => Ok(Self::Ring),
             ("tree", _) => Ok(Self::Tree),
             (_, Some(local)) => match local.parse() {
                 Ok(local) if local > 0 => Ok(Self::Hierarchical { local }),
-                _ => Err(format!("{local:?} is no number of a server's ranks")),
+                _ => Err(AlgorithmError::Ranks(local.into())),
             },
-            _ => Err(unknown_name("algorithm", text, &Self::NAMES)),
+            _ => Err(UnknownName::new("algorithm", text, Self::NAMES).into()),
         }
     }
 }

@@ -81,7 +81,7 @@ pub mod pattern;
 #[cfg(test)]
 mod tests;
 
-pub use algorithm::Algorithm;
+pub use algorithm::{Algorithm, AlgorithmError};
 pub use call::{Call, CallError, Op};
 pub use error::Error;
 pub use group::{Channel, Config, Event, Group, Share};

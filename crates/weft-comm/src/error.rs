@@ -66,7 +66,7 @@ pub enum CommError {
         /// The address of rank 0.
         at: SocketAddr,
         /// The reason.
-        why: String,
+        why: AnswerError,
     },
     /// There is no channel to a rank.
     #[error("no channel to rank {rank} at {at}: {why}")]
@@ -84,7 +84,7 @@ pub enum CommError {
         /// The file.
         path: String,
         /// The error.
-        why: String,
+        why: SharedError,
     },
     /// The call is invalid.
     #[error(transparent)]
@@ -102,6 +102,52 @@ pub enum CommError {
         /// The rank that it waits for.
         whom: String,
     },
+}
+
+/// The reason that rank 0's answer has no addresses.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AnswerError {
+    /// There is no answer.
+    #[error("it closed the connection")]
+    Closed,
+    /// The answer is not one of rank 0 of a group.
+    #[error("it is no rank 0 and says {0:?}")]
+    Foreign(String),
+    /// Rank 0 gave a reason.
+    #[error("{0}")]
+    Refused(String),
+    /// The answer cannot be parsed.
+    #[error("its answer {0:?} cannot be read")]
+    Malformed(String),
+}
+
+/// The errors of the memory that ranks of one machine share.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SharedError {
+    /// The group is too large.
+    #[error("{ranks} ranks; {limit} can share memory")]
+    TooManyRanks {
+        /// Number of ranks of the group.
+        ranks: usize,
+        /// Maximum number of ranks.
+        limit: usize,
+    },
+    /// The file cannot be made or mapped.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// Rank 0's file cannot be opened.
+    #[error("{0}: shared memory is for ranks of one machine; is rank 0 on this one?")]
+    NotFound(#[source] io::Error),
+    /// Rank 0 has not written the head of its file.
+    #[error(
+        "it has no content yet: shared memory is for ranks of one machine; is rank 0 on this one?"
+    )]
+    Empty,
+    /// A rank did not open the file in time.
+    #[error("rank {0} did not open it: is it on this machine?")]
+    NotOpened(usize),
 }
 
 /// Returns an error of a socket operation.

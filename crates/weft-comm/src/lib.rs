@@ -61,10 +61,10 @@ pub mod properties {
 }
 
 pub use communicator::Communicator;
-pub use error::CommError;
+pub use error::{AnswerError, CommError, SharedError};
 pub use options::{Channels, Options, TOKEN_VARIABLE};
 pub use rendezvous::{Member, rendezvous};
-pub use worker::{Buffer, Pending, Worker};
+pub use worker::{Buffer, Pending, PendingError, Worker};
 
 pub use weft_coll::{
     Algorithm, Call, CallError, Collective, DataType, Error, Event, Layout, Op, Share,

@@ -1,6 +1,6 @@
 //! The options of a rank.
 
-use std::str::FromStr;
+use std::fmt;
 
 use weft_coll::{Algorithm, Config};
 use weft_guard::Token;
@@ -8,38 +8,16 @@ use weft_units::{ByteCount, Duration};
 
 use crate::CommError;
 
-/// The carriers of a group's messages.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Channels {
-    /// RDMA.
-    #[default]
-    Net,
-    /// Memory that all ranks share: they run on one machine.
-    Shm,
-    /// Both at once (Astral, section 3.3). Ranks run on one machine, and each has a network to the
-    /// others.
-    Hybrid,
-}
-
-impl Channels {
-    /// Returns its name on command lines.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Net => "net",
-            Self::Shm => "shm",
-            Self::Hybrid => "hybrid",
-        }
-    }
-}
-
-impl FromStr for Channels {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let all = [Self::Net, Self::Shm, Self::Hybrid];
-        let found = all.into_iter().find(|channels| channels.name() == text);
-        found
-            .ok_or_else(|| weft_units::unknown_name("kind of channels", text, &all.map(Self::name)))
+weft_units::registry! {
+    /// The carriers of a group's messages.
+    pub enum Channels: "kind of channels" {
+        /// RDMA.
+        Net => "net";
+        /// Memory that all ranks share: they run on one machine.
+        Shm => "shm";
+        /// Both at once (Astral, section 3.3). Ranks run on one machine, and each has a network to the
+        /// others.
+        Hybrid => "hybrid";
     }
 }
 
@@ -80,7 +58,7 @@ impl Default for Options {
         node.config.close_timeout = Duration::from_secs(30);
         Self {
             node,
-            channels: Channels::default(),
+            channels: Channels::Net,
             lanes: 2,
             order: None,
             algorithm: Algorithm::default(),
@@ -109,15 +87,20 @@ impl Options {
     /// # Errors
     /// There is no such option, or its value is invalid.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), CommError> {
-        let refused = |error: String| CommError::Options(format!("{name}={value}: {error}"));
+        let refused =
+            |error: &dyn fmt::Display| CommError::Options(format!("{name}={value}: {error}"));
         match name {
-            "channels" => self.channels = value.parse().map_err(refused)?,
-            "algorithm" => self.algorithm = value.parse().map_err(refused)?,
-            "lanes" => self.lanes = value.parse().map_err(|_| refused("not a number".into()))?,
-            "hello_timeout" => {
-                self.hello_timeout = value.parse().map_err(|_| refused("not a time".into()))?;
+            "channels" => {
+                self.channels = value.parse::<Channels>().map_err(|error| refused(&error))?
             }
-            "piece" => self.piece = value.parse().map_err(|_| refused("not bytes".into()))?,
+            "algorithm" => {
+                self.algorithm = value.parse::<Algorithm>().map_err(|error| refused(&error))?
+            }
+            "lanes" => self.lanes = value.parse().map_err(|_| refused(&"not a number"))?,
+            "hello_timeout" => {
+                self.hello_timeout = value.parse().map_err(|_| refused(&"not a time"))?;
+            }
+            "piece" => self.piece = value.parse().map_err(|_| refused(&"not bytes"))?,
             _ => {
                 self.node.set(name, value).map_err(|error| CommError::Options(error.to_string()))?
             }

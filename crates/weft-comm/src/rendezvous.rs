@@ -15,7 +15,7 @@ use weft_units::{Duration, Instant};
 
 use crate::CommError;
 use crate::callers::{Caller, Callers};
-use crate::error::socket;
+use crate::error::{AnswerError, socket};
 use crate::options::TOKEN_VARIABLE;
 
 /// The first word of both lines; the number is the version.
@@ -279,18 +279,18 @@ fn ask(at: SocketAddr, member: &Member, until: Instant) -> Result<Found, CommErr
 }
 
 /// Parses rank 0's answer, the addresses of all ranks.
-fn read_answer(line: &str, ranks: usize) -> Result<Found, String> {
+fn read_answer(line: &str, ranks: usize) -> Result<Found, AnswerError> {
     let Some(rest) = line.strip_prefix(NAME) else {
         return Err(match line.trim() {
-            "" => "it closed the connection".into(),
-            other => format!("it is no rank 0 and says {other:?}"),
+            "" => AnswerError::Closed,
+            other => AnswerError::Foreign(other.into()),
         });
     };
     if let Some(why) = rest.trim().strip_prefix("error ") {
-        return Err(why.into());
+        return Err(AnswerError::Refused(why.into()));
     }
     let words: Vec<&str> = rest.split_whitespace().collect();
-    let malformed = || format!("its answer {rest:?} cannot be read");
+    let malformed = || AnswerError::Malformed(rest.into());
     let ["ok", group, list] = words[..] else { return Err(malformed()) };
     let group = group.parse().map_err(|_| malformed())?;
     let addresses: Result<Vec<SocketAddr>, _> = list.split(',').map(str::parse).collect();

@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time;
 
 use rustix::event::{EventfdFlags, eventfd};
-use weft_coll::{Call, Error};
+use weft_coll::{Call, CallError, Error};
 use weft_units::Duration;
 
 use crate::error::socket;
@@ -42,7 +42,25 @@ struct Order {
 }
 
 /// The result of a call, with its buffer, which the waiting caller drops.
-type Done = (Result<(), String>, Option<Buffer>);
+type Done = (Result<(), PendingError>, Option<Buffer>);
+
+/// The reason that a collective in progress has failed.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PendingError {
+    /// The worker's thread has ended.
+    #[error("the thread that performs collectives has ended")]
+    Ended,
+    /// The group was left before the call was done.
+    #[error("the group was left while it was under way")]
+    Left,
+    /// The call was refused.
+    #[error(transparent)]
+    Refused(#[from] CallError),
+    /// The group failed.
+    #[error(transparent)]
+    Group(#[from] Error),
+}
 
 #[derive(Default)]
 struct Outcome {
@@ -55,7 +73,7 @@ impl Outcome {
         self.done.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    fn set(&self, result: Result<(), String>, buffer: Option<Buffer>) {
+    fn set(&self, result: Result<(), PendingError>, buffer: Option<Buffer>) {
         *self.lock() = Some((result, buffer));
         self.changed.notify_all();
     }
@@ -112,8 +130,7 @@ impl Worker {
         let order = Order { call, buffer, outcome: Arc::clone(&outcome) };
         let sent = self.orders.as_ref().map(|orders| orders.send(order));
         if let Some(Err(refused)) = sent {
-            let why = "the thread that performs collectives has ended".into();
-            refused.0.outcome.set(Err(why), Some(refused.0.buffer));
+            refused.0.outcome.set(Err(PendingError::Ended), Some(refused.0.buffer));
         }
         self.wake();
         Pending { outcome, waits_for: Arc::clone(&self.waits_for) }
@@ -141,9 +158,9 @@ impl Pending {
         self.outcome.lock().is_some()
     }
 
-    /// Waits until the call is done. Returns `Ok` if the buffer holds the result, or the error's text; `None` if the
-    /// time passed first.
-    pub fn wait(&self, timeout: time::Duration) -> Option<Result<(), String>> {
+    /// Waits until the call is done. Returns `Ok` if the buffer holds the result, or the error; `None` if the time
+    /// passed first.
+    pub fn wait(&self, timeout: time::Duration) -> Option<Result<(), PendingError>> {
         let done = self.outcome.lock();
         let waited = self.outcome.changed.wait_timeout_while(done, timeout, |done| done.is_none());
         let (done, _) = waited.unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -171,12 +188,13 @@ fn serve(
             match orders.try_recv() {
                 Ok(Order { call, buffer, outcome }) => match rank.submit(call, buffer) {
                     Ok(number) => drop(pending.insert(number, outcome)),
-                    Err(error) => outcome.set(Err(error.to_string()), None),
+                    Err(error) => outcome.set(Err(error.into()), None),
                 },
                 Err(TryRecvError::Empty) => break,
                 Err(TryRecvError::Disconnected) => {
-                    let why = "the group was left while it was under way".to_owned();
-                    pending.into_values().for_each(|outcome| outcome.set(Err(why.clone()), None));
+                    for outcome in pending.into_values() {
+                        outcome.set(Err(PendingError::Left), None);
+                    }
                     return rank.leave();
                 }
             }
@@ -185,8 +203,7 @@ fn serve(
             Some(event) => {
                 whom.store(NOBODY, Ordering::Relaxed);
                 if let Some(outcome) = pending.remove(&event.call) {
-                    let result = event.result.map_err(|error: Error| error.to_string());
-                    outcome.set(result, Some(event.buffer));
+                    outcome.set(event.result.map_err(PendingError::from), Some(event.buffer));
                 }
             }
             None => whom.store(rank.waits_for().unwrap_or(NOBODY), Ordering::Relaxed),

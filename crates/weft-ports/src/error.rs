@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::RingError;
+use crate::{FrontEndFault, RingError};
 
 /// An error of a port. The port has counted it and continues as far as it can.
 #[derive(Debug, thiserror::Error)]
@@ -37,8 +37,8 @@ pub enum PortError {
     FrontEnd {
         /// The port's name.
         port: String,
-        /// The request.
-        what: String,
+        /// The fault of the request, or the end of the connection.
+        what: FrontEndFault,
     },
     /// The tenant's memory has changed since the frame was sent.
     #[error("the tenant has taken away the memory of a frame")]

@@ -66,6 +66,6 @@ pub use error::PortError;
 pub use port::{HEAD_LEN, HEADER_LEN, Holdings, MAX_FRAME, Port, PortCounters, Sent};
 pub use tap::{Limits, Namespace, TapConfig, TapPort};
 pub use vhost::{
-    ChainError, Custody, Descriptors, Purpose, RingError, Role, Segment, VhostConfig, VhostPort,
-    walk,
+    ChainError, Custody, Descriptors, FrontEndFault, MemoryFault, Purpose, RingError, Role,
+    Segment, VhostConfig, VhostPort, walk,
 };

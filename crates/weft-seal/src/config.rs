@@ -1,7 +1,6 @@
 //! The encryption settings of an endpoint.
 
 use alloc::collections::BTreeSet;
-use alloc::format;
 use alloc::string::String;
 use core::fmt;
 use core::str::FromStr;
@@ -43,12 +42,19 @@ impl fmt::Display for Mode {
     }
 }
 
-impl FromStr for Mode {
-    type Err = String;
+/// The error for a name that no mode has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected off, preferred or required, got {name:?}")]
+pub struct UnknownMode {
+    name: String,
+}
 
-    fn from_str(name: &str) -> Result<Self, String> {
+impl FromStr for Mode {
+    type Err = UnknownMode;
+
+    fn from_str(name: &str) -> Result<Self, UnknownMode> {
         let found = Self::ALL.into_iter().find(|mode| mode.name() == name);
-        found.ok_or_else(|| format!("expected off, preferred or required, got {name:?}"))
+        found.ok_or_else(|| UnknownMode { name: name.into() })
     }
 }
 

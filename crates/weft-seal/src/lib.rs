@@ -82,7 +82,7 @@ mod proofs;
 mod seals;
 mod window;
 
-pub use config::{Mode, SealConfig};
+pub use config::{Mode, SealConfig, UnknownMode};
 pub use counters::SealCounters;
 pub use identity::{ParseKeyError, PresharedKey, PrivateKey, PublicKey};
 pub use ingest::PacketHandler;

@@ -6,6 +6,7 @@
 //! `offline`, description.
 
 use std::ffi::OsStr;
+use std::fmt;
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -110,20 +111,37 @@ impl Control {
         Ok(Self { socket, path, pid: std::process::id() })
     }
 
-    /// Answers pending requests with the results of `answer`.
-    pub fn serve(&self, mut answer: impl FnMut(Request) -> Result<Vec<Setting>, String>) {
+    /// Answers pending requests with the results of `answer`. A client receives the text of its error.
+    pub fn serve<E: fmt::Display>(
+        &self,
+        mut answer: impl FnMut(Request) -> Result<Vec<Setting>, E>,
+    ) {
         let mut bytes = vec![0; MAX_DATAGRAM];
         for _ in 0..MAX_REQUESTS {
             let Ok(received) = receive(&self.socket, &mut bytes) else { return };
             let asked = str::from_utf8(&bytes[..received.length]).ok().and_then(read_request);
-            let asked = asked.ok_or_else(|| "no such request".to_owned());
-            let answered = received.check().and(asked).and_then(&mut answer);
+            let asked = received.check().and_then(|()| asked.ok_or(RequestFault::Unknown));
+            let answered = match asked {
+                Ok(request) => render(&answer(request)),
+                Err(fault) => render(&Err(fault)),
+            };
             // A client that no longer waits does not get the response.
             let from = received.from.as_ref().and_then(SocketAddrUnix::path);
             let to = from.as_ref().map(|path| Path::new(OsStr::from_bytes(path.to_bytes())));
-            let _ = to.map(|to| self.socket.send_to(render(&answered).as_bytes(), to));
+            let _ = to.map(|to| self.socket.send_to(answered.as_bytes(), to));
         }
     }
+}
+
+/// The reasons that a request is not passed on.
+#[derive(Debug, thiserror::Error)]
+enum RequestFault {
+    #[error("no such request")]
+    Unknown,
+    #[error("this program belongs to user {own} and takes no orders from user {user}")]
+    User { user: u32, own: u32 },
+    #[error("the kernel does not report the sender of this request")]
+    NoSender,
 }
 
 /// A received datagram.
@@ -139,17 +157,12 @@ impl Received {
     ///
     /// # Errors
     /// Returns the reason for a refusal.
-    fn check(&self) -> Result<(), String> {
+    fn check(&self) -> Result<(), RequestFault> {
         let own = rustix::process::geteuid();
         match self.user {
             Some(user) if user == own || user.is_root() => Ok(()),
-            Some(user) => {
-                let (user, own) = (user.as_raw(), own.as_raw());
-                Err(format!(
-                    "this program belongs to user {own} and takes no orders from user {user}"
-                ))
-            }
-            None => Err("the kernel does not report the sender of this request".to_owned()),
+            Some(user) => Err(RequestFault::User { user: user.as_raw(), own: own.as_raw() }),
+            None => Err(RequestFault::NoSender),
         }
     }
 }
@@ -260,7 +273,7 @@ fn read_request(text: &str) -> Option<Request> {
     }
 }
 
-fn render(answer: &Result<Vec<Setting>, String>) -> String {
+fn render<E: fmt::Display>(answer: &Result<Vec<Setting>, E>) -> String {
     match answer {
         Ok(settings) => {
             let when = |online| if online { "online" } else { "offline" };

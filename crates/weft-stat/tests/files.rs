@@ -1,5 +1,6 @@
 //! Status files: writing, reading, removal, and refusal of unauthorised access.
 
+use std::convert::Infallible;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -322,7 +323,7 @@ fn a_node_takes_no_orders_of_other_users() {
             while !done.load(Ordering::Relaxed) {
                 control.serve(|_| {
                     asked += 1;
-                    Ok(vec![])
+                    Ok::<_, Infallible>(vec![])
                 });
                 std::thread::yield_now();
             }

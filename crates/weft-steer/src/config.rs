@@ -11,7 +11,7 @@ use weft_units::Duration;
 use weft_wire::sflow;
 
 use crate::inventory::is_interface;
-use crate::{Inventory, RouterEntry, SteerError};
+use crate::{Inventory, InventoryError, RouterEntry, SteerError};
 
 /// The configuration of a controller and its routers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,6 +61,38 @@ impl Default for SteerConfig {
     }
 }
 
+/// An invalid configuration or inventory.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The text is no TOML, or has a key or value that is not allowed.
+    #[error(transparent)]
+    Toml(#[from] toml::de::Error),
+    /// A router of the inventory is invalid.
+    #[error(transparent)]
+    Inventory(#[from] InventoryError),
+    /// The routers are those of a lab and given too.
+    #[error("`lab` and [[router]] exclude each other")]
+    LabAndRouters,
+    /// The interface's name is invalid.
+    #[error("interface is {0:?}, which is no interface name")]
+    Interface(String),
+    /// The management address is no host's.
+    #[error("management is {0}, which is no address of this host")]
+    Management(IpAddr),
+    /// An interval is too short.
+    #[error("{name} is {span}; it must be at least 100ms")]
+    TooShort {
+        /// The key.
+        name: &'static str,
+        /// Its value.
+        span: Duration,
+    },
+    /// The lease is too short.
+    #[error("lease is {0}; it must be at least 3s, because routers count in seconds")]
+    Lease(Duration),
+}
+
 impl SteerConfig {
     /// Reads a configuration from a file and checks it.
     ///
@@ -75,21 +107,21 @@ impl SteerConfig {
     /// Parses a configuration and checks it.
     ///
     /// # Errors
-    /// Returns the fault in words.
-    pub fn parse(text: &str) -> Result<Self, String> {
-        let config: Self = toml::from_str(text).map_err(|error| error.to_string())?;
+    /// Returns the first fault.
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        let config: Self = toml::from_str(text)?;
         let inventory = Inventory { routers: config.routers.clone() };
         match (&config.lab, config.routers.is_empty()) {
-            (Some(_), false) => return Err("`lab` and [[router]] exclude each other".into()),
+            (Some(_), false) => return Err(ConfigError::LabAndRouters),
             (Some(_), true) => {}
             (None, _) => inventory.check()?,
         }
         let is_wrong = |it: &&String| !is_interface(it);
         if let Some(name) = config.interface.as_ref().filter(is_wrong) {
-            return Err(format!("interface is {name:?}, which is no interface name"));
+            return Err(ConfigError::Interface(name.clone()));
         }
         if let Some(address) = config.management.filter(IpAddr::is_unspecified) {
-            return Err(format!("management is {address}, which is no address of this host"));
+            return Err(ConfigError::Management(address));
         }
         for (name, span) in [
             ("read_every", config.read_every),
@@ -97,14 +129,11 @@ impl SteerConfig {
             ("controller.alarm.window", config.controller.alarm.window),
         ] {
             if span < Duration::from_millis(100) {
-                return Err(format!("{name} is {span}; it must be at least 100ms"));
+                return Err(ConfigError::TooShort { name, span });
             }
         }
         if config.lease < Duration::from_secs(3) {
-            return Err(format!(
-                "lease is {}; it must be at least 3s, because routers count in seconds",
-                config.lease
-            ));
+            return Err(ConfigError::Lease(config.lease));
         }
         Ok(config)
     }
@@ -176,7 +205,7 @@ mod tests {
             ("lab = 'x'\nread_every = '1ms'", "read_every is 1ms"),
             ("lab = 'x'\n[[router]]\nname = 'a'\nagent = '1.1.1.1'", "exclude each other"),
         ] {
-            let error = SteerConfig::parse(text).unwrap_err();
+            let error = SteerConfig::parse(text).unwrap_err().to_string();
             assert!(error.contains(words), "{error}");
         }
     }

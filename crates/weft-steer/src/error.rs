@@ -3,7 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
-use crate::Refusal;
+use crate::{AnswerFault, ConfigError, Refusal};
 
 /// An error of work with real routers.
 #[derive(Debug, thiserror::Error)]
@@ -23,7 +23,7 @@ pub enum SteerError {
         /// The file.
         path: PathBuf,
         /// The fault, with its line if known.
-        reason: String,
+        reason: ConfigError,
     },
     /// A command that failed at a router.
     #[error("router {router:?}: `{command}` failed: {stderr}")]
@@ -43,7 +43,7 @@ pub enum SteerError {
         /// The part of the answer.
         what: &'static str,
         /// The place and reason of the failure.
-        reason: String,
+        reason: AnswerFault,
     },
     /// A move that the router's tables do not permit.
     #[error("router {router:?}: {reason}")]

@@ -89,6 +89,53 @@ pub struct PortEntry {
     pub to: Option<Cable>,
 }
 
+/// An invalid inventory.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InventoryError {
+    /// It has no routers.
+    #[error("no [[router]]: there is nothing to steer")]
+    NoRouter,
+    /// Two routers have one name.
+    #[error("router {0:?} occurs twice")]
+    RouterTwice(String),
+    /// A router's name is invalid.
+    #[error("router {0:?}: a name has only letters, digits and -_.")]
+    RouterName(String),
+    /// Two routers have one agent.
+    #[error("router {router:?}: another router also has the agent {agent}")]
+    Agent {
+        /// The router.
+        router: String,
+        /// The agent's address.
+        agent: IpAddr,
+    },
+    /// A source of an agent's datagrams is no host's address.
+    #[error("router {router:?}: no host sends from its source {source_address}")]
+    Source {
+        /// The router.
+        router: String,
+        /// The address.
+        source_address: IpAddr,
+    },
+    /// Two ports of a router have one name.
+    #[error("router {router:?}: port {port:?} occurs twice")]
+    Port {
+        /// The router.
+        router: String,
+        /// The port's name.
+        port: String,
+    },
+    /// A port's name is invalid.
+    #[error("router {router:?}: {port:?} is no interface name")]
+    Interface {
+        /// The router.
+        router: String,
+        /// The port's name.
+        port: String,
+    },
+}
+
 impl Inventory {
     /// Reads an inventory from a TOML file and checks it.
     ///
@@ -98,8 +145,8 @@ impl Inventory {
         let text = fs::read_to_string(path)
             .map_err(|source| SteerError::Read { path: path.to_owned(), source })?;
         let wrong = |reason| SteerError::Config { path: path.to_owned(), reason };
-        let inventory: Self = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
-        inventory.check().map_err(wrong)?;
+        let inventory: Self = toml::from_str(&text).map_err(|error| wrong(error.into()))?;
+        inventory.check().map_err(|error| wrong(error.into()))?;
         Ok(inventory)
     }
 
@@ -107,41 +154,39 @@ impl Inventory {
     ///
     /// # Errors
     /// Returns the router and its fault.
-    pub fn check(&self) -> Result<(), String> {
+    pub fn check(&self) -> Result<(), InventoryError> {
+        use InventoryError::{Agent, Interface, NoRouter, Port, RouterName, RouterTwice, Source};
         let (mut names, mut agents) = (BTreeSet::new(), BTreeSet::new());
         for router in &self.routers {
             let name = &router.name;
             if !names.insert(name) {
-                return Err(format!("router {name:?} occurs twice"));
+                return Err(RouterTwice(name.clone()));
             }
             // The name becomes the name of a file.
             let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
             if name.is_empty() || name.starts_with('.') || !name.chars().all(plain) {
-                return Err(format!("router {name:?}: a name has only letters, digits and -_."));
+                return Err(RouterName(name.clone()));
             }
             if !agents.insert(router.agent) {
-                return Err(format!(
-                    "router {name:?}: another router also has the agent {}",
-                    router.agent
-                ));
+                return Err(Agent { router: name.clone(), agent: router.agent });
             }
             let is_no_source = |it: &&IpAddr| it.is_unspecified() || it.is_multicast();
-            if let Some(wrong) = router.sources.iter().find(is_no_source) {
-                return Err(format!("router {name:?}: no host sends from its source {wrong}"));
+            if let Some(&source) = router.sources.iter().find(is_no_source) {
+                return Err(Source { router: name.clone(), source_address: source });
             }
             let mut ports = BTreeSet::new();
             for port in &router.ports {
                 if !ports.insert(&port.name) {
-                    return Err(format!("router {name:?}: port {:?} occurs twice", port.name));
+                    return Err(Port { router: name.clone(), port: port.name.clone() });
                 }
                 // Port names become words of commands.
                 if !is_interface(&port.name) {
-                    return Err(format!("router {name:?}: {:?} is no interface name", port.name));
+                    return Err(Interface { router: name.clone(), port: port.name.clone() });
                 }
             }
         }
         if self.routers.is_empty() {
-            return Err("no [[router]]: there is nothing to steer".into());
+            return Err(NoRouter);
         }
         Ok(())
     }
@@ -177,10 +222,12 @@ pub(crate) fn is_interface(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ConfigError;
 
-    fn inventory(text: &str) -> Result<Inventory, String> {
-        let inventory: Inventory = toml::from_str(text).map_err(|error| error.to_string())?;
-        inventory.check().map(|()| inventory)
+    fn inventory(text: &str) -> Result<Inventory, ConfigError> {
+        let inventory: Inventory = toml::from_str(text)?;
+        inventory.check()?;
+        Ok(inventory)
     }
 
     #[test]
@@ -203,9 +250,9 @@ mod tests {
             ("[[router]]\nname = 'l1'\n".into(), "agent"),
             ("[[router]]\nname = 'l1'\nagent = '1.1.1.1'\ncolour = 1".into(), "colour"),
         ] {
-            let error = inventory(&(good.clone() + &second)).unwrap_err();
+            let error = inventory(&(good.clone() + &second)).unwrap_err().to_string();
             assert!(error.contains(words), "{error}");
         }
-        assert!(inventory("").unwrap_err().contains("nothing to steer"));
+        assert_eq!(inventory(""), Err(InventoryError::NoRouter.into()));
     }
 }

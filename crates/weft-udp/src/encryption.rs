@@ -47,7 +47,10 @@ impl EncryptionSettings {
         let refused =
             |reason| SettingError { name: key.to_owned(), value: value.to_owned(), reason };
         match key {
-            "encryption" => self.mode = Some(value.parse().map_err(refused)?),
+            "encryption" => {
+                let mode = value.parse::<Mode>().map_err(|error| refused(error.to_string()))?;
+                self.mode = Some(mode);
+            }
             "cipher" => self.cipher = Some(parse_cipher(value).map_err(refused)?),
             "identity" => self.identity = Some(value.into()),
             "peers" => self.peers = Some(value.into()),

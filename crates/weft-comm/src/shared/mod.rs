@@ -17,7 +17,7 @@ use std::path::PathBuf;
 
 use weft_units::{Duration, Instant};
 
-use crate::CommError;
+use crate::error::{CommError, SharedError};
 use crate::rendezvous::{now, wait};
 use mapping::Mapping;
 
@@ -98,18 +98,18 @@ impl Shared {
         until: Instant,
     ) -> Result<Self, CommError> {
         let path = PathBuf::from(format!("/dev/shm/weft-coll-{number:016x}"));
-        let failed = |why: String| CommError::Shared { path: path.display().to_string(), why };
+        let failed = |why| CommError::Shared { path: path.display().to_string(), why };
         if ranks > MAX_RANKS {
-            return Err(failed(format!("{ranks} ranks; {MAX_RANKS} can share memory")));
+            return Err(failed(SharedError::TooManyRanks { ranks, limit: MAX_RANKS }));
         }
         let room = longest.next_multiple_of(LINE);
         let len = HEAD + ranks * ranks * pair_len(room);
         let name = (rank == 0).then(|| Name(path.clone()));
         let file = match rank {
-            0 => create(&path, len).map_err(|error| failed(error.to_string()))?,
+            0 => create(&path, len).map_err(|error| failed(error.into()))?,
             _ => find(&path, len, until).map_err(failed)?,
         };
-        let mapping = Mapping::of(&file, len).map_err(|error| failed(error.to_string()))?;
+        let mapping = Mapping::of(&file, len).map_err(|error| failed(error.into()))?;
         let shared = Self {
             mapping,
             rank,
@@ -131,9 +131,7 @@ impl Shared {
         };
         while let Some(missing) = all() {
             if now() >= until {
-                return Err(failed(format!(
-                    "rank {missing} did not open it: is it on this machine?"
-                )));
+                return Err(failed(SharedError::NotOpened(missing)));
             }
             wait(&mut [], AGAIN);
         }
@@ -237,8 +235,8 @@ fn create(path: &PathBuf, len: usize) -> std::io::Result<File> {
     Ok(file)
 }
 
-/// Returns rank 0's file once it exists under its name.
-fn find(path: &PathBuf, len: usize, until: Instant) -> Result<File, String> {
+/// Returns rank 0's file once it exists under its name, or the reason why not when the time is over.
+fn find(path: &PathBuf, len: usize, until: Instant) -> Result<File, SharedError> {
     loop {
         let opened = OpenOptions::new().read(true).write(true).open(path);
         let why = match opened {
@@ -251,16 +249,14 @@ fn find(path: &PathBuf, len: usize, until: Instant) -> Result<File, String> {
                 };
                 match mapping {
                     Ok(head) if head.word(0).load(Ordering::Acquire) == NAME => return Ok(file),
-                    Ok(_) => "it has no content yet".into(),
-                    Err(error) => error.to_string(),
+                    Ok(_) => SharedError::Empty,
+                    Err(error) => SharedError::NotFound(error),
                 }
             }
-            Err(error) => error.to_string(),
+            Err(error) => SharedError::NotFound(error),
         };
         if now() >= until {
-            return Err(format!(
-                "{why}: shared memory is for ranks of one machine; is rank 0 on this one?"
-            ));
+            return Err(why);
         }
         wait(&mut [], AGAIN);
     }

@@ -17,7 +17,8 @@ use virtio_bindings::virtio_net::{
 use virtio_bindings::virtio_ring::{VIRTIO_RING_F_EVENT_IDX, VIRTIO_RING_F_INDIRECT_DESC};
 
 use super::chain::Purpose;
-use super::memory::{Memory, Refusal};
+use super::fault::{FrontEndFault, MemoryFault};
+use super::memory::Memory;
 use super::message::Message;
 use super::receive::{self, Receive, Terms};
 use super::ring::Ring;
@@ -79,32 +80,32 @@ pub(super) struct Device {
 struct Body<'a>(&'a [u8]);
 
 impl Body<'_> {
-    fn u32(&self, at: usize) -> Result<u32, Refusal> {
-        let bytes = self.0.get(at..at + 4).ok_or("sends a request that is too short")?;
+    fn u32(&self, at: usize) -> Result<u32, FrontEndFault> {
+        let bytes = self.0.get(at..at + 4).ok_or(FrontEndFault::TooShort)?;
         Ok(u32::from_ne_bytes(bytes.try_into().expect("four bytes")))
     }
 
-    fn u64(&self, at: usize) -> Result<u64, Refusal> {
-        let bytes = self.0.get(at..at + 8).ok_or("sends a request that is too short")?;
+    fn u64(&self, at: usize) -> Result<u64, FrontEndFault> {
+        let bytes = self.0.get(at..at + 8).ok_or(FrontEndFault::TooShort)?;
         Ok(u64::from_ne_bytes(bytes.try_into().expect("eight bytes")))
     }
 
-    fn region(&self, at: usize) -> Result<VhostUserMemoryRegion, Refusal> {
+    fn region(&self, at: usize) -> Result<VhostUserMemoryRegion, FrontEndFault> {
         let [guest, len, user, offset] = [0, 8, 16, 24].map(|field| self.u64(at + field));
         Ok(VhostUserMemoryRegion::new(guest?, len?, user?, offset?))
     }
 
     /// Returns the queue of a request and its number.
-    fn queue(&self) -> Result<(usize, u32), Refusal> {
+    fn queue(&self) -> Result<(usize, u32), FrontEndFault> {
         Ok((queue(u64::from(self.u32(0)?))?, self.u32(4)?))
     }
 }
 
-fn queue(index: u64) -> Result<usize, Refusal> {
+fn queue(index: u64) -> Result<usize, FrontEndFault> {
     match index {
         0 => Ok(RECEIVES),
         1 => Ok(SENDS),
-        _ => Err(format!("names queue {index}, there are two")),
+        _ => Err(FrontEndFault::NoQueue(index)),
     }
 }
 
@@ -137,12 +138,12 @@ impl Device {
     /// Executes a request. Returns its answer, if that is more than success.
     ///
     /// # Errors
-    /// The front end's invalid request.
+    /// The fault of the front end's request.
     pub(super) fn handle(
         &mut self,
         message: Message,
         readiness: &Readiness,
-    ) -> Result<Option<Vec<u8>>, Refusal> {
+    ) -> Result<Option<Vec<u8>>, FrontEndFault> {
         let request = FrontendReq::try_from(message.request);
         let body = Body(&message.body);
         let mut files = message.files.into_iter();
@@ -167,7 +168,7 @@ impl Device {
                 self.memory = Memory::map(table(&body, files)?, self.max_regions)?;
             }
             Ok(FrontendReq::ADD_MEM_REG) => {
-                let file = files.next().ok_or("adds memory without a descriptor")?;
+                let file = files.next().ok_or(MemoryFault::NoDescriptor)?;
                 self.memory.add(&body.region(8)?, File::from(file), self.max_regions)?;
             }
             Ok(FrontendReq::REM_MEM_REG) => self.memory.remove(&body.region(8)?)?,
@@ -177,7 +178,7 @@ impl Device {
             }
             Ok(FrontendReq::SET_VRING_BASE) => {
                 let (queue, base) = body.queue()?;
-                let base = u16::try_from(base).map_err(|_| format!("sets a base of {base}"))?;
+                let base = u16::try_from(base).map_err(|_| FrontEndFault::Base(base))?;
                 self.stopped(queue)?.set_base(base);
             }
             Ok(FrontendReq::SET_VRING_ADDR) => {
@@ -194,7 +195,7 @@ impl Device {
             }
             Ok(FrontendReq::SET_VRING_KICK) => {
                 let (queue, file) = event(&body, files.next())?;
-                let file = file.ok_or("offers no descriptor for kicks, which requires polling")?;
+                let file = file.ok_or(FrontEndFault::NoKicks)?;
                 self.set_kick(queue, file, readiness)?;
             }
             Ok(FrontendReq::SET_VRING_CALL) => {
@@ -208,8 +209,8 @@ impl Device {
                 self.rings[queue].error = file;
             }
             Ok(FrontendReq::SET_OWNER | FrontendReq::NET_SET_MTU | FrontendReq::SEND_RARP) => {}
-            Ok(other) => return Err(format!("makes a request that was not offered ({other:?})")),
-            Err(_) => return Err(format!("makes the unknown request {}", message.request)),
+            Ok(other) => return Err(FrontEndFault::NotOffered(format!("{other:?}"))),
+            Err(_) => return Err(FrontEndFault::UnknownRequest(message.request)),
         }
         self.update();
         Ok(None)
@@ -246,9 +247,9 @@ impl Device {
         self.features & 1 << bit != 0
     }
 
-    fn agree(&mut self, features: u64) -> Result<(), Refusal> {
+    fn agree(&mut self, features: u64) -> Result<(), FrontEndFault> {
         if features & !offered() != 0 {
-            return Err(format!("sets features that were not offered ({features:#x})"));
+            return Err(FrontEndFault::Features(features));
         }
         self.features = features;
         self.terms = Terms {
@@ -271,9 +272,9 @@ impl Device {
     }
 
     /// Returns a stopped ring, whose size or index may be set.
-    fn stopped(&mut self, queue: usize) -> Result<&mut Ring, Refusal> {
+    fn stopped(&mut self, queue: usize) -> Result<&mut Ring, FrontEndFault> {
         let ring = &mut self.rings[queue];
-        if ring.is_running() { Err("changes a queue that is running".into()) } else { Ok(ring) }
+        if ring.is_running() { Err(FrontEndFault::Running) } else { Ok(ring) }
     }
 
     fn set_kick(
@@ -281,15 +282,13 @@ impl Device {
         queue: usize,
         file: OwnedFd,
         readiness: &Readiness,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), FrontEndFault> {
         let ring = &mut self.rings[queue];
         if let Some(old) = ring.kick.take() {
             readiness.remove(old);
         }
         // An eventfd need not be read: each kick is an edge.
-        readiness
-            .add(&file, queue as u64, Watch::Edge)
-            .map_err(|error| format!("offers a descriptor for kicks of no use: {error}"))?;
+        readiness.add(&file, queue as u64, Watch::Edge).map_err(FrontEndFault::Kicks)?;
         ring.kick = Some(file);
         ring.started = true;
         Ok(())
@@ -355,31 +354,35 @@ impl Device {
 fn table(
     body: &Body<'_>,
     files: impl Iterator<Item = OwnedFd>,
-) -> Result<Vec<(VhostUserMemoryRegion, File)>, Refusal> {
+) -> Result<Vec<(VhostUserMemoryRegion, File)>, FrontEndFault> {
     let count = body.u32(0)? as usize;
     let files: Vec<OwnedFd> = files.collect();
     if count != files.len() {
-        return Err(format!("describes {count} memory regions with {} descriptors", files.len()));
+        let descriptors = files.len();
+        return Err(MemoryFault::Descriptors { regions: count, descriptors }.into());
     }
     let region = |(at, file)| Ok((body.region(8 + 32 * at)?, File::from(file)));
     files.into_iter().enumerate().map(region).collect()
 }
 
 /// Returns the queue and the eventfd of a request that carries one.
-fn event(body: &Body<'_>, file: Option<OwnedFd>) -> Result<(usize, Option<OwnedFd>), Refusal> {
+fn event(
+    body: &Body<'_>,
+    file: Option<OwnedFd>,
+) -> Result<(usize, Option<OwnedFd>), FrontEndFault> {
     let value = body.u64(0)?;
     let queue = queue(value & (NO_FILE - 1))?;
     if value & NO_FILE != 0 {
         return Ok((queue, None));
     }
-    let file = file.ok_or("sends no descriptor where there should be one")?;
+    let file = file.ok_or(FrontEndFault::NoDescriptor)?;
     // A write to anything else could block, and a read from it could have any effect.
     let link = fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
     if !link.is_ok_and(|link| link.as_os_str() == "anon_inode:[eventfd]") {
-        return Err("sends a descriptor that is no eventfd".into());
+        return Err(FrontEndFault::NoEventfd);
     }
     let nonblocking =
         fcntl_getfl(&file).and_then(|flags| fcntl_setfl(&file, flags | OFlags::NONBLOCK));
-    nonblocking.map_err(|errno| format!("sends an eventfd of no use: {errno}"))?;
+    nonblocking.map_err(FrontEndFault::Eventfd)?;
     Ok((queue, Some(file)))
 }

@@ -11,6 +11,7 @@ use vm_memory::{
 };
 
 use super::chain::{Descriptors, Segment, for_each_piece};
+use super::fault::MemoryFault;
 use super::withdrawn::Watched;
 
 /// The guest's memory, mapped here.
@@ -34,15 +35,12 @@ struct Region {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Missing;
 
-/// The errors of the front end's memory description.
-pub(super) type Refusal = String;
-
 impl Memory {
     /// Maps all regions of a table, at most `most`.
     pub(super) fn map(
         table: Vec<(VhostUserMemoryRegion, File)>,
         most: usize,
-    ) -> Result<Self, Refusal> {
+    ) -> Result<Self, MemoryFault> {
         let mut memory = Self::default();
         for (region, file) in table {
             memory.add(&region, file, most)?;
@@ -56,45 +54,37 @@ impl Memory {
         region: &VhostUserMemoryRegion,
         file: File,
         most: usize,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), MemoryFault> {
         let (guest, user, len) = (region.guest_phys_addr, region.user_addr, region.memory_size);
         if self.regions.len() >= most {
-            return Err(format!(
-                "shares more than {most} memory regions: give it fewer, or the port more (`memory-regions`)"
-            ));
+            return Err(MemoryFault::TooMany(most));
         }
         check_kind(&file)?;
-        let size = file.metadata().map_err(|error| format!("memory file: {error}"))?.len();
+        let size = file.metadata().map_err(MemoryFault::File)?.len();
         let end = region.mmap_offset.checked_add(len);
         let fits = len > 0
             && guest.checked_add(len).is_some()
             && user.checked_add(len).is_some()
             && end.is_some_and(|end| end <= size);
         if !fits {
-            let offset = region.mmap_offset;
-            return Err(format!("{len} bytes at {offset} of a memory file of {size}"));
+            return Err(MemoryFault::OutsideFile { len, offset: region.mmap_offset, size });
         }
-        let mapping = region.mmap_region::<()>(file).map_err(|error| format!("map: {error}"))?;
+        let mapping = region.mmap_region::<()>(file).map_err(MemoryFault::Map)?;
         let watched = Watched::new(mapping.as_ptr() as usize, mapping.size());
         let mapped =
-            GuestRegionMmap::new(mapping, GuestAddress(guest)).ok_or("region overflows")?;
-        self.guest =
-            self.guest.insert_region(Arc::new(mapped)).map_err(|error| error.to_string())?;
+            GuestRegionMmap::new(mapping, GuestAddress(guest)).ok_or(MemoryFault::Overflow)?;
+        self.guest = self.guest.insert_region(Arc::new(mapped))?;
         self.regions.push(Region { guest, user, len, watched });
         Ok(())
     }
 
     /// Unmaps a region.
-    pub(super) fn remove(&mut self, region: &VhostUserMemoryRegion) -> Result<(), Refusal> {
+    pub(super) fn remove(&mut self, region: &VhostUserMemoryRegion) -> Result<(), MemoryFault> {
         let (guest, user, len) = (region.guest_phys_addr, region.user_addr, region.memory_size);
         let same = |one: &Region| (one.guest, one.user, one.len) == (guest, user, len);
-        let at = self.regions.iter().position(same).ok_or("no such memory region")?;
+        let at = self.regions.iter().position(same).ok_or(MemoryFault::NoRegion)?;
         self.regions.remove(at);
-        let (rest, _) = self
-            .guest
-            .remove_region(GuestAddress(guest), len)
-            .map_err(|error| error.to_string())?;
-        self.guest = rest;
+        (self.guest, _) = self.guest.remove_region(GuestAddress(guest), len)?;
         Ok(())
     }
 
@@ -188,10 +178,8 @@ impl Memory {
 /// Only memfd, tmpfs and hugetlbfs have seals. The kernel answers a query for them itself, whereas
 /// it would ask such a file system even for its statistics (fstatfs(2)) and the file's length
 /// (fstat(2)).
-fn check_kind(file: &File) -> Result<(), Refusal> {
-    let refused = "shares memory in a file that is neither a memfd nor on tmpfs or hugetlbfs: use QEMU's \
-                   memory-backend-memfd, or a path in /dev/shm or /dev/hugepages";
-    fcntl_get_seals(file).map(drop).map_err(|_| refused.into())
+fn check_kind(file: &File) -> Result<(), MemoryFault> {
+    fcntl_get_seals(file).map(drop).map_err(|_| MemoryFault::Kind)
 }
 
 impl Descriptors for Memory {

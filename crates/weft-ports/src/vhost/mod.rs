@@ -6,6 +6,7 @@
 
 mod chain;
 mod device;
+mod fault;
 mod lending;
 mod memory;
 mod message;
@@ -24,6 +25,7 @@ use weft_vpc::{Reading, Slot, Staging, Token, Turn};
 
 pub use self::chain::{ChainError, Descriptors, Purpose, Segment, walk};
 use self::device::{Device, RECEIVES, SENDS};
+pub use self::fault::{FrontEndFault, MemoryFault};
 use self::message::Channel;
 pub use self::ring::RingError;
 use self::socket::Meeting;
@@ -168,19 +170,21 @@ impl VhostPort {
             let message = match channel.receive() {
                 Ok(Some(message)) => message,
                 Ok(None) => return Ok(()),
-                Err(error) => return Err(self.leave(format!("is gone: {error}"))),
+                Err(error) => return Err(self.leave(FrontEndFault::Gone(error))),
             };
             let (request, need_reply) = (message.request, message.need_reply);
-            let answer = self.device.handle(message, &self.readiness);
-            let refusal = answer.as_ref().err().map(|refusal| self.front_end(refusal.clone()));
+            let (answer, refusal) = match self.device.handle(message, &self.readiness) {
+                Ok(answer) => (answer, None),
+                Err(fault) => (None, Some(self.front_end(fault))),
+            };
             // If REPLY_ACK was negotiated, a request without its own reply is answered with its success.
             let verdict = u64::from(refusal.is_some()).to_ne_bytes().to_vec();
             let wants_verdict = need_reply && self.device.answers_all();
-            let body = answer.ok().flatten().or_else(|| wants_verdict.then_some(verdict));
+            let body = answer.or_else(|| wants_verdict.then_some(verdict));
             if let Some(body) = body {
                 let replied = self.channel.as_ref().map(|channel| channel.reply(request, &body));
                 if let Some(Err(error)) = replied {
-                    return Err(self.leave(format!("does not take its answers: {error}")));
+                    return Err(self.leave(FrontEndFault::Answers(error)));
                 }
             }
             if let Some(refusal) = refusal {
@@ -190,12 +194,12 @@ impl VhostPort {
         Ok(())
     }
 
-    fn front_end(&self, what: String) -> PortError {
+    fn front_end(&self, what: FrontEndFault) -> PortError {
         PortError::FrontEnd { port: self.name.clone(), what }
     }
 
     /// Disconnects the front end. Frames that it sent stay readable, and frames for it wait for the next one.
-    fn leave(&mut self, why: String) -> PortError {
+    fn leave(&mut self, why: FrontEndFault) -> PortError {
         if let Some(channel) = self.channel.take() {
             self.readiness.remove(&channel);
         }
@@ -224,7 +228,7 @@ impl VhostPort {
 
     fn check_memory(&mut self) -> Result<(), PortError> {
         if self.device.memory.is_withdrawn() {
-            return Err(self.leave("took memory away that it had shared".into()));
+            return Err(self.leave(MemoryFault::Withdrawn.into()));
         }
         Ok(())
     }

@@ -11,6 +11,7 @@ use virtio_bindings::virtio_ring::VRING_AVAIL_F_NO_INTERRUPT;
 use virtio_queue::{Queue, QueueT};
 
 use super::chain::{ChainError, Purpose, Segment, walk};
+use super::fault::FrontEndFault;
 use super::memory::{Memory, Missing};
 
 /// Maximum number of descriptors of a ring (QEMU's `VIRTQUEUE_MAX_SIZE` is 1,024, the paper's rings have 4,096).
@@ -111,9 +112,9 @@ impl Ring {
         usize::from(self.queue.size())
     }
 
-    pub(super) fn set_size(&mut self, size: u32) -> Result<(), String> {
+    pub(super) fn set_size(&mut self, size: u32) -> Result<(), FrontEndFault> {
         let fits = u16::try_from(size).ok().filter(|&size| self.queue.try_set_size(size).is_ok());
-        fits.map(|_| ()).ok_or_else(|| format!("a ring of {size} descriptors"))
+        fits.map(|_| ()).ok_or(FrontEndFault::RingSize(size))
     }
 
     pub(super) fn set_places(&mut self, table: u64, offered: u64, used: u64) {

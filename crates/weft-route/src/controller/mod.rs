@@ -36,6 +36,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt;
 
 pub use action::{Action, Event, EventKind, Stats};
 pub use announce::{Announced, PortSearch};
@@ -221,9 +222,9 @@ impl Controller {
         }
     }
 
-    /// Processes a router's answer to a change: success, or the reason of a failure. Answers to changes that are not
-    /// pending are ignored.
-    pub fn handle_answer(&mut self, id: u64, answer: Result<(), String>, now: Instant) {
+    /// Processes a router's answer to a change: success, or the reason of a failure, which becomes part of an event's
+    /// text. Answers to changes that are not pending are ignored.
+    pub fn handle_answer<E: fmt::Display>(&mut self, id: u64, answer: Result<(), E>, now: Instant) {
         let Some(key) = self.key_of(id) else { return };
         let it = self.moves.get_mut(&key).expect("its key was found");
         match (&it.stage, answer) {

@@ -4,6 +4,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt;
 
 use weft_units::Instant;
 
@@ -294,7 +295,7 @@ impl Controller {
 
     /// Ends a move that a router refused; the route stays as before. After three refusals the router gets no moves for
     /// a while.
-    pub(super) fn refused(&mut self, key: &(String, Prefix), why: &str, now: Instant) {
+    pub(super) fn refused(&mut self, key: &(String, Prefix), why: &dyn fmt::Display, now: Instant) {
         let Some(it) = self.moves.remove(key) else { return };
         let count = self.refusals.get(&key.0).map_or(1, |&(count, _)| count.saturating_add(1));
         let until = if count >= 3 { (now + self.config.bar).as_nanos() } else { 0 };

@@ -171,7 +171,7 @@ impl Controller {
                 (Stage::Reading { .. }, false) => {
                     self.refused(
                         &key,
-                        "it confirmed the change, but its table has another route",
+                        &"it confirmed the change, but its table has another route",
                         now,
                     );
                 }

@@ -240,7 +240,7 @@ fn without_the_lease_it_watches_and_with_a_new_one_it_finds_what_is_installed() 
     };
     harness.switches.apply(&withdraw(3)).unwrap();
     let refusal = harness.switches.apply(&withdraw(2)).unwrap_err();
-    assert_eq!(refusal, "epoch 2 is over; a controller with epoch 3 holds the lease");
+    assert_eq!(refusal.to_string(), "epoch 2 is over; a controller with epoch 3 holds the lease");
 }
 
 #[test]
@@ -293,7 +293,7 @@ fn a_router_that_refuses_is_left_alone_and_one_that_is_silent_is_undone() {
         panic!("no move")
     };
     let now = harness.now();
-    harness.controller.handle_answer(id, Err("table full".into()), now);
+    harness.controller.handle_answer(id, Err("table full"), now);
     harness.work();
     assert!(harness.texts(EventKind::Refused)[0].ends_with("table full"));
     assert!(harness.steered().is_empty() && harness.controller.moves().count() == 0);

@@ -1,7 +1,6 @@
 //! The interface between the simulated network and its controller: reports, samples and actions.
 
 use alloc::collections::BTreeSet;
-use alloc::string::String;
 use alloc::vec;
 
 use weft_units::{Duration, Instant, Rng};
@@ -113,7 +112,7 @@ impl Simulation {
                     controller.handle_tables(tables, now).expect("the switches accepted them");
                 }
                 Action::Apply { id, .. } if refuses => {
-                    controller.handle_answer(*id, Err(String::from("table full")), now);
+                    controller.handle_answer(*id, Err("table full"), now);
                 }
                 Action::Apply { id, .. } | Action::Withdraw { id, .. } => {
                     let answer = self.switches.apply(&action);

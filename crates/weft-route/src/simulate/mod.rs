@@ -19,5 +19,5 @@ mod tests;
 pub use outcome::{Outcome, WindowRow};
 pub use run::Simulation;
 pub use setup::{Setup, SetupError};
-pub use switches::{Switches, install, remove};
+pub use switches::{ApplyError, Switches, install, remove};
 pub use weft_plan::collective::Collective;

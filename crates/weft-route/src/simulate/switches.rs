@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 
 use crate::controller::Action;
 use crate::fabric::Fabric;
-use crate::installed::{Group, GroupKind, Member, Prefix, Route, Router, Target};
-use crate::lease::Gate;
+use crate::installed::{Group, GroupKind, InstalledError, Member, Prefix, Route, Router, Target};
+use crate::lease::{Gate, Stale};
 
 /// All switches with their installed state.
 #[derive(Clone, Debug)]
@@ -15,6 +15,21 @@ pub struct Switches {
     /// The forwarding state of the switches.
     pub fabric: Fabric,
     gate: Gate,
+}
+
+/// The reason that a switch refuses an action.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ApplyError {
+    /// The controller has lost the lease.
+    #[error(transparent)]
+    Stale(#[from] Stale),
+    /// There is no router of this name.
+    #[error("no router {0:?}")]
+    NoRouter(String),
+    /// The changed tables do not form a fabric.
+    #[error(transparent)]
+    Installed(#[from] InstalledError),
 }
 
 impl Switches {
@@ -27,7 +42,7 @@ impl Switches {
     ///
     /// # Errors
     /// Returns the reason if the switch refuses it.
-    pub fn apply(&mut self, action: &Action) -> Result<(), String> {
+    pub fn apply(&mut self, action: &Action) -> Result<(), ApplyError> {
         let (epoch, name, prefix, members) = match action {
             Action::Apply { epoch, router, prefix, members, .. } => {
                 (*epoch, router, *prefix, Some(members))
@@ -35,14 +50,14 @@ impl Switches {
             Action::Withdraw { epoch, router, prefix, .. } => (*epoch, router, *prefix, None),
             Action::Read { .. } => return Ok(()),
         };
-        self.gate.pass(epoch).map_err(|stale| format!("{stale}"))?;
-        let number = self.fabric.find(name).ok_or_else(|| format!("no router {name:?}"))?;
+        self.gate.pass(epoch)?;
+        let number = self.fabric.find(name).ok_or_else(|| ApplyError::NoRouter(name.clone()))?;
         let mut router = self.fabric.router(number).clone();
         remove(&mut router, prefix);
         if let Some(members) = members {
             install(&mut router, prefix, members.clone());
         }
-        self.fabric.replace(router).map_err(|error| format!("{error}"))?;
+        self.fabric.replace(router)?;
         Ok(())
     }
 }

@@ -7,7 +7,7 @@ use std::process::Command;
 use serde::Deserialize;
 use weft_wire::sflow::IfCounters;
 
-use crate::SteerError;
+use crate::{AnswerFault, SteerError};
 
 /// The interfaces by index.
 #[derive(Clone, Debug, Default)]
@@ -49,16 +49,17 @@ impl Interfaces {
     pub(super) fn read() -> Result<Self, SteerError> {
         let run = Command::new("ip").args(["-j", "-s", "link", "show"]).output();
         let output = run.map_err(SteerError::io("run `ip` (apt-get install iproute2)"))?;
-        let wrong = |reason: String| SteerError::Answer {
+        let wrong = |reason| SteerError::Answer {
             router: "this machine".into(),
             what: "`ip -j -s link show`",
             reason,
         };
         if !output.status.success() {
-            return Err(wrong(String::from_utf8_lossy(&output.stderr).trim().to_owned()));
+            let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+            return Err(wrong(AnswerFault::Command(stderr)));
         }
         let shown: Vec<Shown> =
-            serde_json::from_slice(&output.stdout).map_err(|error| wrong(error.to_string()))?;
+            serde_json::from_slice(&output.stdout).map_err(|error| wrong(error.into()))?;
         let ethernet = shown.iter().filter(|it| it.link_type == "ether");
         Ok(Self(ethernet.map(|it| (it.ifindex, counters(it))).collect()))
     }

@@ -1,5 +1,6 @@
 //! The saved state of a controller: the state file, and beside it a file of jobs, which is large and rarely changes.
 
+use std::fmt;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -16,19 +17,19 @@ pub(super) fn restore(config: &SteerConfig, fabric: Fabric) -> Controller {
     let Some(path) = &config.state else { return fresh(fabric) };
     let resume = |state| {
         let (config, fabric) = (config.controller.clone(), fabric.clone());
-        Controller::restore(config, fabric, state).map_err(|error| error.to_string())
+        Controller::restore(config, fabric, state)
     };
     let mut controller = load(path, resume).unwrap_or_else(|| fresh(fabric));
-    let jobs = |jobs| controller.restore_jobs(jobs).map_err(|error| error.to_string());
+    let jobs = |jobs| controller.restore_jobs(jobs);
     // If the jobs are not restored, a warning was logged.
     let _ = load(&of_jobs(path), jobs);
     controller
 }
 
 /// Returns the result of `take` on a file's value; `None` if the file is missing or is not accepted.
-fn load<S: DeserializeOwned, T>(
+fn load<S: DeserializeOwned, T, E: fmt::Display>(
     path: &Path,
-    take: impl FnOnce(S) -> Result<T, String>,
+    take: impl FnOnce(S) -> Result<T, E>,
 ) -> Option<T> {
     let text = match fs::read(path) {
         Ok(text) => text,
@@ -38,11 +39,12 @@ fn load<S: DeserializeOwned, T>(
             return None;
         }
     };
-    let read = serde_json::from_slice(&text).map_err(|error| error.to_string());
-    let taken = read.and_then(take).inspect_err(|error| {
+    let refuse = |error: &dyn fmt::Display| {
+        let error = error.to_string();
         tracing::warn!(path = %path.display(), error, "the saved state is not used; starting without it");
-    });
-    taken.ok()
+    };
+    let read = serde_json::from_slice(&text).inspect_err(|error| refuse(error)).ok()?;
+    take(read).inspect_err(|error| refuse(error)).ok()
 }
 
 /// Saves the state without jobs.

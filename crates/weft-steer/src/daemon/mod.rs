@@ -278,8 +278,7 @@ impl Daemon {
             Done::Changed { id, commands, result } => {
                 self.changed = true;
                 self.commands.insert(id, commands);
-                let answer = result.map_err(|error| error.to_string());
-                self.controller.handle_answer(id, answer, now);
+                self.controller.handle_answer(id, result, now);
             }
             Done::Read(Ok(read)) => {
                 self.unread.remove(&router);

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use weft_route::installed::{
-    Group, GroupKind, Ipv6, Member, Port, PortState, Route, Router, RouterHash, Target,
+    Group, GroupKind, Ipv6, Member, Port, PortState, PrefixError, Route, Router, RouterHash, Target,
 };
 use weft_units::BitRate;
 
 use super::Shown;
+use super::fault::AnswerFault;
 use super::iproute::{Link, NextHop, NextHopObject, RouteEntry};
 use crate::apply::PROTOCOL;
 use crate::{RouterEntry, SteerError};
@@ -33,7 +34,7 @@ pub(super) fn router(entry: &RouterEntry, shown: &Shown) -> Result<Router, Steer
         |reason| SteerError::Answer { router: entry.name.clone(), what: "a route", reason };
     let mut routes = Vec::new();
     for (dst, route) in best {
-        let to = dst.parse().map_err(|error| answer(format!("{error}")))?;
+        let to = dst.parse().map_err(|error: PrefixError| answer(error.into()))?;
         if let Some(via) = groups.target(route).map_err(answer)? {
             let filtered = || shown.filtered.iter().any(|prefix| prefix.parse() == Ok(to));
             let steered = route.protocol == PROTOCOL.to_string() || filtered();
@@ -103,12 +104,15 @@ struct Groups<'a> {
 
 impl Groups<'_> {
     /// Returns the action of a route; `None` if it has no usable next hop.
-    fn target(&mut self, route: &RouteEntry) -> Result<Option<Target>, String> {
+    fn target(&mut self, route: &RouteEntry) -> Result<Option<Target>, AnswerFault> {
         match route.kind.as_deref() {
             None | Some("unicast") => {}
             Some("blackhole") => return Ok(Some(Target::Blackhole)),
             Some("unreachable" | "prohibit") => return Ok(Some(Target::Unreachable)),
-            Some(other) => return Err(format!("{}: kind {other:?}", route.dst)),
+            Some(other) => {
+                let (to, kind) = (route.dst.clone(), other.to_owned());
+                return Err(AnswerFault::RouteKind { to, kind });
+            }
         }
         if let Some(id) = route.nhid {
             return self.object(id).map(Some);
@@ -134,13 +138,12 @@ impl Groups<'_> {
         Some(Member { port, via: hop.neighbour(), weight: hop.weight, unreachable: false })
     }
 
-    fn object(&mut self, id: u32) -> Result<Target, String> {
+    fn object(&mut self, id: u32) -> Result<Target, AnswerFault> {
         let name = id.to_string();
         if self.done.contains_key(&name) {
             return Ok(Target::Group(name));
         }
-        let object =
-            *self.objects.get(&id).ok_or_else(|| format!("nexthop object {id} is gone"))?;
+        let object = *self.objects.get(&id).ok_or(AnswerFault::NoObject(id))?;
         if object.blackhole.is_some() {
             return Ok(Target::Blackhole);
         }
@@ -149,7 +152,7 @@ impl Groups<'_> {
             members => members.iter().map(|member| (member.id, member.weight)).collect(),
         };
         let members = ids.iter().map(|&(id, weight)| self.object_member(id, weight));
-        let members = members.collect::<Result<Vec<Member>, String>>()?;
+        let members = members.collect::<Result<Vec<Member>, AnswerFault>>()?;
         let kind = match (object.group.len(), object.kind.as_deref()) {
             (0, _) => GroupKind::Single,
             (_, Some("resilient")) => GroupKind::Resilient { buckets: self.buckets(id, &ids)? },
@@ -159,10 +162,9 @@ impl Groups<'_> {
         Ok(Target::Group(name))
     }
 
-    fn object_member(&self, id: u32, weight: u32) -> Result<Member, String> {
-        let gone = || format!("nexthop object {id} is gone or leads nowhere");
-        let hop = &self.objects.get(&id).ok_or_else(gone)?.hop;
-        let port = hop.dev.clone().ok_or_else(gone)?;
+    fn object_member(&self, id: u32, weight: u32) -> Result<Member, AnswerFault> {
+        let hop = &self.objects.get(&id).ok_or(AnswerFault::NoMember(id))?.hop;
+        let port = hop.dev.clone().ok_or(AnswerFault::NoMember(id))?;
         let silent = |neighbour: &super::iproute::Neighbour| {
             Some(neighbour.dst) == hop.neighbour()
                 && neighbour.dev == port
@@ -173,7 +175,7 @@ impl Groups<'_> {
     }
 
     /// Returns the member index of each bucket.
-    fn buckets(&self, group: u32, ids: &[(u32, u32)]) -> Result<Vec<u16>, String> {
+    fn buckets(&self, group: u32, ids: &[(u32, u32)]) -> Result<Vec<u16>, AnswerFault> {
         let ours = self.shown.buckets.iter().filter(|entry| entry.id == group);
         let mut buckets: Vec<(usize, u32)> =
             ours.map(|entry| (entry.bucket.index, entry.bucket.nhid)).collect();
@@ -181,11 +183,8 @@ impl Groups<'_> {
         let place = |(at, (index, nhid)): (usize, (usize, u32))| {
             let member = ids.iter().position(|&(id, _)| id == nhid);
             let member = member.and_then(|place| u16::try_from(place).ok());
-            member.filter(|_| at == index).ok_or_else(|| {
-                format!(
-                    "bucket {index} of nexthop group {group} has object {nhid}, which is no member"
-                )
-            })
+            let fault = AnswerFault::Bucket { bucket: index, group, object: nhid };
+            member.filter(|_| at == index).ok_or(fault)
         };
         buckets.into_iter().enumerate().map(place).collect()
     }

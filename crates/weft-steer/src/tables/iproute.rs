@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use super::fault::{AnswerFault, UnreadablePart};
 use super::{SEPARATOR, Shown};
 use crate::apply::frr;
 use crate::inventory::is_interface;
@@ -163,10 +164,9 @@ impl RouteEntry {
 ///
 /// # Errors
 /// Returns the part that cannot be parsed, and the reason.
-pub(crate) fn parse(text: &str) -> Result<Shown, (&'static str, String)> {
+pub(crate) fn parse(text: &str) -> Result<Shown, UnreadablePart> {
     let mut parts = text.split(SEPARATOR);
-    let mut part =
-        |what| parts.next().ok_or_else(|| (what, String::from("the answer ends before this part")));
+    let mut part = |what| parts.next().ok_or(UnreadablePart { what, fault: AnswerFault::Ends });
     let mut shown = Shown {
         links: list("its links", part("its links")?)?,
         routes: list("its routes", part("its routes")?)?,
@@ -186,23 +186,22 @@ pub(crate) fn parse(text: &str) -> Result<Shown, (&'static str, String)> {
 }
 
 /// Parses a list; iproute2 prints some empty lists as no text.
-fn list<T: DeserializeOwned>(
-    what: &'static str,
-    text: &str,
-) -> Result<Vec<T>, (&'static str, String)> {
+fn list<T: DeserializeOwned>(what: &'static str, text: &str) -> Result<Vec<T>, UnreadablePart> {
     if text.trim().is_empty() {
         return Ok(vec![]);
     }
     // iproute2 prints an empty object for each entry that the command's filter excludes.
-    let values: Vec<serde_json::Value> =
-        serde_json::from_str(text).map_err(|error| (what, error.to_string()))?;
+    let wrong = |error: serde_json::Error| UnreadablePart { what, fault: error.into() };
+    let values: Vec<serde_json::Value> = serde_json::from_str(text).map_err(wrong)?;
     let full = values.into_iter().filter(|value| value.as_object().is_none_or(|it| !it.is_empty()));
-    full.map(|value| serde_json::from_value(value).map_err(|error| (what, error.to_string())))
-        .collect()
+    full.map(|value| serde_json::from_value(value).map_err(wrong)).collect()
 }
 
-fn sysctls<const N: usize>(text: &str) -> Result<[Option<u32>; N], (&'static str, String)> {
-    let wrong = |line: &str| ("its sysctls", format!("{line:?} is no number"));
+fn sysctls<const N: usize>(text: &str) -> Result<[Option<u32>; N], UnreadablePart> {
+    let wrong = |line: &str| UnreadablePart {
+        what: "its sysctls",
+        fault: AnswerFault::NoNumber(line.to_owned()),
+    };
     let mut lines = text.trim_start_matches('\n').lines();
     let mut numbers = [None; N];
     for number in &mut numbers {

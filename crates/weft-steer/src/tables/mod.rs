@@ -8,10 +8,12 @@
 //! | convert it to the engine's [`Router`] | `convert.rs` |
 
 mod convert;
+mod fault;
 mod iproute;
 
 use weft_route::installed::{Installed, Router};
 
+pub use fault::AnswerFault;
 pub(crate) use iproute::{NextHop, RouteEntry};
 
 use crate::apply::frr;
@@ -100,10 +102,10 @@ impl RouterEntry {
     }
 
     fn parse(&self, answer: &str) -> Result<Shown, SteerError> {
-        iproute::parse(answer).map_err(|(what, reason)| SteerError::Answer {
+        iproute::parse(answer).map_err(|part| SteerError::Answer {
             router: self.name.clone(),
-            what,
-            reason,
+            what: part.what,
+            reason: part.fault,
         })
     }
 }

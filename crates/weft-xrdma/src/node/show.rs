@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use rustix::event::epoll::EventFlags;
 use slotmap::Key;
-use weft_msg::{ChannelId, Context, NoteKind, Verbs};
+use weft_msg::{ChannelId, ConfigError, Context, NoteKind, Verbs};
 use weft_stat::{
     Address, Carrier, ChannelRecord, ChannelState, ContextRecord, Control, EventKind, EventRecord,
     Folder, Kind, ProgramRecord, ProgramState, Request, Setting, StatusWriter, Text,
@@ -131,14 +131,16 @@ impl Shown {
     fn obey(&mut self, now: Instant, context: &mut Context<IbVerbs>) {
         let Some(control) = &self.control else { return };
         let mut changed = Vec::new();
-        control.serve(|request| match request {
-            Request::List => Ok(settings(context)),
-            Request::Set { name, value } => {
-                context.set(&name, &value).map_err(|error| error.to_string())?;
-                let set: Vec<Setting> =
-                    settings(context).into_iter().filter(|setting| setting.name == name).collect();
-                changed.extend(set.iter().map(|set| format!("{} = {}", set.name, set.value)));
-                Ok(set)
+        control.serve(|request| -> Result<_, ConfigError> {
+            match request {
+                Request::List => Ok(settings(context)),
+                Request::Set { name, value } => {
+                    context.set(&name, &value)?;
+                    let all = settings(context).into_iter();
+                    let set: Vec<Setting> = all.filter(|setting| setting.name == name).collect();
+                    changed.extend(set.iter().map(|set| format!("{} = {}", set.name, set.value)));
+                    Ok(set)
+                }
             }
         });
         for text in changed {

@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 
+use anyhow::{Context, Result, anyhow};
 use hyper::StatusCode;
 use serde_json::json;
 use weft_plan::ports::Entropy;
@@ -21,7 +22,7 @@ pub(super) fn carry_out(request: &Request, access: &Access, door: &Handle) -> Re
     }
     match request.path.as_str() {
         "/v1/jobs" => announcement(request).map_or_else(
-            |why| Reply::refuse(StatusCode::BAD_REQUEST, &why),
+            |error| Reply::refuse(StatusCode::BAD_REQUEST, &error.to_string()),
             |it| door.announce(it).map_or_else(|error| refused(&error), |it| Reply::json(&it)),
         ),
         "/v1/withdraw" => named(&request.query, "job").map_or_else(
@@ -45,7 +46,7 @@ fn refused(error: &RequestError) -> Reply {
     Reply::refuse(status, &error.to_string())
 }
 
-fn announcement(request: &Request) -> Result<Announcement, String> {
+fn announcement(request: &Request) -> Result<Announcement> {
     let rows = read_job_table(&request.body)?;
     let query = request.query.as_str();
     let whole = Entropy::default();
@@ -56,12 +57,12 @@ fn announcement(request: &Request) -> Result<Announcement, String> {
     };
     let seed = Seed(number(query, "seed")?.unwrap_or(1));
     let rate = number(query, "rate")?;
-    let job = named(query, "job").ok_or("which job? ?job=NAME")?.to_owned();
+    let job = named(query, "job").context("which job? ?job=NAME")?.to_owned();
     Ok(Announcement { job, rows, rate, entropy, seed })
 }
 
-fn number<T: FromStr>(query: &str, name: &str) -> Result<Option<T>, String> {
-    let wrong = |text: &str| format!("{text:?} is no {name}");
+fn number<T: FromStr>(query: &str, name: &str) -> Result<Option<T>> {
+    let wrong = |text: &str| anyhow!("{text:?} is no {name}");
     named(query, name).map(|text| text.parse().map_err(|_| wrong(text))).transpose()
 }
 

@@ -24,10 +24,10 @@ fn entry() -> RouterEntry {
 }
 
 fn converted(text: &str) -> Result<Router, SteerError> {
-    let shown = parse(text).map_err(|(what, reason)| SteerError::Answer {
+    let shown = parse(text).map_err(|part| SteerError::Answer {
         router: "l0".into(),
-        what,
-        reason,
+        what: part.what,
+        reason: part.fault,
     })?;
     router(&entry(), &shown)
 }
