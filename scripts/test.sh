@@ -33,7 +33,7 @@ step layers cargo xtask layers
 step words cargo xtask words
 step pages cargo xtask docs --check
 step book cargo xtask book --check
-step tests cargo test --workspace --no-fail-fast --quiet
+step tests cargo xtask test
 # What the tests ran: for this package alone cargo would build it again, with other features.
 # Other worlds each time; the heading says which, and FIRST runs them again.
 first=${FIRST:-$(($(date +%s) * 2000))}

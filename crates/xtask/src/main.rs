@@ -10,6 +10,7 @@ mod docs;
 mod fuzz;
 mod layers;
 mod proofs;
+mod test;
 mod verbs;
 mod words;
 mod xrdma;
@@ -44,6 +45,8 @@ enum Command {
     Fuzz(fuzz::Args),
     /// Run the models and bounded proofs of the code that guards memory, and the parts that Miri can run.
     Proofs(proofs::Args),
+    /// Run all tests, several programs of them at once.
+    Test(test::Args),
     /// Link libibverbs.so.1 and librdmacm.so.1, by default from a release build into target/release/verbs.
     Verbs(verbs::Args),
     /// Install libxrdma with its header, manual pages and pkg-config file, by default in target/release/xrdma.
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         }
         Command::Fuzz(args) => fuzz::run(&root, &args),
         Command::Proofs(args) => proofs::run(&root, &args),
+        Command::Test(args) => test::run(&root, &args),
         Command::Verbs(args) => verbs::link(&root, &args),
         Command::Xrdma(args) => xrdma::lay_out(&root, &args),
     };
