@@ -1,6 +1,7 @@
 //! Programs that run in pairs: one listens on a port, the other connects to it.
 
 use std::io::Read;
+use std::net::{TcpListener, UdpSocket};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -72,9 +73,15 @@ fn both_ends(stage: &impl Stage, words: &str) -> Printed {
 /// Returns a port that no other test uses, below the kernel's ephemeral ports.
 pub(crate) fn next_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    24_000
-        + u16::try_from(std::process::id() % 64).unwrap() * 64
-        + NEXT.fetch_add(1, Ordering::Relaxed)
+    let first = 24_000 + u16::try_from(std::process::id() % 64).unwrap() * 64;
+    loop {
+        let port = first + NEXT.fetch_add(1, Ordering::Relaxed);
+        // Other programs of tests that run now may start from the same port.
+        let is_free = |_| UdpSocket::bind(("0.0.0.0", port)).is_ok();
+        if TcpListener::bind(("0.0.0.0", port)).is_ok_and(is_free) {
+            return port;
+        }
+    }
 }
 
 pub(crate) fn start(stage: &impl Stage, second: bool, words: &[&str]) -> Child {
