@@ -1,12 +1,14 @@
 //! The last actions of a process with an embedded engine. Hardware continues to acknowledge after a program has ended;
 //! an embedded engine does not, so the program's exit waits until peers have had time to receive the last messages.
 
-use std::sync::Once;
 use std::sync::atomic::Ordering;
+use std::sync::{Mutex, MutexGuard, Once, TryLockError};
+use std::thread;
 
+use weft_udp::Clock;
 use weft_units::Duration;
 
-use super::{CURRENT, Engine};
+use super::{CURRENT, Engine, Host};
 
 /// The maximum time for peers: a lost packet is retransmitted several times in it.
 const LINGER: Duration = Duration::from_millis(50);
@@ -27,8 +29,21 @@ extern "C" fn at_exit() {
     let current = unsafe { CURRENT.load(Ordering::Acquire).as_ref() };
     let Some(Engine::Embedded(engine)) = current else { return };
     let _ = std::panic::catch_unwind(|| {
-        // Another thread may have been ended in the middle of a verb, so this does not wait for the lock.
-        let Ok(mut host) = engine.host.try_lock() else { return };
-        host.end(LINGER);
+        if let Some(mut host) = lock(&engine.host) {
+            host.end(LINGER);
+        }
     });
+}
+
+/// Locks the device. Other threads still use it in short turns, but one may have been ended in the middle of a verb: the
+/// wait is limited.
+fn lock(host: &Mutex<Host>) -> Option<MutexGuard<'_, Host>> {
+    let until = Clock.now() + LINGER;
+    loop {
+        match host.try_lock() {
+            Ok(host) => return Some(host),
+            Err(TryLockError::WouldBlock) if Clock.now() < until => thread::yield_now(),
+            Err(_) => return None,
+        }
+    }
 }

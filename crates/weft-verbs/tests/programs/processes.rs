@@ -10,13 +10,19 @@ use crate::pair::{alone, next_port, output, until_listening};
 
 /// Compiles a program of `c/` and runs it; it prints a line on success.
 fn run_c(name: &str) {
+    run_c_with(name, |_| {});
+}
+
+fn run_c_with(name: &str, equip: impl FnOnce(&mut Command)) {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs/c").join(name);
     let binary = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name.replace('.', "-"));
     let mut compiler = Command::new("cc");
     compiler.args(["-O1", "-Wall", "-Wno-unused-function"]).arg(&source).arg("-o").arg(&binary);
     let compiled = compiler.args(["-libverbs", "-lpthread"]).output().unwrap();
     assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
-    let ran = alone(|| program(&[binary.to_str().unwrap()]).output().unwrap());
+    let mut program = program(&[binary.to_str().unwrap()]);
+    equip(&mut program);
+    let ran = alone(|| program.output().unwrap());
     assert!(ran.status.success() && ran.stdout == b"done\n", "{name}: {ran:?}");
 }
 
@@ -43,6 +49,18 @@ fn who_sleeps_or_only_watches_memory_is_served() {
 #[test]
 fn memory_is_reached_while_its_process_is_stopped_and_not_after_it_took_it_away() {
     run_c("one_sided.c");
+}
+
+/// The last actions need the engine, which threads of the program still use then.
+#[test]
+fn a_program_whose_threads_poll_takes_its_status_file_with_it() {
+    let folder = LIBRARY.join("status-of-exit");
+    let _ = std::fs::remove_dir_all(&folder);
+    run_c_with("exit.c", |program| {
+        program.env("WEFT_STAT", &folder);
+    });
+    let files: Vec<_> = std::fs::read_dir(&folder).unwrap().flatten().collect();
+    assert!(files.is_empty(), "{files:?}");
 }
 
 /// A process that is killed when this is dropped, even if a test fails.
