@@ -12,6 +12,7 @@ mod fields;
 #[path = "../../xtask/src/book/markdown.rs"]
 mod markdown;
 mod metrics;
+mod samples;
 
 /// Returns a file or folder by its path from the repository's root.
 fn in_repository(path: &str) -> PathBuf {

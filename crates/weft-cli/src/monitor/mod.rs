@@ -15,7 +15,7 @@ pub(crate) mod metrics;
 mod orders;
 mod picture;
 mod service;
-mod watch;
+pub(crate) mod watch;
 
 pub(crate) use orders::{Order, Outcome, Which, carry_out};
 pub(crate) use service::{Plan, Sources, run};

@@ -3,12 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use serde_json::json;
-use weft_steer::View;
 use weft_transport::Stats;
-use weft_vswitch::Status;
 
-use super::{assert_page, cell, read, table};
+use super::{assert_page, cell, read, samples, table};
 use crate::{cmd, monitor};
 
 const BEGINNING: &str = "\
@@ -34,66 +31,32 @@ const COUNTERS: &str = "
 struct Source {
     title: &'static str,
     about: &'static str,
+    /// The text that it serves in a state in which every family has a sample.
     text: String,
     /// The source file that writes them.
     file: &'static str,
-    labels: &'static [&'static str],
 }
 
 fn sources() -> [Source; 3] {
-    let status = json!({
-        "address": "10.0.0.1", "tenant_mtu": 1378, "networks": [], "ports": [], "pairs": [], "threads": [],
-        "encryption": { "mode": "", "identity": "", "authenticates": false, "connections": [0, 0], "counters": {} },
-        "transport": Stats::default(), "dropped": {},
-    });
-    let status: Status = serde_json::from_value(status).unwrap();
     [
         Source {
             title: "Programs: `weft monitor`",
             about: "`weft monitor agent` serves those of its host, by default at port 7475, `weft monitor serve` those of all \
                     hosts at port 7480.",
-            text: monitor::metrics::text(std::iter::empty(), &[]),
+            text: monitor::metrics::text([samples::report()].iter(), &[]),
             file: "crates/weft-cli/src/monitor/metrics.rs",
-            labels: &[
-                "host",
-                "program",
-                "pid",
-                "peer",
-                "address",
-                "device",
-                "state",
-                "of_paths",
-                "cause",
-                "encrypted",
-            ],
         },
         Source {
             title: "The overlay: `weft vpc serve --metrics`",
             about: "Pairs and their paths are the first 256 of each thread.",
-            text: cmd::vpc::metrics::text(&status),
+            text: cmd::vpc::metrics::text(&samples::status()),
             file: "crates/weft-cli/src/cmd/vpc/metrics.rs",
-            labels: &[
-                "mode",
-                "as",
-                "thread",
-                "direction",
-                "kind",
-                "port",
-                "vni",
-                "by",
-                "cause",
-                "remote",
-                "peer",
-                "path",
-                "event",
-            ],
         },
         Source {
             title: "The route controller: `weft route serve`",
             about: "They are served beside its page, by default at port 7490.",
-            text: cmd::route::metrics::text(&View::default()),
+            text: cmd::route::metrics::text(&samples::view()),
             file: "crates/weft-cli/src/cmd/route/metrics.rs",
-            labels: &["router", "port", "to", "stage", "begun", "what", "kind"],
         },
     ]
 }
@@ -101,14 +64,19 @@ fn sources() -> [Source; 3] {
 fn render() -> String {
     let mut page = BEGINNING.to_owned();
     for source in sources() {
-        let labels: Vec<_> = source.labels.iter().map(|label| format!("`{label}`")).collect();
-        page += &format!(
-            "\n## {}\n\n{} Labels: {}.\n\n",
-            source.title,
-            source.about,
-            labels.join(", ")
-        );
-        page += &table(["metric", "kind", "what it says"], &rows(&source.text));
+        page += &format!("\n## {}\n\n{}\n\n", source.title, source.about);
+        let rows = families(&source.text).map(|family| {
+            let total = if family.kind == "counter" { "_total" } else { "" };
+            let labels: Vec<_> = family.labels.iter().map(|label| format!("`{label}`")).collect();
+            let Family { name, kind, help, .. } = family;
+            [
+                format!("`{name}{total}`"),
+                kind.to_owned(),
+                labels.join(", "),
+                cell(help.trim_end_matches('.')),
+            ]
+        });
+        page += &table(["metric", "kind", "labels", "value"], &Vec::from_iter(rows));
     }
     page += COUNTERS;
     let counters = Stats::COUNTERS.iter().map(|counter| {
@@ -118,34 +86,62 @@ fn render() -> String {
             cell(counter.about.trim_end_matches('.')),
         ]
     });
-    page += &table(["counter", "unit", "what it says"], &Vec::from_iter(counters));
+    page += &table(["counter", "unit", "value"], &Vec::from_iter(counters));
     page.truncate(page.trim_end().len());
     page + "\n"
 }
 
-/// Returns a row for each family of an OpenMetrics text.
-fn rows(text: &str) -> Vec<[String; 3]> {
+/// A family of an OpenMetrics text.
+struct Family<'a> {
+    name: &'a str,
+    kind: &'a str,
+    help: &'a str,
+    /// Those of its first sample, without the `le` of a histogram. Values of the samples have no comma.
+    labels: Vec<&'a str>,
+    has_sample: bool,
+}
+
+/// Returns the families of an OpenMetrics text, in its order.
+fn families(text: &str) -> impl Iterator<Item = Family<'_>> {
     let of = |mark: &str| -> BTreeMap<&str, &str> {
         let lines = text.lines().filter_map(|line| line.strip_prefix(mark));
         lines.filter_map(|line| line.split_once(' ')).collect()
     };
     let kinds = of("# TYPE ");
-    let families = text.lines().filter_map(|line| line.strip_prefix("# HELP ")?.split_once(' '));
-    families
-        .map(|(name, help)| {
-            let kind = kinds[name];
-            let total = if kind == "counter" { "_total" } else { "" };
-            [format!("`{name}{total}`"), kind.to_owned(), cell(help.trim_end_matches('.'))]
-        })
-        .collect()
+    let names = text.lines().filter_map(|line| line.strip_prefix("# HELP ")?.split_once(' '));
+    names.map(move |(name, help)| {
+        let is_its = |line: &&str| {
+            let rest = line.strip_prefix(name);
+            rest.is_some_and(|rest| {
+                ["{", " ", "_total", "_bucket"].iter().any(|mark| rest.starts_with(mark))
+            })
+        };
+        let sample = text.lines().find(is_its);
+        let inner = sample.and_then(|line| Some(line.split_once('{')?.1.split_once('}')?.0));
+        let labels = inner.into_iter().flat_map(|inner| inner.split(','));
+        let labels = labels.filter_map(|label| Some(label.split_once('=')?.0));
+        Family {
+            name,
+            kind: kinds[name],
+            help,
+            labels: labels.filter(|&label| label != "le").collect(),
+            has_sample: sample.is_some(),
+        }
+    })
 }
 
+/// An encoder leaves out a family without a sample, so the page would not have it.
 #[test]
-fn every_label_is_one_of_its_source() {
+fn every_family_that_is_served_has_a_sample_here() {
     for source in sources() {
-        let code = read(source.file);
-        for label in source.labels {
-            assert!(code.contains(&format!("\"{label}\"")), "{} has no label {label}", source.file);
+        let code = read(source.file).split_whitespace().collect::<Vec<_>>().join(" ");
+        let marks = ["= gauges(", "= counters(", "\"weft_"];
+        let in_code: usize = marks.iter().map(|mark| code.matches(mark).count()).sum();
+        // The prefix of a registry.
+        let in_code = in_code - code.matches("with_prefix(\"weft_").count();
+        assert_eq!(families(&source.text).count(), in_code, "{}", source.file);
+        for family in families(&source.text) {
+            assert!(family.has_sample, "{} of {}", family.name, source.file);
         }
     }
 }

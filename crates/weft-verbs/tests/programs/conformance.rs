@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-use crate::library::{LIBRARY, program};
+use crate::library::program;
 use crate::pair::alone;
 
 /// The folder in which Debian installs them, some compressed.
@@ -46,7 +46,8 @@ struct Outcome {
 /// Runs the tests on a device that `equip` gives a program; none may fail. Returns the page with the results.
 pub(crate) fn check(device: &str, equip: impl Fn(&mut Command)) -> String {
     assert!(Path::new(TESTS).exists(), "no {TESTS} (apt-get install python3-pyverbs)");
-    let folder = LIBRARY.join("pyverbs");
+    let folder =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(concat!(env!("CARGO_CRATE_NAME"), "-pyverbs"));
     let unpacked = Command::new("sh")
         .args(["-c", "rm -rf \"$1\" && mkdir -p \"$1\" && cp -r \"$2\" \"$1\" && gunzip -f \"$1\"/tests/*.gz"])
         .arg("sh")

@@ -54,7 +54,7 @@ fn memory_is_reached_while_its_process_is_stopped_and_not_after_it_took_it_away(
 /// The last actions need the engine, which threads of the program still use then.
 #[test]
 fn a_program_whose_threads_poll_takes_its_status_file_with_it() {
-    let folder = LIBRARY.join("status-of-exit");
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("status-of-exit");
     let _ = std::fs::remove_dir_all(&folder);
     run_c_with("exit.c", |program| {
         program.env("WEFT_STAT", &folder);

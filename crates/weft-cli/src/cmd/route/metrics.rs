@@ -33,7 +33,7 @@ pub(crate) fn text(picture: &View) -> String {
     }
     let unread = gauges(&mut registry, "unread_routers", "Routers whose tables cannot be read");
     unread.get_or_create(&vec![]).set(picture.unread.len() as f64);
-    let heard = counters(&mut registry, "sflow", "sFlow heard, by kind");
+    let heard = counters(&mut registry, "sflow", "sFlow datagrams and samples received, by kind");
     let it = &picture.heard;
     for (kind, count) in [
         ("datagrams", it.datagrams),

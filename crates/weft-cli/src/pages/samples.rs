@@ -1,0 +1,104 @@
+//! States in which every metric has a sample, for the page that lists them.
+
+use serde_json::{Value, json};
+use weft_stat::{ChannelRecord, ContextRecord, DeviceRecord, ProgramRecord, ProgramState};
+use weft_steer::View;
+use weft_transport::Stats;
+use weft_vswitch::Status;
+
+use crate::monitor::watch::{Report, Total};
+use crate::stat::{ChannelView, Host, NetworkView, NodeView};
+
+/// A report of a host with a node, a channel and a device.
+pub(super) fn report() -> Report {
+    let network = NetworkView {
+        carrier: weft_stat::Carrier::Network,
+        encrypted: true,
+        sent: 0,
+        retransmits: 0,
+        in_flight: 0,
+        paths: 1,
+        paths_up: 1,
+        rtt_least: Some(1),
+        rtt_most: Some(1),
+        path_list: Vec::new(),
+    };
+    let channel = ChannelView {
+        record: ChannelRecord::default(),
+        call_p50: None,
+        call_p99: None,
+        network: Some(network),
+    };
+    let node = NodeView {
+        name: String::new(),
+        is_dead: false,
+        life: ProgramState::Running,
+        unattended: 0,
+        program: ProgramRecord::default(),
+        context: ContextRecord::default(),
+        channels: vec![channel],
+        events: Vec::new(),
+        control: std::path::PathBuf::new(),
+    };
+    let device = read(json!({
+        "name": "", "is_dead": false, "program": ProgramRecord::default(), "device": DeviceRecord::default(),
+        "connections": [], "paths": [],
+    }));
+    let view = Host { now: 0, nodes: vec![node], devices: vec![device], unreadable: Vec::new() };
+    Report {
+        host: String::new(),
+        epoch: 0,
+        at: 0,
+        view,
+        totals: vec![Total::default()],
+        events: Vec::new(),
+    }
+}
+
+/// The status of an overlay with a thread, a port, a pair and a path.
+pub(super) fn status() -> Status {
+    let port = json!({
+        "name": "", "vni": 1, "mac": "02:00:00:00:00:01", "thread": 0, "up": true, "sent": [0, 0], "received": [0, 0],
+        "carried": [0, 0, 0], "declined": 0, "dropped": { "cause": 0 }, "held": [0, 0],
+    });
+    let path = json!({ "path": 0, "up": true, "rtt_us": 1.0, "lost": 0, "in_flight": 0 });
+    let pair = json!({
+        "vni": 1, "port": "", "remote": "02:00:00:00:00:02", "peer": "10.0.0.2", "up": true, "waiting": 0,
+        "packets": [0, 0], "paths": [path],
+    });
+    let thread = json!({
+        "ports": 1, "pairs": 1, "packets": [0, 0], "redirected": [0, 0], "handed_over": 0,
+    });
+    read(json!({
+        "address": "10.0.0.1", "tenant_mtu": 1378, "networks": [], "ports": [port], "pairs": [pair], "threads": [thread],
+        "encryption": {
+            "mode": "", "identity": "", "authenticates": false, "connections": [0, 0], "counters": { "name": 0 },
+        },
+        "transport": Stats::default(), "dropped": { "cause": 0 },
+    }))
+}
+
+/// The picture of a controller with a link, a move and a job.
+pub(super) fn view() -> View {
+    let link = json!({
+        "from": "", "port": "1", "to": "", "capacity": 1, "load": 0, "marks": 0, "up": true, "alarm": null,
+    });
+    let step = json!({
+        "id": 0, "router": "", "destination": "", "from": "", "to": [], "flows": 0, "stage": "kept", "decided": 0,
+        "reason": "", "commands": [],
+    });
+    let job = json!({
+        "name": "", "flows": 0, "announced": 0, "begun": true, "rate": 0, "fullest_per_mille": 0,
+    });
+    View {
+        links: read(json!([link])),
+        moves: read(json!([step])),
+        jobs: read(json!([job])),
+        happened: read(json!({ "kind": 0 })),
+        ..View::default()
+    }
+}
+
+fn read<T: serde::de::DeserializeOwned>(value: Value) -> T {
+    serde_json::from_value(value).unwrap()
+}
