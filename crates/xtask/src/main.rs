@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 mod book;
+mod circles;
 mod docs;
 mod fuzz;
 mod layers;
@@ -34,6 +35,8 @@ enum Command {
     Book(book::Args),
     /// Fail if a crate depends on its own or a higher layer, or an engine uses std.
     Layers,
+    /// Fail if files of a crate need each other and docs/design/circles.md gives no reason.
+    Circles,
     /// Fail if a name, a summary or a phrase violates the word list.
     Words {
         /// Crates to check; by default those that keep to the list.
@@ -59,6 +62,7 @@ fn main() -> ExitCode {
         Command::Docs { check: false } => docs::write(&root),
         Command::Docs { check: true } => docs::check(&root),
         Command::Book(args) => book::run(&root, &args),
+        Command::Circles => circles::check(&root),
         Command::Words { crates } => words::check(&root, &crates),
         Command::Layers => layers::check(&root),
         Command::Lines => {
