@@ -7,7 +7,7 @@ use super::parse::{Crate, ModulePath};
 /// Names with the paths of their modules.
 type Asked = BTreeSet<ModulePath>;
 
-/// What a path names.
+/// The thing that a path names.
 enum Named {
     Module(ModulePath),
     /// The file of an item.
